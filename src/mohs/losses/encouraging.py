@@ -1,0 +1,93 @@
+"""Encouraging loss: cross-entropy plus a bonus, so that well-classified examples go on being rewarded.
+
+    ℓ(m) = softplus(−m) + bonus · b(p)                        p = σ(m)
+    normal         b = log(1 − p) = −softplus(m)              so ℓ(m) = −m: emphasis w(p) = 1 for every p
+    conservative   b as above for p ≤ LE, then its tangent log(1 − LE) − (p − LE)/(1 − LE):
+                   w(p) = (1 − p)(1 + p/(1 − LE)) there       LE = `log_end` < 1
+    aggressive     b = log(1 − p) − log(1 − start) for p ≥ start, else 0: cross-entropy up to `start`
+
+1 − p is held at or above ε in the logarithm: beyond p = 1 − ε the normal bonus is constant and cross-entropy's
+vanishing gradient is left. That is what keeps training from diverging, so it is part of the method; ε = 0 is the
+exact form, which has no lower bound. LE = 0 is b = −p, which is not cross-entropy; bonus = 0 is.
+With label smoothing a every class has its own term: (1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j).
+Zhao et al., "Well-classified examples are underestimated in classification with deep neural networks"
+(AAAI 2022), eq. 5 (normal) and eq. 7 (conservative).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from mohs.losses.drop_in import Options, become_module, check_between, rebuildable, settings, smoothed_curve_loss
+
+
+def encouraging(m: Tensor, *, log_end: float = 0.75, start: float = 0.0, bonus: float = 1.0, eps: float = 1e-5) -> Tensor:
+    """The curve ℓ(m), elementwise; log_end is LE, eps is ε."""
+    p = torch.sigmoid(m)
+    b = -softplus(m)  # log(1 − p)
+    if eps > 0:
+        b = b.clamp(min=math.log(eps))
+    if log_end < 1:
+        b = torch.where(p > log_end, math.log1p(-log_end) - (p - log_end) / (1 - log_end), b)
+    if start > 0:
+        b = torch.where(p >= start, b - math.log1p(-start), 0.0)
+    return softplus(-m) + bonus * b
+
+
+def encouraging_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    log_end: float = 0.75,
+    start: float = 0.0,
+    bonus: float = 1.0,
+    eps: float = 1e-5,
+    **options: Unpack[Options],
+) -> Tensor:
+    """logits (N, K, ...), labels (N, ...) -> scalar, or per example for reduction="none"."""
+    curve = partial(encouraging, log_end=log_end, start=start, bonus=bonus, eps=eps)
+    return smoothed_curve_loss(curve, logits, labels, **options)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class EncouragingLoss(nn.Module):
+    """Encouraging loss as a Module. log_end=1: normal bonus; log_end=1, start=0.5: aggressive; bonus=0: cross-entropy."""
+
+    formula: ClassVar[str] = "−log p + b(p),  b = log(1 − p) up to LE"
+    purpose: ClassVar[str] = "clean labels: keeps rewarding the well classified (imbalance, OOD, margins)"
+    log_end: float = 0.75
+    start: float = 0.0
+    bonus: float = 1.0
+    eps: float = 1e-5
+    weight: Tensor | None = field(default_factory=lambda: None)
+    ignore_index: int = -100
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        become_module(self, smoothable=True)
+        check_between("log_end", self.log_end, 0, 1)
+        check_between("bonus", self.bonus, 0)
+        if not 0 <= self.start < 1:
+            raise ValueError(f"start must be at least 0 and under 1, got {self.start}")
+        if not 0 <= self.eps < 1:
+            raise ValueError(f"eps must be at least 0 and under 1, got {self.eps}")
+        if self.start > 0 and self.log_end < 1:
+            raise ValueError(
+                f"start={self.start} needs log_end=1 (got log_end={self.log_end}): together they would make the loss jump"
+            )
+
+    def curve(self, m: Tensor) -> Tensor:
+        return encouraging(m, log_end=self.log_end, start=self.start, bonus=self.bonus, eps=self.eps)
+
+    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+        return encouraging_loss(logits, labels, sample_weight=sample_weight, **settings(self))
+
+    __repr__ = rebuildable

@@ -1,0 +1,55 @@
+"""Generalised cross-entropy, between cross-entropy (q → 0) and half the mean absolute error (q = 1).
+
+    ℓ(m) = (1 − p^q)/q = −expm1(−q softplus(−m))/q
+    w(p) = p^q (1 − p)                     emphasis: focus q/(1 + q)
+
+Zhang & Sabuncu, "Generalized cross entropy loss for training deep neural networks with noisy labels"
+(NeurIPS 2018); eq. 4 of Gradient Rescaling. Its truncated form is in `truncated_gce.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from mohs.losses.drop_in import Options, become_module, check_between, curve_loss, rebuildable, settings
+
+
+def gce(m: Tensor, *, q: float = 0.7) -> Tensor:
+    """The curve ℓ(m), elementwise; q = 0 is cross-entropy."""
+    return softplus(-m) if q == 0 else -torch.expm1(-q * softplus(-m)) / q
+
+
+def gce_loss(logits: Tensor, labels: Tensor, *, q: float = 0.7, **options: Unpack[Options]) -> Tensor:
+    """logits (N, K, ...), labels (N, ...) -> scalar, or per example for reduction="none"."""
+    return curve_loss(partial(gce, q=q), logits, labels, **options)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class GeneralizedCrossEntropyLoss(nn.Module):
+    """Generalised cross-entropy as a Module; 0 ≤ q ≤ 1."""
+
+    formula: ClassVar[str] = "(1 − p^q)/q"
+    purpose: ClassVar[str] = "noisy labels: the strong plain baseline"
+    q: float = 0.7
+    weight: Tensor | None = field(default_factory=lambda: None)
+    ignore_index: int = -100
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        become_module(self)
+        check_between("q", self.q, 0, 1)
+
+    def curve(self, m: Tensor) -> Tensor:
+        return gce(m, q=self.q)
+
+    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+        return gce_loss(logits, labels, sample_weight=sample_weight, **settings(self))
+
+    __repr__ = rebuildable

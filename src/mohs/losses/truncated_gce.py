@@ -1,0 +1,84 @@
+"""Truncated generalised cross-entropy: examples the model finds unlikely are left out altogether.
+
+    ℓ(m) = (1 − max(p, k)^q)/q                                the instantaneous form
+    ℓ(m, v) = v [(1 − p^q)/q − (1 − k^q)/q],  v ∈ {0, 1}      with a keep mask held per training example
+    w(p) = p^q (1 − p) where p > k (or v = 1), else 0
+
+The mask is refreshed on the whole training set every few epochs (the authors: every 10 from epoch 40):
+`keep[ids] = keep_mask(logits, labels)`, then `loss(logits, labels, keep=keep[ids])`. The mean is over all
+examples, kept or not. Zhang & Sabuncu (NeurIPS 2018), eq. 11; eq. 5 of Gradient Rescaling is the instantaneous form.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from mohs.losses.drop_in import Options, become_module, check_between, curve_loss, rebuildable, reduce, settings
+from mohs.losses.gce import gce
+from mohs.margin import NO_LABEL, margin
+
+
+def truncated_gce(m: Tensor, *, q: float = 0.7, threshold: float = 0.5) -> Tensor:
+    """The instantaneous curve ℓ(m), elementwise; threshold is k."""
+    return gce(m.clamp(min=math.log(threshold) - math.log1p(-threshold)), q=q)
+
+
+def keep_mask(logits: Tensor, labels: Tensor, *, threshold: float = 0.5) -> Tensor:
+    """Which examples to keep from now on: p > k. logits (N, K, ...), labels (N, ...) -> bool (N, ...)."""
+    with torch.no_grad():
+        return torch.sigmoid(margin(logits, labels)) > threshold
+
+
+def truncated_gce_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    q: float = 0.7,
+    threshold: float = 0.5,
+    keep: Tensor | None = None,
+    **options: Unpack[Options],
+) -> Tensor:
+    """logits (N, K, ...), labels (N, ...), keep (N, ...) of this batch -> scalar, or per example for reduction="none"."""
+    if keep is None:
+        return curve_loss(partial(truncated_gce, q=q, threshold=threshold), logits, labels, **options)
+    if keep.shape != labels.shape:
+        raise ValueError(f"keep must have the shape of labels, {tuple(labels.shape)}, got {tuple(keep.shape)}")
+    m = margin(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+    dropped = (1 - threshold**q) / q if q > 0 else -math.log(threshold)
+    return reduce((gce(m, q=q) - dropped) * keep, labels, classes=logits.shape[1], **options)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TruncatedGeneralizedCrossEntropyLoss(nn.Module):
+    """Truncated generalised cross-entropy as a Module; 0 ≤ q ≤ 1, 0 < threshold < 1 is the paper's k."""
+
+    formula: ClassVar[str] = "(1 − max(p, k)^q)/q"
+    purpose: ClassVar[str] = "noisy labels, with the least likely examples pruned"
+    q: float = 0.7
+    threshold: float = 0.5
+    weight: Tensor | None = field(default_factory=lambda: None)
+    ignore_index: int = -100
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        become_module(self)
+        check_between("q", self.q, 0, 1)
+        if not 0 < self.threshold < 1:
+            raise ValueError(f"threshold must lie strictly between 0 and 1, got {self.threshold}")
+
+    def curve(self, m: Tensor) -> Tensor:
+        return truncated_gce(m, q=self.q, threshold=self.threshold)
+
+    def forward(
+        self, logits: Tensor, labels: Tensor, *, keep: Tensor | None = None, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        return truncated_gce_loss(logits, labels, keep=keep, sample_weight=sample_weight, **settings(self))
+
+    __repr__ = rebuildable

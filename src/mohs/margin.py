@@ -1,0 +1,126 @@
+"""The margin: one stable number an example, on which every loss of the family stands.
+
+    m = z_y − log Σ_{k≠y} e^{z_k}          the log-odds of the label: p = σ(m), 1 − p = σ(−m)
+    ∂m/∂z = e_y − q                        q: softmax over the other classes, 0 at y
+
+Accurate for logits of any size (|z| = 1e4 in float32 included), because the label's logit never meets the
+others in one sum. Half precision is raised to float32 here. −inf masks another class out, as it does in
+`F.cross_entropy`; a NaN or +inf logit makes that row NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.nn.functional import log_softmax
+
+INF = float("inf")
+NO_LABEL = -100
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def margin(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> Tensor:
+    """logits (N, K, ...), labels (N, ...) -> m (N, ...); where the label is `ignore_index`, m of class 0."""
+    labels = checked_labels(logits, labels, ignore_index=ignore_index)
+    m, _, _ = _Margin.apply(logits, labels.unsqueeze(1))
+    return m  # type: ignore[no-any-return]  # (N, ...)
+
+
+def all_margins(logits: Tensor) -> Tensor:
+    """logits (N, K, ...) -> the margin of every class (N, K, ...), as if each were the label.
+
+    Only the top class can have p > ½, where log p − log(1 − p) would lose its digits: it gets the exact margin.
+    """
+    top = logits.detach().argmax(1, keepdim=True)  # (N, 1, ...)
+    exact = margin(logits, top.squeeze(1)).unsqueeze(1)
+    log_p = log_probs(logits).scatter(1, top, -1.0)  # any value: the top is replaced below
+    return (log_p - torch.log1p(-log_p.exp())).scatter(1, top, exact)  # (N, K, ...)
+
+
+def log_probs(logits: Tensor) -> Tensor:
+    """Log-softmax over the classes, in float32 at least."""
+    return log_softmax(logits, 1, dtype=full_precision(logits.dtype))
+
+
+def full_precision(dtype: torch.dtype) -> torch.dtype:
+    """float64 stays; everything shorter is raised to float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def checked_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> Tensor:
+    """Labels ready for indexing: shape, type and (on CPU, outside torch.compile) range checked; ignored ones set to 0."""
+    check_logits(logits)
+    expected = (logits.shape[0], *logits.shape[2:])
+    if labels.shape != expected:
+        raise ValueError(
+            f"labels must have shape {expected} for logits of shape {tuple(logits.shape)}, got {tuple(labels.shape)}"
+        )
+    if labels.dtype not in INTEGERS:
+        raise ValueError(f"labels must be integer class indices, got {labels.dtype}; convert them with labels.long()")
+    labels = labels.long()
+    if labels.device.type == "cpu" and not (torch.compiler.is_compiling() or is_functorch_wrapped_tensor(labels)):
+        _check_range(labels, classes=logits.shape[1], ignore_index=ignore_index)
+    return labels.masked_fill(labels == ignore_index, 0)
+
+
+def check_logits(logits: Tensor) -> None:
+    """Raise unless logits are floating point, (N, K) or (N, K, d1, ...) with K ≥ 2."""
+    if not logits.is_floating_point():
+        raise ValueError(f"logits must be floating point, got {logits.dtype}")
+    if logits.dim() < 2:
+        raise ValueError(f"logits must have shape (N, K) or (N, K, d1, ...), got {tuple(logits.shape)}")
+    if logits.shape[1] < 2:
+        raise ValueError(f"logits must have at least 2 classes in dimension 1, got shape {tuple(logits.shape)}")
+
+
+def _check_range(labels: Tensor, *, classes: int, ignore_index: int) -> None:
+    if labels.numel() == 0 or (labels.min() >= 0 and labels.max() < classes):
+        return
+    wrong = ((labels < 0) | (labels >= classes)) & (labels != ignore_index)
+    if wrong.any():
+        place = [int(i) for i in wrong.nonzero()[0]]
+        row = place[0] if len(place) == 1 else tuple(place)
+        raise ValueError(
+            f"labels[{row}] is {int(labels[tuple(place)])}, but logits have {classes} classes: "
+            f"labels must lie in 0..{classes - 1} (or be ignore_index={ignore_index}); {int(wrong.sum())} label(s) do not"
+        )
+
+
+class _Margin(torch.autograd.Function):
+    """(logits (N, K, ...), index (N, 1, ...)) -> m, e = exp(z − max) with 0 at the label, Σ e.
+
+    One masked copy of the logits is turned into e in place and kept for the backward pass: two (N, K) arrays
+    in all, where cross-entropy needs three. e and Σ e are outputs so that second derivatives come out right.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        own = logits.gather(1, index).to(full_precision(logits.dtype))
+        e = logits.to(own.dtype, copy=True).scatter_(1, index, -INF)  # (N, K, ...)
+        top = e.amax(1, keepdim=True)
+        top = top.masked_fill(top == -INF, 0.0)  # every other class masked out: Σ e = 0 and m = +inf
+        total = e.sub_(top).exp_().sum(1, keepdim=True)  # (N, 1, ...)
+        m = (own - top - total.log()).masked_fill(own == INF, torch.nan)
+        return m.squeeze(1), e, total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.dtype = inputs[0].dtype
+        ctx.save_for_backward(inputs[1], output[1], output[2])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
+        index, e, total = ctx.saved_tensors
+        g, g_e, g_total = grads
+        g = torch.zeros_like(total) if g is None else g.unsqueeze(1)
+        scale = -g / total.masked_fill(total == 0, 1.0)
+        grad = e * (scale if g_total is None else scale + g_total)  # (N, K, ...)
+        if g_e is not None:
+            grad = grad + g_e * e
+        return grad.scatter_(1, index, g).to(ctx.dtype), None
