@@ -7,6 +7,7 @@ import dataclasses
 from torch import nn
 
 from mohs.losses.cross_entropy import CrossEntropyLoss
+from mohs.losses.drop_in import Options
 from mohs.losses.encouraging import EncouragingLoss
 from mohs.losses.focal import FocalLoss
 from mohs.losses.gce import GeneralizedCrossEntropyLoss
@@ -38,3 +39,8 @@ def create_loss(name: str, **fields: object) -> nn.Module:
     if unknown:
         raise ValueError(f"{name} has no field {unknown[0]!r}; its fields: {', '.join(known)}")
     return LOSSES[name](**fields)
+
+
+def own_fields(name: str) -> dict[str, object]:
+    """The settings that are this loss's own, with their defaults (not those that every loss shares)."""
+    return {f.name: f.default for f in dataclasses.fields(LOSSES[name]) if f.name not in Options.__annotations__}  # type: ignore[arg-type]

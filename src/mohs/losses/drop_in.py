@@ -15,7 +15,7 @@ from typing import Any, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from mohs.margin import NO_LABEL, all_margins, margin
+from mohs.margin import INF, NO_LABEL, all_margins, check_logits, full_precision, margin
 
 REDUCTIONS = ("mean", "sum", "none")
 SMOOTHABLE = "cross_entropy and encouraging"
@@ -42,8 +42,10 @@ def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options:
     """(1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j), a the label smoothing; a class weight goes with its own class's term."""
     a = options.pop("label_smoothing", 0.0)
     check_smoothing(a)
+    check_logits(logits)
     if a == 0:
         return curve_loss(curve, logits, labels, **options)
+    logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients meet in float32
     m = margin(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
     every = curve(all_margins(logits))  # (N, K, ...)
     weight = options.get("weight")
@@ -117,12 +119,11 @@ def check_smoothing(label_smoothing: float) -> None:
     check_between("label_smoothing", label_smoothing, 0.0, 1.0)
 
 
-def check_between(name: str, value: float, low: float, high: float = float("inf")) -> None:
-    """Raise, naming the argument and its value, unless low ≤ value ≤ high."""
-    if not low <= value <= high:
-        raise ValueError(
-            f"{name} must be {f'at least {low:g}' if high == float('inf') else f'between {low:g} and {high:g}'}, got {value}"
-        )
+def check_between(name: str, value: float, low: float, high: float = INF) -> None:
+    """Raise, naming the argument and its value, unless it is a number with low ≤ value ≤ high."""
+    if not (isinstance(value, int | float) and low <= value <= high):
+        span = f"at least {low:g}" if high == INF else f"between {low:g} and {high:g}"
+        raise ValueError(f"{name} must be {span}, got {value!r}")
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ vanishing gradient is left. That is what keeps training from diverging, so it is
 exact form, which has no lower bound. LE = 0 is b = −p, which is not cross-entropy; bonus = 0 is.
 With label smoothing a every class has its own term: (1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j).
 Zhao et al., "Well-classified examples are underestimated in classification with deep neural networks"
-(AAAI 2022), eq. 5 (normal) and eq. 7 (conservative).
+(AAAI 2022), eq. 6 (normal) and eq. 7 (conservative).
 """
 
 from __future__ import annotations

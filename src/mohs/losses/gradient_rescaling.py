@@ -4,10 +4,9 @@
     ∂L/∂zᵢ = (softmax(zᵢ) − e_y) / (2(1 − pᵢ) + ε) · wᵢ / Σ_k w_k
     w(p) = ½ g(β p^λ (1 − p)) before the batch normalisation  emphasis: focus λ/(1 + λ), spread set by β
 
-as the gradient of s.detach() · softplus(−m), s = w/(2(1 − p) + ε). Division by the batch's sum (the authors' code,
-`normalize="sum"`) makes the L1 norms of a batch's logit gradients sum to 1, leaves the weight of a batch of one
-without effect, and is each rank's own; eq. 6 as printed is "mean". ε ends the push on fitted examples; with ε = 0
-nothing does. The value is no objective to watch: log plain cross-entropy beside it.
+as the gradient of s.detach() · softplus(−m), s = w/(2(1 − p) + ε). Division by the batch's sum (the authors' code, "sum") makes
+the L1 norms of a batch's logit gradients add up to 1, takes the weight from a batch of one, and is each rank's own; eq. 6 as
+printed is "mean". ε ends the push on fitted examples; with ε = 0 nothing does. The value is no objective to watch.
 "Robust discriminative representation learning via gradient rescaling" (2019; arXiv 1905.11233), eqs. 6 and 7.
 """
 
@@ -26,8 +25,7 @@ from mohs.margin import INF, NO_LABEL, margin
 
 def weights(m: Tensor, *, beta: float, lam: float, transform: str, kept: Tensor | None = None) -> Tensor:
     """wᵢ = g(β pᵢ^λ (1 − pᵢ)); with a mask of the kept ones, over their mean (for exp a softmax, which cannot overflow)."""
-    m = m.detach()
-    x = beta * torch.sigmoid(m) ** lam * torch.sigmoid(-m)  # 0^0 = 1
+    x = (beta * torch.sigmoid(m) ** lam * torch.sigmoid(-m)).detach()  # 0^0 = 1
     if kept is None:
         return x.exp() if transform == "exp" else x
     if transform == "exp":

@@ -82,8 +82,11 @@ class _SigmoidError(torch.autograd.Function):
         index, off = ctx.saved_tensors
         g, g_off = grads
         scale = (off.new_zeros(off.shape[0], *off.shape[2:]) if g is None else g).unsqueeze(1)
-        slope = torch.ops.aten.sigmoid_backward  # (g, s) -> g s (1 − s) in one pass
-        grad = slope(off, off).mul_(2 * scale) if ctx.power == 2 else slope(scale.expand_as(off), off)
-        if g_off is not None:
-            grad = grad + slope(g_off, off)
-        return grad.scatter_(1, index, -grad.gather(1, index)).to(ctx.dtype), None, None
+
+        def slope(score: Tensor, g_score: Tensor | None) -> Tensor:
+            along = torch.ops.aten.sigmoid_backward  # (g, s) -> g s (1 − s) in one pass
+            grad = along(score, score).mul_(2 * scale) if ctx.power == 2 else along(scale.expand_as(score), score)
+            return grad if g_score is None else grad + along(g_score, score)  # type: ignore[no-any-return]
+
+        own = slope(off.gather(1, index), None if g_off is None else g_off.gather(1, index))
+        return slope(off, g_off).scatter_(1, index, -own).to(ctx.dtype), None, None

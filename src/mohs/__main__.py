@@ -1,0 +1,5 @@
+"""`python -m mohs` is the command `mohs`."""
+
+from mohs.cli import main
+
+main()

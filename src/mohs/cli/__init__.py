@@ -1,0 +1,61 @@
+"""The command line: each command is one library call; results go to stdout, everything else to stderr.
+
+Exit codes: 0 fine, 1 over a gate the user set, 2 usage, 3 data, 4 environment, 130 interrupted.
+Commands import what they need when they run, so that `mohs --help` imports no torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from mohs import __version__
+from mohs.cli.emphasis import emphasis
+from mohs.cli.listing import listing
+
+USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
+
+app = typer.Typer(
+    name="mohs",
+    help="How hard each training example is, and classifiers trained with the emphasis those examples deserve.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("emphasis")(emphasis)
+app.command("list")(listing)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mohs {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """How hard each training example is, and classifiers trained with the emphasis those examples deserve."""
+
+
+def main() -> None:
+    """Run the command; a problem the user can mend is one line on stderr and an exit code, never a traceback."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except ModuleNotFoundError as error:
+        typer.echo(f"mohs: {error.name} is not installed; pip install 'mohs[all]' brings every extra", err=True)
+        sys.exit(ENVIRONMENT)
+    except OSError as error:
+        typer.echo(f"mohs: {error.filename or ''}: {error.strerror or error}", err=True)
+        sys.exit(DATA)
+    except ValueError as error:
+        typer.echo(f"mohs: {error}", err=True)
+        sys.exit(USAGE)

@@ -1,0 +1,97 @@
+"""The command line as a person meets it: run as a process, read from its streams and exit codes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mohs
+
+needs_charts = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="needs the report extra")
+
+
+def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "mohs", *words], capture_output=True, text=True, check=False, env=env)
+
+
+def test_help_and_version() -> None:
+    shown = run("--help")
+    assert shown.returncode == 0
+    assert "emphasis" in shown.stdout
+    assert run("--version").stdout.strip() == f"mohs {mohs.__version__}"
+
+
+def test_list_losses() -> None:
+    text = run("list", "losses").stdout
+    assert all(name in text for name in mohs.LOSSES)
+    rows = {row["name"]: row for row in json.loads(run("list", "--json").stdout)}
+    assert set(rows) == set(mohs.LOSSES)
+    assert rows["gradient_rescaling"]["focus"] == "0.33"
+    assert rows["gce"]["settings"] == "q=0.7"
+    assert all(row["formula"] and row["for"] for row in rows.values())
+
+
+def test_emphasis_as_json() -> None:
+    got = json.loads(
+        run("emphasis", "cross_entropy", "gradient_rescaling:beta=12,lam=1", "encouraging:log_end=1", "--json").stdout
+    )
+    assert [curve["loss"] for curve in got] == ["cross_entropy", "gradient_rescaling:beta=12,lam=1", "encouraging:log_end=1"]
+    at = dict(zip(got[0]["p"], got[0]["emphasis"], strict=True))
+    assert at[0.25] == pytest.approx(0.75)
+    assert got[1]["focus"] == pytest.approx(0.5, abs=1e-5)
+    assert got[2]["focus"] is None
+
+
+def test_emphasis_as_a_table() -> None:
+    shown = run("emphasis", "mae", "mse:mirror=True", "--relative")
+    assert shown.returncode == 0
+    assert "relative to its peak" in shown.stdout
+    assert "1.00" in shown.stdout
+
+
+@needs_charts
+def test_emphasis_draws(tmp_path: Path) -> None:
+    for name, head in (("w.svg", b"<svg"), ("w.png", b"\x89PNG")):
+        shown = run("emphasis", "cross_entropy", "focal", "--out", str(tmp_path / name))
+        assert shown.returncode == 0
+        assert f"wrote {tmp_path / name}" in shown.stderr
+        assert (tmp_path / name).read_bytes().startswith(head)
+    assert "focal" in (tmp_path / "w.svg").read_text()
+    assert run("emphasis", "focal", "--quiet", "--out", str(tmp_path / "q.svg")).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["emphasis", "ember"], "unknown loss 'ember'; known: cross_entropy"),
+        (["emphasis", "gce:q=2"], "q must be between 0 and 1, got 2"),
+        (["emphasis", "gce:q=much"], "q must be between 0 and 1, got 'much'"),
+        (["emphasis", "gce:q"], "expected key=value"),
+        (["emphasis", "gce:beta=1"], "gce has no field 'beta'"),
+        (["emphasis", "encouraging:start=x"], "encouraging:start=x"),
+        (["emphasis", "--out", "w.pdf"], "charts are written as .svg or .png"),
+        (["emphasis", "--out", "no/such/w.svg"], "the folder no/such does not exist"),
+        (["list", "cheese"], "cannot list 'cheese'; known: losses"),
+        (["grind"], "No such command 'grind'"),
+    ],
+)
+def test_usage_errors_are_one_line_and_code_2(words: list[str], message: str) -> None:
+    shown = run(*words)
+    assert shown.returncode == 2
+    assert message in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert shown.stdout == ""
+
+
+def test_a_missing_extra_is_named(tmp_path: Path) -> None:
+    (tmp_path / "vl_convert.py").write_text("raise ModuleNotFoundError('no', name='vl_convert')")
+    import os
+
+    shown = run("emphasis", "gce", "--out", str(tmp_path / "w.svg"), env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert shown.returncode == 4
+    assert "vl_convert is not installed" in shown.stderr

@@ -1,0 +1,346 @@
+"""What holds for every loss of the table. Exceptions stand here by name, each with its reason."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import fields
+from importlib import import_module
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import mohs
+
+CLASSES = 4
+CASES: dict[str, list[dict]] = {
+    "cross_entropy": [{}, {"label_smoothing": 0.1}],
+    "mae": [{}],
+    "gce": [{}, {"q": 0.0}, {"q": 1.0}],
+    "truncated_gce": [{}, {"threshold": 0.3}],
+    "focal": [{}, {"gamma": 0.5}],
+    "symmetric": [{}, {"alpha": 6.0, "beta": 0.1}],
+    "mse": [{}, {"mirror": True}, {"activation": "sigmoid"}, {"activation": "sigmoid", "mirror": True}],
+    "encouraging": [
+        {},
+        {"log_end": 1.0},
+        {"log_end": 1.0, "eps": 0.0},
+        {"log_end": 1.0, "start": 0.5},
+        {"log_end": 0.0, "bonus": 0.5},
+        {"label_smoothing": 0.1},
+    ],
+    "gradient_rescaling": [{}, {"beta": 0.0, "eps": 0.0}, {"transform": "identity"}, {"normalize": "mean", "lam": 1.0}],
+}
+PAIRS = [pytest.param(name, case, id=f"{name}-{i}") for name, cases in CASES.items() for i, case in enumerate(cases)]
+every_loss = pytest.mark.parametrize(("name", "case"), PAIRS)
+
+NOT_SHIFT_INVARIANT = {"mse sigmoid": "every class has a sigmoid of its own"}
+NO_GRADCHECK = {"gradient_rescaling": "its weight is not differentiated; tests/papers/test_gr.py has the gradient's formula"}
+BATCH_NORMALISED = {"gradient_rescaling sum": "an example's value depends on the batch through Σw"}
+
+
+def kind(name: str, case: dict) -> str:
+    loss = mohs.create_loss(name, **case)
+    return f"{name} {getattr(loss, 'activation', getattr(loss, 'normalize', ''))}".strip()
+
+
+def batch(
+    n: int = 12, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 2.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(n, CLASSES, generator=generator, dtype=torch.float64)
+    return logits.to(dtype).requires_grad_(), torch.randint(CLASSES, (n,), generator=generator)
+
+
+def gradient(value: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(value, logits)[0]
+
+
+def test_every_loss_has_a_case() -> None:
+    assert set(CASES) == set(mohs.LOSSES)
+
+
+@every_loss
+def test_function_is_module(name: str, case: dict) -> None:
+    logits, labels = batch()
+    function = getattr(import_module(mohs.LOSSES[name].__module__), f"{name}_loss")
+    assert torch.equal(function(logits, labels, **case), mohs.create_loss(name, **case)(logits, labels))
+
+
+@every_loss
+@pytest.mark.parametrize("weighted", [False, True])
+def test_reductions_agree(name: str, case: dict, weighted: bool) -> None:
+    logits, labels = batch()
+    labels[3] = -100
+    weight = torch.tensor([0.5, 1.0, 2.0, 3.0], dtype=torch.float64) if weighted else None
+    loss = {r: mohs.create_loss(name, reduction=r, weight=weight, **case)(logits, labels) for r in ("none", "mean", "sum")}
+    share = (labels != -100).sum() if weight is None else weight[labels.clamp(min=0)][labels != -100].sum()
+    assert loss["none"].shape == labels.shape
+    for reduced, terms in ((loss["sum"], loss["none"].sum()), (loss["mean"], loss["none"].sum() / share)):
+        torch.testing.assert_close(reduced, terms)
+        torch.testing.assert_close(gradient(reduced, logits), torch.autograd.grad(terms, logits, retain_graph=True)[0])
+
+
+@every_loss
+def test_none_keeps_each_gradient_in_its_row(name: str, case: dict) -> None:
+    logits, labels = batch(5)
+    jacobian = torch.autograd.functional.jacobian(lambda z: mohs.create_loss(name, reduction="none", **case)(z, labels), logits)
+    rows = torch.einsum("iik->ik", jacobian)
+    torch.testing.assert_close(gradient(mohs.create_loss(name, reduction="sum", **case)(logits, labels), logits), rows)
+    assert (jacobian[~torch.eye(5, dtype=torch.bool)] == 0).all()
+
+
+@every_loss
+@given(seed=st.integers(0, 2**31), shift=st.floats(-50, 50))
+@settings(deadline=None, derandomize=True, max_examples=15)
+def test_invariances(name: str, case: dict, seed: int, shift: float) -> None:
+    logits, labels = batch(seed=seed)
+    loss = mohs.create_loss(name, reduction="none", **case)
+    values = loss(logits, labels)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(loss(logits[order], labels[order]), values[order])
+    names = torch.randperm(CLASSES, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(loss(logits[:, names], names.argsort()[labels]), values)
+    if kind(name, case) not in NOT_SHIFT_INVARIANT:
+        torch.testing.assert_close(loss(logits + shift, labels), values, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", NOT_SHIFT_INVARIANT)
+def test_exceptions_to_shift_invariance_are_real(name: str) -> None:
+    logits, labels = batch()
+    loss = mohs.create_loss(name.split()[0], activation="sigmoid")
+    assert not torch.allclose(loss(logits + 1, labels), loss(logits, labels))
+
+
+@every_loss
+def test_first_and_second_derivatives(name: str, case: dict) -> None:
+    if name in NO_GRADCHECK:
+        pytest.skip(NO_GRADCHECK[name])
+    logits, labels = batch(4)
+    loss = mohs.create_loss(name, **case)
+    assert torch.autograd.gradcheck(lambda z: loss(z, labels), logits)
+    assert torch.autograd.gradgradcheck(lambda z: loss(z, labels), logits)
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_finite_at_extreme_logits(name: str, case: dict, dtype: torch.dtype) -> None:
+    top = 1e4
+    logits = torch.tensor([[top, -top, 0, 0], [-top, top, 0, top], [0, 0, 0, 0], [top, top, top, top], [-top, 0, 0, 0]])
+    logits = logits.repeat(2, 1).to(dtype).requires_grad_()
+    labels = torch.tensor([0, 0, 1, 2, 0, 1, 1, 2, 3, 3])
+    value = mohs.create_loss(name, **case)(logits, labels)
+    assert value.dtype == torch.float32
+    assert value.isfinite()
+    grad = gradient(value, logits)
+    assert grad.dtype == dtype
+    assert grad.isfinite().all()
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_raised_to_float32(name: str, case: dict, dtype: torch.dtype) -> None:
+    logits, labels = batch(dtype=dtype)
+    loss = mohs.create_loss(name, **case)
+    raised = logits.detach().float().requires_grad_()
+    torch.testing.assert_close(loss(logits, labels), loss(raised, labels))
+    torch.testing.assert_close(gradient(loss(logits, labels), logits), gradient(loss(raised, labels), raised).to(dtype))
+
+
+@every_loss
+def test_under_autocast(name: str, case: dict) -> None:
+    layer = nn.Linear(8, CLASSES)
+    inputs, labels = torch.randn(12, 8), batch()[1]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = layer(inputs)
+        value = mohs.create_loss(name, **case)(logits, labels)
+    assert logits.dtype == torch.bfloat16
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, mohs.create_loss(name, **case)(logits.float(), labels))
+    value.backward()
+    assert layer.weight.grad.isfinite().all()
+
+
+@every_loss
+def test_emphasis_is_half_the_l1_norm_of_the_logit_gradient(name: str, case: dict) -> None:
+    loss = mohs.create_loss(name, reduction="sum", **({**case, "normalize": "mean"} if name == "gradient_rescaling" else case))
+    if not hasattr(loss, "curve") or getattr(loss, "label_smoothing", 0):
+        pytest.skip("not a curve of the margin, or smoothed over all classes: the identity is for curves")
+    logits, labels = batch(200, scale=4.0)
+    p = logits.detach().softmax(1).gather(1, labels[:, None]).squeeze(1)
+    half = gradient(loss(logits, labels), logits).abs().sum(1) / 2
+    torch.testing.assert_close(mohs.emphasis(loss, p), half, rtol=1e-7, atol=1e-9)
+
+
+@every_loss
+def test_sample_weight(name: str, case: dict) -> None:
+    logits, labels = batch()
+    loss, terms = mohs.create_loss(name, **case), mohs.create_loss(name, reduction="none", **case)
+    w = torch.arange(12, dtype=torch.float64)
+    torch.testing.assert_close(loss(logits, labels, sample_weight=torch.ones(12)), loss(logits, labels))
+    torch.testing.assert_close(terms(logits, labels, sample_weight=w), terms(logits, labels) * w)
+    torch.testing.assert_close(loss(logits, labels, sample_weight=w), (terms(logits, labels) * w).sum() / w.sum())
+    if kind(name, case) not in BATCH_NORMALISED:
+        twice = torch.tensor([2.0] * 3 + [1.0] * 9)
+        again = loss(torch.cat([logits, logits[:3]]), torch.cat([labels, labels[:3]]))
+        torch.testing.assert_close(loss(logits, labels, sample_weight=twice), again)
+
+
+@every_loss
+def test_ignored_rows_are_as_if_absent(name: str, case: dict) -> None:
+    logits, labels = batch()
+    kept = torch.ones(12, dtype=torch.bool)
+    kept[[2, 7]] = False
+    marked = labels.clone()
+    marked[~kept] = 9
+    for reduction in ("mean", "sum"):
+        loss = mohs.create_loss(name, reduction=reduction, ignore_index=9, **case)
+        torch.testing.assert_close(loss(logits, marked), loss(logits[kept], labels[kept]))
+        grad = gradient(loss(logits, marked), logits)
+        torch.testing.assert_close(grad[kept], gradient(loss(logits[kept], labels[kept]), logits)[kept])
+        assert (grad[~kept] == 0).all()
+    none = mohs.create_loss(name, reduction="none", ignore_index=9, **case)(logits, marked)
+    assert (none[~kept] == 0).all()
+
+
+@every_loss
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pixels_are_examples(name: str, case: dict, weighted: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(2, CLASSES, 3, 5, generator=generator, dtype=torch.float64)
+    labels = torch.randint(CLASSES, (2, 3, 5), generator=generator)
+    labels[0, 1, 2] = -100
+    case = {**case, "weight": [1.0, 2.0, 0.5, 1.5]} if weighted else case
+    flat, flat_labels = logits.movedim(1, -1).reshape(-1, CLASSES), labels.flatten()
+    torch.testing.assert_close(mohs.create_loss(name, **case)(logits, labels), mohs.create_loss(name, **case)(flat, flat_labels))
+    none = mohs.create_loss(name, reduction="none", **case)
+    torch.testing.assert_close(none(logits, labels).flatten(), none(flat, flat_labels))
+    images, pixels = torch.tensor([1.0, 3.0]), torch.tensor([1.0, 3.0]).repeat_interleave(15)
+    torch.testing.assert_close(
+        none(logits, labels, sample_weight=images).flatten(), none(flat, flat_labels, sample_weight=pixels)
+    )
+
+
+@every_loss
+def test_repr_rebuilds_and_pickles(name: str, case: dict) -> None:
+    logits, labels = batch()
+    loss = mohs.create_loss(name, weight=[0.1, 0.2, 0.3, 0.4], **case)
+    value = loss(logits, labels)
+    rebuilt = eval(repr(loss), vars(mohs) | {type(loss).__name__: type(loss)})
+    for twin in (rebuilt, pickle.loads(pickle.dumps(loss)), copy.deepcopy(loss)):
+        assert repr(twin) == repr(loss)
+        torch.testing.assert_close(twin(logits, labels), value)
+    assert {f.name for f in fields(loss)} >= {"weight", "ignore_index", "reduction", "label_smoothing"}
+
+
+@every_loss
+def test_weight_is_a_buffer_that_moves_and_is_not_saved(name: str, case: dict) -> None:
+    loss = mohs.create_loss(name, weight=torch.ones(CLASSES), **case)
+    assert "weight" not in loss.state_dict()
+    assert loss.to("meta").weight.device.type == "meta"
+    assert not list(loss.parameters())
+
+
+@every_loss
+def test_compiles_without_a_graph_break(name: str, case: dict) -> None:
+    torch._dynamo.reset()
+    logits, labels = batch(dtype=torch.float32)
+    loss = mohs.create_loss(name, weight=[1.0, 2.0, 3.0, 4.0], **case)
+    compiled = torch.compile(loss, fullgraph=True, backend="eager")
+    value, w = compiled(logits, labels, sample_weight=torch.ones(12)), torch.ones(12)
+    torch.testing.assert_close(value, loss(logits, labels, sample_weight=w))
+    torch.testing.assert_close(gradient(value, logits), gradient(loss(logits, labels, sample_weight=w), logits))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@every_loss
+def test_per_example_gradients_by_vmap(name: str, case: dict) -> None:
+    logits, labels = batch(5)
+    loss = mohs.create_loss(name, **case)
+    one = torch.func.grad(lambda z, y: loss(z[None], y[None]))
+    rows = torch.func.vmap(one)(logits.detach(), labels)
+    for row, z, y in zip(rows, logits.detach(), labels, strict=True):
+        torch.testing.assert_close(row, one(z, y))
+
+
+@every_loss
+def test_nothing_to_average(name: str, case: dict) -> None:
+    logits, labels = batch()
+    for z, y in ((logits[:0], labels[:0]), (logits, torch.full_like(labels, -100))):
+        for reduction, like in (("mean", torch.isnan), ("sum", lambda v: v == 0)):
+            ours = mohs.create_loss(name, reduction=reduction, **case)(z, y)
+            assert like(ours)
+            assert like(cross_entropy(z, y, reduction=reduction))
+        total = mohs.create_loss(name, reduction="sum", **case)(z, y)
+        assert (gradient(total, logits) == 0).all()
+        assert mohs.create_loss(name, reduction="none", **case)(z, y).shape == y.shape
+
+
+@every_loss
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_bad_row_is_nan_and_alone(name: str, case: dict, bad: float) -> None:
+    if kind(name, case) in BATCH_NORMALISED:
+        pytest.skip("its batch normaliser makes every row NaN, as the mean of any loss would be")
+    for column in range(2):
+        logits, labels = batch(4)
+        logits = logits.detach()
+        labels[1] = 0
+        logits[1, column] = bad
+        values = mohs.create_loss(name, reduction="none", **case)(logits, labels)
+        if kind(name, case) == "mse sigmoid" and bad == torch.inf:
+            assert values.isfinite().all()  # sigmoid(∞) = 1 is a score like any other
+        else:
+            assert values.isnan().tolist() == [False, True, False, False]
+
+
+BAD_INPUT = [
+    (torch.randn(4, 3), torch.tensor([0, 1, 2, 3]), r"labels\[3\] is 3, but logits have 3 classes"),
+    (torch.randn(4, 3), torch.tensor([0, -1, 2, 1]), r"labels\[1\] is -1"),
+    (torch.randn(2, 3, 2), torch.tensor([[0, 1], [2, 7]]), r"labels\[\(1, 1\)\] is 7"),
+    (torch.randn(4, 3), torch.tensor([0.0, 1.0, 2.0, 1.0]), r"labels must be integer class indices, got torch.float32"),
+    (torch.randn(4, 3), torch.tensor([True, False, True, True]), r"labels must be integer class indices, got torch.bool"),
+    (torch.randn(4, 3), torch.tensor([0, 1, 2]), r"labels must have shape \(4,\) for logits of shape \(4, 3\), got \(3,\)"),
+    (torch.randn(4, 3, 2), torch.tensor([0, 1, 2, 0]), r"labels must have shape \(4, 2\)"),
+    (torch.randn(4, 1), torch.zeros(4).long(), r"logits must have at least 2 classes in dimension 1, got shape \(4, 1\)"),
+    (torch.randn(3), torch.tensor(1), r"logits must have shape \(N, K\)"),
+    (torch.ones(4, 3).long(), torch.zeros(4).long(), r"logits must be floating point, got torch.int64"),
+]
+
+
+@every_loss
+@pytest.mark.parametrize(("logits", "labels", "message"), BAD_INPUT)
+def test_bad_input(name: str, case: dict, logits: torch.Tensor, labels: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mohs.create_loss(name, **case)(logits, labels)
+
+
+@every_loss
+def test_bad_options(name: str, case: dict) -> None:
+    logits, labels = batch()
+    with pytest.raises(ValueError, match="weight must have one entry for each of the 4 classes"):
+        mohs.create_loss(name, weight=[1.0, 2.0], **case)(logits, labels)
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \(12,\)"):
+        mohs.create_loss(name, **case)(logits, labels, sample_weight=torch.ones(3))
+    with pytest.raises(ValueError, match="reduction must be one of mean, sum, none, got 'average'"):
+        mohs.create_loss(name, reduction="average", **case)
+    with pytest.raises(ValueError, match="label_smoothing"):
+        mohs.create_loss(name, **{**case, "label_smoothing": 1.5})
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_any_integer_labels_are_taken(dtype: torch.dtype) -> None:
+    logits, labels = batch()
+    for name in mohs.LOSSES:
+        loss = mohs.create_loss(name, **CASES[name][0])
+        assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
+
+
+def test_unknown_names_list_the_known() -> None:
+    with pytest.raises(ValueError, match="unknown loss 'ember'; known: cross_entropy, mae"):
+        mohs.create_loss("ember")
+    with pytest.raises(ValueError, match="gce has no field 'beta'; its fields: q, weight"):
+        mohs.create_loss("gce", beta=2)

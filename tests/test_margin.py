@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy, softplus
+
+from mohs.margin import all_margins, checked_labels, log_probs, margin
+
+LOGIT = st.floats(-30, 30)
+
+
+@given(st.lists(st.lists(LOGIT, min_size=3, max_size=3), min_size=1, max_size=4), st.integers(0, 2))
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_margin_is_the_log_odds(rows: list[list[float]], label: int) -> None:
+    logits = torch.tensor(rows, dtype=torch.float64)
+    m = margin(logits, torch.full((len(rows),), label))
+    for row, value in zip(rows, m.tolist(), strict=True):  # the definition, one example at a time
+        others = [z for k, z in enumerate(row) if k != label]
+        top = max(others)
+        assert value == pytest.approx(row[label] - top - math.log(sum(math.exp(z - top) for z in others)), rel=1e-12, abs=1e-12)
+
+
+def test_margin_keeps_its_digits_where_the_probability_has_none() -> None:
+    logits = torch.tensor([[40.0, 0.0, 0.0], [-40.0, 0.0, 1.0]])
+    exact = margin(logits.double(), torch.tensor([0, 0]))
+    assert 1 - logits.softmax(1)[0, 0] == 0  # what a plain 1 − p would give
+    torch.testing.assert_close(margin(logits, torch.tensor([0, 0])).double(), exact, rtol=1e-6, atol=0)
+
+
+def test_gradient_is_one_hot_minus_the_others_softmax() -> None:
+    logits = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 2, 3, 4, 0])
+    margin(logits, labels).sum().backward()
+    for row, grad, y in zip(logits.detach(), logits.grad, labels, strict=True):
+        others = torch.arange(5) != y
+        assert grad[y] == 1
+        torch.testing.assert_close(grad[others], -row[others].softmax(0))
+
+
+def test_masked_classes_and_bad_rows_are_as_in_cross_entropy() -> None:
+    inf, nan = torch.inf, torch.nan
+    logits = torch.tensor(
+        [[0, -inf, 1], [0, -inf, -inf], [-inf, 0, 1], [-inf, -inf, -inf], [inf, 0, 0], [0, inf, 0], [nan, 0, 0], [0, 0, nan]]
+    )
+    labels = torch.zeros(8, dtype=torch.long)
+    ours, theirs = softplus(-margin(logits, labels)), cross_entropy(logits, labels, reduction="none")
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
+    logits = logits[:2].requires_grad_()
+    margin(logits, labels[:2]).sum().backward()
+    assert logits.grad.isfinite().all()
+
+
+def test_all_margins_is_margin_of_each_class() -> None:
+    logits = torch.randn(7, 4, 2, dtype=torch.float64) * 20
+    every = all_margins(logits)
+    for k in range(4):
+        torch.testing.assert_close(every[:, k], margin(logits, torch.full((7, 2), k)))
+    far = torch.tensor([[1e4, -1e4, 0.0]])
+    torch.testing.assert_close(all_margins(far), torch.tensor([[1e4, -2e4, -1e4]]))
+    assert torch.autograd.gradcheck(all_margins, torch.randn(3, 4, dtype=torch.float64, requires_grad=True))
+
+
+def test_ignored_labels_read_class_zero() -> None:
+    logits = torch.randn(2, 3)
+    assert torch.equal(margin(logits, torch.tensor([-100, 1])), margin(logits, torch.tensor([0, 1])))
+    assert checked_labels(logits, torch.tensor([7, 1]), ignore_index=7).tolist() == [0, 1]
+
+
+def test_log_probs_raises_half_precision() -> None:
+    logits = torch.randn(3, 5).half()
+    assert log_probs(logits).dtype == torch.float32
+    assert log_probs(logits.double()).dtype == torch.float64
+
+
+def test_logits_are_left_alone() -> None:
+    logits = torch.randn(3, 5)
+    before = logits.clone()
+    margin(logits, torch.tensor([0, 1, 2]))
+    assert torch.equal(logits, before)

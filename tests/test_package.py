@@ -1,0 +1,92 @@
+"""The package as a whole: what it imports, what it names, how long its files are."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mohs
+
+SOURCE = Path(mohs.__file__).parent
+ROOT = SOURCE.parents[1]
+FILES = sorted(SOURCE.rglob("*.py"))
+NOT_ONE_LOSS = ("__init__", "drop_in", "objective", "schedule", "find_head")  # what losses and heads share or are found by
+HEAVY = ("torch", "torchvision", "sklearn", "scipy", "pyarrow", "altair", "torchmetrics", "accelerate", "captum", "numpy")
+
+
+def modules_after(code: str) -> set[str]:
+    ask = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nprint('\\n'.join(sys.modules), file=sys.stderr)"
+    answer = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    return set(answer.stderr.split())
+
+
+@pytest.mark.parametrize("code", ["import mohs", "import sys; sys.argv = ['mohs', '--help']; from mohs.cli import main; main()"])
+def test_importing_and_help_bring_in_nothing_heavy(code: str) -> None:
+    assert not modules_after(code) & set(HEAVY)
+
+
+def test_public_names_are_loaded_typed_and_listed_alike() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    typed = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert typed == {name: f"mohs.{home}" for name, home in mohs.HOME.items()}
+    assert sorted(mohs.__all__) == sorted(mohs.HOME)
+    for name in mohs.__all__:
+        assert getattr(mohs, name) is not None
+        assert name in dir(mohs)
+    with pytest.raises(AttributeError, match="module 'mohs' has no attribute 'ember'"):
+        _ = mohs.ember
+
+
+@pytest.mark.parametrize("first", ["import mohs.margin", "from mohs.losses import gce", "from mohs.margin import margin", "pass"])
+def test_names_that_are_files_too_stay_functions(first: str) -> None:
+    code = f"{first}\nimport mohs\nassert callable(mohs.margin) and callable(mohs.emphasis) and callable(mohs.margin)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_size_budgets(file: Path) -> None:
+    lines = len(file.read_text().splitlines())
+    a_loss = file.parent.name in ("losses", "heads") and file.stem not in NOT_ONE_LOSS
+    assert lines <= (100 if a_loss else 250)
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 40, node.name
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_every_file_opens_with_what_it_is(file: Path) -> None:
+    assert ast.get_docstring(ast.parse(file.read_text()))
+
+
+def test_readme_tree_names_files_that_exist() -> None:
+    tree = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert tree
+    for name in re.findall(r"^\s*([\w./]+\.(?:py|md|toml|txt|cff)|[\w/]+/)(?=\s)", tree[1], re.M):
+        found = list(ROOT.glob(f"**/{name.rstrip('/')}"))
+        assert any(".venv" not in path.parts for path in found), name
+
+
+def test_readme_python_examples_run() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert blocks
+    for block in blocks:
+        subprocess.run([sys.executable, "-W", "error", "-c", block], check=True, cwd=ROOT)
+
+
+def test_torch_and_torchvision_import_together() -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed (the vision extra)")
+    subprocess.run([sys.executable, "-c", "import torch, torchvision"], check=True)
