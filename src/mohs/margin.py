@@ -61,9 +61,19 @@ def checked_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LAB
     if labels.dtype not in INTEGERS:
         raise ValueError(f"labels must be integer class indices, got {labels.dtype}; convert them with labels.long()")
     labels = labels.long()
-    if labels.device.type == "cpu" and not (torch.compiler.is_compiling() or is_functorch_wrapped_tensor(labels)):
+    if readable(labels):
         _check_range(labels, classes=logits.shape[1], ignore_index=ignore_index)
     return labels.masked_fill(labels == ignore_index, 0)
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether values may be looked at here: on the CPU (elsewhere it waits for the device), outside tracing."""
+    return tensor.device.type == "cpu" and not is_traced(tensor)
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Whether torch.compile or a torch.func transform is running over this tensor, so that it has no value yet."""
+    return torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor)
 
 
 def check_logits(logits: Tensor) -> None:

@@ -28,7 +28,7 @@ def test_bad_settings() -> None:
     with pytest.raises(ValueError, match=r"keep must have the shape of labels, \(2,\), got \(3,\)"):
         mohs.TruncatedGeneralizedCrossEntropyLoss()(torch.randn(2, 3), torch.tensor([0, 1]), keep=torch.ones(3))
     for threshold in (0.0, 1.0):
-        with pytest.raises(ValueError, match="threshold must lie strictly between 0 and 1"):
+        with pytest.raises(ValueError, match="threshold must be over 0 and under 1"):
             mohs.TruncatedGeneralizedCrossEntropyLoss(threshold=threshold)
     with pytest.raises(ValueError, match="q must be between 0 and 1, got 2"):
         mohs.TruncatedGeneralizedCrossEntropyLoss(q=2)

@@ -1,21 +1,34 @@
-"""The losses by name. One idea a file; each is a curve on the margin, a function on logits, and a Module."""
+"""The losses and regularisers by name. One idea a file; each is a function on logits or features, and a Module."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from torch import nn
 
+from mohs.losses.adr import ADR, EntropyPenalty
+from mohs.losses.amc import AMC, EuclideanContrastive
+from mohs.losses.avh import AVHLoss
+from mohs.losses.bootstrap import BootstrapHardLoss, BootstrapSoftLoss
+from mohs.losses.center import CenterLoss
+from mohs.losses.correction import BackwardLoss, ForwardLoss
 from mohs.losses.cross_entropy import CrossEntropyLoss
+from mohs.losses.curriculum import SelfPacedLoss
 from mohs.losses.drop_in import Options
 from mohs.losses.encouraging import EncouragingLoss
 from mohs.losses.focal import FocalLoss
 from mohs.losses.gce import GeneralizedCrossEntropyLoss
 from mohs.losses.gradient_rescaling import GradientRescalingLoss
+from mohs.losses.ldam import LDAMLoss
+from mohs.losses.logit_adjusted import LogitAdjustedLoss
 from mohs.losses.mae import MeanAbsoluteErrorLoss
 from mohs.losses.mse import MeanSquaredErrorLoss
+from mohs.losses.smoothing import OnlineSmoothingLoss
+from mohs.losses.softmax_alternatives import SphericalLoss, TaylorLoss
 from mohs.losses.symmetric import SymmetricCrossEntropyLoss
 from mohs.losses.truncated_gce import TruncatedGeneralizedCrossEntropyLoss
+from mohs.naming import create
 
 LOSSES: dict[str, type[nn.Module]] = {
     "cross_entropy": CrossEntropyLoss,
@@ -27,20 +40,39 @@ LOSSES: dict[str, type[nn.Module]] = {
     "mse": MeanSquaredErrorLoss,
     "encouraging": EncouragingLoss,
     "gradient_rescaling": GradientRescalingLoss,
+    "avh": AVHLoss,
+    "forward": ForwardLoss,
+    "backward": BackwardLoss,
+    "bootstrap_soft": BootstrapSoftLoss,
+    "bootstrap_hard": BootstrapHardLoss,
+    "online_smoothing": OnlineSmoothingLoss,
+    "ldam": LDAMLoss,
+    "logit_adjusted": LogitAdjustedLoss,
+    "self_paced": SelfPacedLoss,
+    "spherical": SphericalLoss,
+    "taylor": TaylorLoss,
+}
+
+REGULARISERS: dict[str, type[nn.Module]] = {
+    "adr": ADR,
+    "entropy_penalty": EntropyPenalty,
+    "amc": AMC,
+    "euclidean_contrastive": EuclideanContrastive,
+    "center": CenterLoss,
 }
 
 
-def create_loss(name: str, **fields: object) -> nn.Module:
+def create_loss(name: str, /, **fields: Any) -> nn.Module:
     """The loss of that name with these fields: `create_loss("gradient_rescaling", beta=8)`."""
-    if name not in LOSSES:
-        raise ValueError(f"unknown loss {name!r}; known: {', '.join(LOSSES)}")
-    known = [f.name for f in dataclasses.fields(LOSSES[name])]  # type: ignore[arg-type]
-    unknown = [field for field in fields if field not in known]
-    if unknown:
-        raise ValueError(f"{name} has no field {unknown[0]!r}; its fields: {', '.join(known)}")
-    return LOSSES[name](**fields)
+    return create(LOSSES, "loss", name, **fields)
 
 
-def own_fields(name: str) -> dict[str, object]:
-    """The settings that are this loss's own, with their defaults (not those that every loss shares)."""
-    return {f.name: f.default for f in dataclasses.fields(LOSSES[name]) if f.name not in Options.__annotations__}  # type: ignore[arg-type]
+def create_regulariser(name: str, /, **fields: Any) -> nn.Module:
+    """The regulariser of that name with these fields: `create_regulariser("adr", tau=3)`."""
+    return create(REGULARISERS, "regulariser", name, **fields)
+
+
+def own_fields(piece: type[nn.Module]) -> dict[str, str]:
+    """The settings that are this piece's own, with their defaults ("required" where there is none)."""
+    own = [f for f in dataclasses.fields(piece) if f.name not in Options.__annotations__]  # type: ignore[arg-type]
+    return {f.name: "required" if f.default is dataclasses.MISSING else str(f.default) for f in own}

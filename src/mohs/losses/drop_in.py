@@ -119,11 +119,15 @@ def check_smoothing(label_smoothing: float) -> None:
     check_between("label_smoothing", label_smoothing, 0.0, 1.0)
 
 
-def check_between(name: str, value: float, low: float, high: float = INF) -> None:
-    """Raise, naming the argument and its value, unless it is a number with low ≤ value ≤ high."""
-    if not (isinstance(value, int | float) and low <= value <= high):
-        span = f"at least {low:g}" if high == INF else f"between {low:g} and {high:g}"
-        raise ValueError(f"{name} must be {span}, got {value!r}")
+def check_between(name: str, value: float, low: float, high: float = INF, *, ends: str = "[]") -> None:
+    """Raise, naming the argument and its value, unless it is a number from low to high; ends says which ends belong."""
+    over, under = ends[0] == "(", ends[1] == ")"
+    if isinstance(value, int | float) and (low < value if over else low <= value) and (value < high if under else value <= high):
+        return
+    span = f"{'over' if over else 'at least'} {low:g}"
+    if high < INF:
+        span = f"between {low:g} and {high:g}" if ends == "[]" else f"{span} and {'under' if under else 'at most'} {high:g}"
+    raise ValueError(f"{name} must be {span}, got {value!r}")
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

@@ -75,10 +75,8 @@ class EncouragingLoss(nn.Module):
         become_module(self, smoothable=True)
         check_between("log_end", self.log_end, 0, 1)
         check_between("bonus", self.bonus, 0)
-        if not 0 <= self.start < 1:
-            raise ValueError(f"start must be at least 0 and under 1, got {self.start}")
-        if not 0 <= self.eps < 1:
-            raise ValueError(f"eps must be at least 0 and under 1, got {self.eps}")
+        check_between("start", self.start, 0, 1, ends="[)")
+        check_between("eps", self.eps, 0, 1, ends="[)")
         if self.start > 0 and self.log_end < 1:
             raise ValueError(
                 f"start={self.start} needs log_end=1 (got log_end={self.log_end}): together they would make the loss jump"

@@ -50,8 +50,7 @@ class SymmetricCrossEntropyLoss(nn.Module):
         become_module(self)
         check_between("alpha", self.alpha, 0)
         check_between("beta", self.beta, 0)
-        if not 0 < self.floor <= 1:
-            raise ValueError(f"floor must be over 0 and at most 1, got {self.floor}")
+        check_between("floor", self.floor, 0, 1, ends="(]")
 
     def curve(self, m: Tensor) -> Tensor:
         return symmetric(m, alpha=self.alpha, beta=self.beta, floor=self.floor)

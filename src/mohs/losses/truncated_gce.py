@@ -70,8 +70,7 @@ class TruncatedGeneralizedCrossEntropyLoss(nn.Module):
     def __post_init__(self) -> None:
         become_module(self)
         check_between("q", self.q, 0, 1)
-        if not 0 < self.threshold < 1:
-            raise ValueError(f"threshold must lie strictly between 0 and 1, got {self.threshold}")
+        check_between("threshold", self.threshold, 0, 1, ends="()")
 
     def curve(self, m: Tensor) -> Tensor:
         return truncated_gce(m, q=self.q, threshold=self.threshold)

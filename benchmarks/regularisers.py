@@ -1,0 +1,79 @@
+"""Forward + backward of the regularisers against `F.cross_entropy`, interleaved in one run.
+
+    python benchmarks/regularisers.py [--rounds 40] [--threads 2] [--repeats 3] [--out results/benchmarks/regularisers-cpu.json]
+
+On logits: ADR and the entropy penalty at 4096 x 1000. On features: AMC and the Euclidean form on 128 x 128 features, beside
+cross-entropy at 128 x 10. A ratio is the median of the ratios within a round. At 4096 x 1000 it hangs on the C library's
+allocator: an array fetched anew from the system costs more than the arithmetic on it, and which ones are fetched changes
+from run to run. To settle it, set MALLOC_MMAP_THRESHOLD_=1000000 (every array anew, on both sides), or
+MALLOC_MMAP_THRESHOLD_=268435456 with MALLOC_TRIM_THRESHOLD_=2073741824 (none).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from losses import Step, step, timings
+from mohs.losses.adr import ADR, EntropyPenalty
+from mohs.losses.amc import AMC, EuclideanContrastive
+
+from machine import machine
+
+
+def on_logits() -> dict[str, Step]:
+    """The steps at 4096 x 1000, cross-entropy first."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(4096, 1000, generator=generator).requires_grad_()
+    labels = torch.randint(1000, (4096,), generator=generator)
+    regularisers = {"ADR": ADR(), "ADR, variance": ADR(phi="variance"), "EntropyPenalty": EntropyPenalty()}
+    steps = {"F.cross_entropy 4096x1000": step(cross_entropy, logits, labels)}
+    return steps | {name: step(lambda z, _, r=r: r(z), logits, labels) for name, r in regularisers.items()}
+
+
+def on_features() -> dict[str, Step]:
+    """The steps on 128 x 128 features, cross-entropy at 128 x 10 first."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(128, 10, generator=generator).requires_grad_()
+    features = torch.randn(128, 128, generator=generator).requires_grad_()
+    labels = torch.randint(10, (128,), generator=generator)
+    steps = {"F.cross_entropy 128x10": step(cross_entropy, logits, labels)}
+    return steps | {type(r).__name__: step(r, features, labels) for r in (AMC(), EuclideanContrastive())}
+
+
+def measure(steps: dict[str, Step], rounds: int) -> list[dict[str, float | str]]:
+    """One row a regulariser, each timed against cross-entropy alone: a third party's arrays would disturb both."""
+    base, *others = steps
+    rows: list[dict[str, float | str]] = []
+    for name in others:
+        seconds = timings({base: steps[base], name: steps[name]}, rounds)
+        ratio = median(a / b for a, b in zip(seconds[name], seconds[base], strict=True))
+        rows.append({"name": name, "against": base, "ms": round(median(seconds[name]) * 1e3, 3), "ratio": round(ratio, 3)})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    rows: list[dict[str, float | str]] = []
+    for _ in range(given.repeats):
+        rows += measure(on_logits(), given.rounds) + measure(on_features(), 20 * given.rounds)
+    for row in rows:
+        print(f"{row['name']:<22} {row['ms']:>9} ms  time x {row['ratio']:<6} of {row['against']}")
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps({"machine": machine(), "rounds": given.rounds, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Bootstrapping: noisy labels mixed with what the model itself believes.
+
+    soft   ℓ = −Σ_k (b [k = y] + (1 − b) p_k) log p_k = −b log p_y + (1 − b) H(p)
+           ∂ℓ/∂z_j = b (p_j − [j = y]) − (1 − b) p_j (log p_j + H)      the first term alone if the target is held constant
+    hard   ℓ = −b log p_y − (1 − b) log max_k p_k                       ∂ℓ/∂z = p − b e_y − (1 − b) e_top
+
+b = 1 is cross-entropy. As published, soft's target is differentiated, which makes it a penalty on entropy; with
+`detach=True` its value is the same and its gradient b times cross-entropy's. Not curves of the margin.
+Reed et al., "Training deep neural networks on noisy labels with bootstrapping" (ICLR 2015 workshop).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
+
+from torch import Tensor, finfo, nn
+
+from mohs.losses.drop_in import Options, become_module, check_between, rebuildable, reduce, settings
+from mohs.margin import NO_LABEL, checked_labels, log_probs
+
+
+def bootstrap_soft_loss(
+    logits: Tensor, labels: Tensor, *, trust: float = 0.95, detach: bool = False, **options: Unpack[Options]
+) -> Tensor:
+    """logits (N, K, ...), labels (N, ...) -> scalar, or per example for reduction="none"; trust is b."""
+    index = checked_labels(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL)).unsqueeze(1)
+    log_p = log_probs(logits)
+    belief = (log_p.detach() if detach else log_p).exp()
+    entropy = -(belief * log_p.clamp(min=finfo(log_p.dtype).min)).sum(1)  # 0 log 0 = 0 for a class masked out
+    values = (1 - trust) * entropy - trust * log_p.gather(1, index).squeeze(1)
+    return reduce(values, labels, classes=logits.shape[1], **options)
+
+
+def bootstrap_hard_loss(logits: Tensor, labels: Tensor, *, trust: float = 0.8, **options: Unpack[Options]) -> Tensor:
+    """logits (N, K, ...), labels (N, ...) -> scalar, or per example for reduction="none"; trust is b."""
+    index = checked_labels(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL)).unsqueeze(1)
+    log_p = log_probs(logits)
+    top = log_p.detach().argmax(1, keepdim=True)
+    values = -(1 - trust) * log_p.gather(1, top) - trust * log_p.gather(1, index)
+    return reduce(values.squeeze(1), labels, classes=logits.shape[1], **options)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BootstrapSoftLoss(nn.Module):
+    """Soft bootstrapping as a Module; trust in [0, 1] is the given label's share, detach holds the target constant."""
+
+    formula: ClassVar[str] = "−b log p + (1 − b) H"
+    purpose: ClassVar[str] = "noisy labels: mixed with the predicted distribution"
+    trust: float = 0.95
+    detach: bool = False
+    weight: Tensor | None = field(default_factory=lambda: None)
+    ignore_index: int = -100
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        become_module(self)
+        check_between("trust", self.trust, 0, 1)
+
+    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+        return bootstrap_soft_loss(logits, labels, sample_weight=sample_weight, **settings(self))
+
+    __repr__ = rebuildable
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BootstrapHardLoss(nn.Module):
+    """Hard bootstrapping as a Module; trust in [0, 1] is the given label's share, the rest goes to the predicted class."""
+
+    formula: ClassVar[str] = "−b log p − (1 − b) log max p_k"
+    purpose: ClassVar[str] = "noisy labels: mixed with the predicted class"
+    trust: float = 0.8
+    weight: Tensor | None = field(default_factory=lambda: None)
+    ignore_index: int = -100
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        become_module(self)
+        check_between("trust", self.trust, 0, 1)
+
+    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+        return bootstrap_hard_loss(logits, labels, sample_weight=sample_weight, **settings(self))
+
+    __repr__ = rebuildable

@@ -1,0 +1,78 @@
+"""Label-distribution-aware margin loss: cross-entropy in which rare classes must win by more.
+
+    ℓ = softplus(s Δ_y − m)                                   cross-entropy on logits whose label's is z_y − s Δ_y
+    Δ_j = max_margin · n_j^{−1/4} / max_k n_k^{−1/4}          n_j examples of class j: the rarest gets max_margin
+    ∂ℓ/∂z = q − e_y                                           q: softmax of those logits
+
+The logits are to come from a normalised head *with its scale s in them* (z = s cos θ), so the margin Δ, which is in
+units of the cosine, is multiplied by s here; the authors' code multiplies the cosines in the loss instead, with the same
+result. `scale` must be the head's; for a plain linear head scale=1 puts the margin in units of the logits.
+max_margin = 0 is cross-entropy. Every class needs an example. Often joined with `deferred_weights`.
+Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss" (NeurIPS 2019).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from mohs.losses.class_table import check_table, hold_table
+from mohs.losses.cross_entropy import cross_entropy
+from mohs.losses.drop_in import Options, become_module, check_between, rebuildable, reduce, settings
+from mohs.losses.imbalance import check_counts
+from mohs.margin import NO_LABEL, checked_labels, margin, readable
+
+
+def ldam_margins(counts: Tensor, *, max_margin: float = 0.5) -> Tensor:
+    """counts (K,) of at least 1 -> Δ (K,)."""
+    return max_margin * (counts.min() / counts) ** 0.25
+
+
+def ldam_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    counts: Tensor,
+    max_margin: float = 0.5,
+    scale: float = 30.0,
+    **options: Unpack[Options],
+) -> Tensor:
+    """logits (N, K, ...), labels (N, ...), counts (K,) -> scalar, or per example for reduction="none"."""
+    index = checked_labels(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+    counts = torch.as_tensor(counts)
+    check_table("counts", counts, (logits.shape[1],))
+    if readable(counts):
+        check_counts(counts)
+    m = margin(logits, index)
+    m = m - scale * ldam_margins(counts.to(m), max_margin=max_margin)[index]
+    return reduce(cross_entropy(m), labels, classes=logits.shape[1], **options)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class LDAMLoss(nn.Module):
+    """LDAM as a Module; counts (K,) of the training labels, max_margin ≥ 0 in cosines, scale > 0 that of the head."""
+
+    formula: ClassVar[str] = "−log softmax(z − s Δ_y e_y)_y"
+    purpose: ClassVar[str] = "imbalanced classes: larger margins for the rare, on a normalised head"
+    counts: Tensor
+    max_margin: float = 0.5
+    scale: float = 30.0
+    weight: Tensor | None = field(default_factory=lambda: None)
+    ignore_index: int = -100
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        become_module(self)
+        check_counts(hold_table(self, "counts"))
+        check_between("max_margin", self.max_margin, 0)
+        if not self.scale > 0:
+            raise ValueError(f"scale must be over 0, got {self.scale}; use the head's scale, or 1 for a plain linear head")
+
+    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+        return ldam_loss(logits, labels, sample_weight=sample_weight, **settings(self))
+
+    __repr__ = rebuildable

@@ -1,0 +1,114 @@
+"""The objective: one loss and any number of regularisers, each with a weight that may change with the epoch.
+
+    L(t) = loss(logits, labels) + Σ_r weight_r(t) · r(...)
+
+A regulariser says in `takes` what it is called with: "logits", "features", "labels" or "pair_labels". The last are
+the labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from mohs.losses.drop_in import check_choice
+from mohs.losses.schedule import SCHEDULES, Schedule
+from mohs.naming import create_spec, snake
+
+Weight = float | Schedule
+
+
+def weight_at(weight: Weight, epoch: float) -> float:
+    """A number, or a schedule asked for this epoch."""
+    return weight(epoch) if callable(weight) else weight
+
+
+class Objective(nn.Module):
+    """`Objective(loss, [(0.05, ADR(tau=3)), (ramp_up(epochs=80, peak=0.1), AMC())])(logits, labels, features=..., epoch=t)`.
+
+    After a call `.parts` holds each term's value before weighting, each weight, and the total, detached, for logging.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[..., Tensor],
+        regularisers: Sequence[tuple[Weight, nn.Module]] = (),
+        *,
+        pair_labels: str = "predicted",
+    ) -> None:
+        super().__init__()
+        check_choice("pair_labels", pair_labels, ("predicted", "true"))
+        if getattr(loss, "reduction", "mean") == "none" and regularisers:
+            raise ValueError('loss has reduction="none": an objective adds scalars, use reduction="mean" or "sum"')
+        for weight, regulariser in regularisers:
+            if not callable(weight) and not isinstance(weight, int | float):
+                raise ValueError(f"a weight must be a number or a schedule of the epoch, got {weight!r}")
+            if not hasattr(regulariser, "takes"):
+                raise ValueError(f"{regulariser!r} is no regulariser: it does not say what it `takes`")
+        self.loss = loss
+        self.regularisers = nn.ModuleList(regulariser for _, regulariser in regularisers)
+        self.weights: list[Weight] = [weight for weight, _ in regularisers]
+        self.pair_labels = pair_labels
+        self.parts: dict[str, Tensor | float] = {}
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        features: Tensor | None = None,
+        epoch: float = 0,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
+        total = self.loss(logits, labels) if sample_weight is None else self.loss(logits, labels, sample_weight=sample_weight)
+        parts: dict[str, Tensor | float] = {"loss": total.detach()}
+        paired = logits.detach().argmax(1) if self.pair_labels == "predicted" else labels
+        given = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired}
+        for weight, regulariser in zip(self.weights, self.regularisers, strict=True):
+            value = regulariser(*_taken(regulariser, given))
+            scale = weight_at(weight, epoch)
+            total = total + scale * value
+            name = _fresh(snake(type(regulariser).__name__), parts)
+            parts |= {name: value.detach(), f"{name}_weight": scale}
+        self.parts = parts | {"total": total.detach()}
+        return total
+
+    def __repr__(self) -> str:
+        terms = ", ".join(f"({w!r}, {r!r})" for w, r in zip(self.weights, self.regularisers, strict=True))
+        return f"Objective({self.loss!r}, [{terms}], pair_labels={self.pair_labels!r})"
+
+
+def _taken(regulariser: nn.Module, given: Mapping[str, Tensor | None]) -> list[Tensor]:
+    wanted: tuple[str, ...] = regulariser.takes  # type: ignore[assignment]
+    for name in wanted:
+        if given[name] is None:
+            raise ValueError(f"{type(regulariser).__name__} needs {name}: call objective(logits, labels, {name}=...)")
+    return [value for name in wanted if (value := given[name]) is not None]
+
+
+def _fresh(name: str, taken: Mapping[str, Any]) -> str:
+    """The name, or name_2, name_3 ... where the same regulariser stands more than once."""
+    count = 1
+    while (numbered := name if count == 1 else f"{name}_{count}") in taken:
+        count += 1
+    return numbered
+
+
+def create_objective(
+    loss: Mapping[str, Any], regularisers: Sequence[Mapping[str, Any]] = (), *, pair_labels: str = "predicted"
+) -> Objective:
+    """An objective from a recipe: every piece a mapping with its `name`; a regulariser's `weight` a number or a schedule."""
+    from mohs.losses import LOSSES, REGULARISERS
+
+    terms: list[tuple[Weight, nn.Module]] = []
+    for spec in regularisers:
+        if "weight" not in spec:
+            raise ValueError(
+                f'the regulariser {spec.get("name")!r} needs a weight: a number, or a schedule such as {{name = "ramp_up"}}'
+            )
+        weight = create_spec(SCHEDULES, "schedule", spec["weight"]) if isinstance(spec["weight"], Mapping) else spec["weight"]
+        fields = {key: value for key, value in spec.items() if key != "weight"}
+        terms.append((weight, create_spec(REGULARISERS, "regulariser", fields)))
+    return Objective(create_spec(LOSSES, "loss", loss), terms, pair_labels=pair_labels)

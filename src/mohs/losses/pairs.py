@@ -1,0 +1,84 @@
+"""Pairs of examples: the two halves of a batch, their angles, and what is paid for each pair.
+
+    θ = 2 atan2(‖u − v‖, ‖u + v‖)            u, v: the two vectors at unit length
+    ∂θ/∂a = −(v − cos θ · u)/(‖a‖ sin θ)     orthogonal to a; and the same for b with u and v exchanged
+
+The angles, their accuracy and the gradient of 0 at coincident, opposite and zero vectors are those of `mohs.angle.angle`
+at half the time: for a hundred rows a step costs more than its arithmetic, so the steps are few. The unit vectors and
+the lengths are outputs, so that second derivatives come out right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import relu
+
+from mohs.angle import TINY
+from mohs.margin import INTEGERS, full_precision
+
+
+def halves(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """features (N, D), labels (N,) -> pairs (2, N//2, D) in float32 at least, and whether the two labels agree (N//2,)."""
+    if features.dim() != 2 or not features.is_floating_point():
+        raise ValueError(f"features must be floating point of shape (N, D), got {features.dtype} {tuple(features.shape)}")
+    if labels.shape != features.shape[:1] or labels.dtype not in INTEGERS:
+        raise ValueError(
+            f"labels must be integers of shape {tuple(features.shape[:1])} for features of shape {tuple(features.shape)}, "
+            f"got {labels.dtype} {tuple(labels.shape)}; predictions are logits.argmax(1)"
+        )
+    n = len(labels) // 2
+    if len(labels) % 2:  # else no slice: its backward pass would be a copy
+        features, labels = features[:-1], labels[:-1]
+    first, second = labels.reshape(2, n)
+    return features.reshape(2, n, features.shape[1]).to(full_precision(features.dtype)), first == second
+
+
+def contrast(distance: Tensor, same: Tensor, margin: float) -> Tensor:
+    """The mean over the pairs of d² where they are the same and max(0, margin − d)² where not; over no pair, 0."""
+    terms = torch.where(same, distance, relu(margin - distance)).square()  # (n,)
+    return terms.mean() if len(terms) else terms.sum()
+
+
+def pair_angles(pairs: Tensor) -> Tensor:
+    """pairs (2, n, D) -> θ (n,), in radians from 0 to π and in float32 at least."""
+    theta, _, _ = _PairAngle.apply(pairs.to(full_precision(pairs.dtype)))
+    return theta  # type: ignore[no-any-return]
+
+
+class _PairAngle(torch.autograd.Function):
+    """pairs (2, n, D) -> θ (n,), unit vectors (2, n, D), lengths (2, n, 1), infinite in a pair with a zero vector."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        exact = torch.float32 if pairs.device.type == "mps" else torch.float64  # whose squares neither over- nor underflow
+        length = torch.linalg.vector_norm(pairs, dim=-1, keepdim=True, dtype=exact).to(pairs.dtype)  # (2, n, 1)
+        void = (length < TINY).any(0)  # (n, 1): one of the two is zero, so there is no angle to speak of
+        length.masked_fill_(void, torch.inf)
+        units = pairs / length  # (2, n, D)
+        across, along = (torch.linalg.vector_norm(w, dim=-1, keepdim=True) for w in (units[0] - units[1], units[0] + units[1]))
+        theta = torch.atan2(across + void, along + void).mul_(2)  # of a void pair 2 atan2(1, 1) = π/2
+        return theta.squeeze(-1), units, length
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor]:
+        theta, units, length = ctx.saved_tensors
+        g, g_units, g_length = grads
+        theta = theta.unsqueeze(-1)
+        sin = theta.sin()
+        sin = sin.masked_fill(sin <= 4 * torch.finfo(sin.dtype).eps, torch.inf)  # at 0 and π no direction is the right one
+        grad = (units * theta.cos() - units.flip(0)) * ((0.0 if g is None else g.unsqueeze(-1)) / (sin * length))
+        if g_units is not None:
+            grad = grad + (g_units - units * (units * g_units).sum(-1, keepdim=True)) / length
+        if g_length is not None:
+            grad = grad + units * g_length
+        return (grad,)  # (2, n, D)

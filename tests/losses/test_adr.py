@@ -1,0 +1,190 @@
+"""ADR and the entropy penalty: the fast path against a plain one, the options, and the edges."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mohs.losses.adr import ADR, EntropyPenalty, adr, entropy_penalty
+from mohs.losses.certainty import certainty
+from mohs.losses.top_classes import top_classes
+
+OPTIONS = [
+    {},
+    {"tau": 1},
+    {"phi": "variance"},
+    {"scope": "batch"},
+    {"normalizer": False},
+    {"detach_phi": True},
+    {"phi": "variance", "scope": "batch", "normalizer": False, "detach_phi": True},
+]
+
+
+def draw(*shape: int, seed: int = 0, scale: float = 2.0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def plain(
+    logits: Tensor, *, tau: int = 3, phi: str = "entropy", scope: str = "sample", normalizer: bool = True, detach_phi=False
+):
+    """The formula, one example at a time, by autograd."""
+    classes = logits.shape[1]
+    rows = [row.softmax(0) for row in logits]
+    uncertainties = [
+        -(p * p.log()).sum() / math.log(classes) if phi == "entropy" else (1 - (p * p).sum()) * classes / (classes - 1)
+        for p in rows
+    ]
+    if scope == "batch":
+        uncertainties = [sum(uncertainties) / len(rows)] * len(rows)
+    total = 0.0
+    for p, u in zip(rows, uncertainties, strict=True):
+        u = u.detach() if detach_phi else u
+        squares = sum(v * v for v in sorted(p, reverse=True)[:tau])
+        total = total + ((2 * math.pi * u) ** (-tau / 2) if normalizer else 1.0) * torch.exp(-squares / (2 * u))
+    return total / len(rows)
+
+
+def gradient(f, logits: Tensor) -> Tensor:
+    leaf = logits.clone().requires_grad_()
+    f(leaf).backward()
+    return leaf.grad
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("shape", [(6, 5), (3, 401)], ids=str)
+def test_value_and_gradient_are_those_of_the_plain_loop(options, shape):
+    logits = draw(*shape)
+    torch.testing.assert_close(adr(logits, **options), plain(logits, **options))
+    torch.testing.assert_close(gradient(lambda z: adr(z, **options), logits), gradient(lambda z: plain(z, **options), logits))
+
+
+@pytest.mark.parametrize("options", [o for o in [*OPTIONS, {"tau": 5}] if not o.get("detach_phi")], ids=str)
+def test_gradcheck(options):
+    assert torch.autograd.gradcheck(lambda z: adr(z, **options), draw(3, 5, scale=1.0).requires_grad_())
+
+
+@pytest.mark.parametrize("tau", [1, 2, 5])
+def test_second_derivatives_of_the_two_numbers(tau):
+    assert torch.autograd.gradgradcheck(lambda z: torch.stack(certainty(z, tau=tau)), draw(3, 5, scale=1.0).requires_grad_())
+
+
+def test_second_derivative_of_adr_is_that_of_the_plain_loop():
+    logits = draw(2, 4, scale=1.0)
+    ours, theirs = (torch.autograd.functional.hessian(f, logits) for f in (adr, plain))
+    torch.testing.assert_close(ours, theirs)
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.integers(2, 700), st.integers(1, 12), st.integers(0, 10**6), st.booleans())
+def test_top_classes_hold_the_largest_values(classes, count, seed, coarse):
+    count = min(count, classes)
+    p = torch.rand(4, classes, generator=torch.Generator().manual_seed(seed))
+    p = (p * 5).round() / 5 if coarse else p  # coarse: many ties
+    values, found = top_classes(p, count)
+    assert all(len(set(row)) == count for row in found.tolist())
+    assert torch.equal(values, p.topk(count, dim=1).values)
+    assert torch.equal(values, p.gather(1, found))
+
+
+@pytest.mark.parametrize("classes", [127, 384, 385, 1000, 4999, 32000])
+def test_top_classes_by_columns_at_every_width(classes):
+    p = draw(5, classes, dtype=torch.float32).softmax(1)
+    assert torch.equal(top_classes(p, 3)[1], p.topk(3, dim=1).indices)
+    p[:, -1] = p[:, -2] = 1.0  # the answer among the entries left over
+    assert set(top_classes(p, 2)[1][0].tolist()) == {classes - 1, classes - 2}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("options", [*OPTIONS, {"tau": 10}], ids=str)
+def test_finite_at_one_hot_and_uniform(dtype, options):
+    one_hot = 2e4 * torch.eye(10, dtype=dtype) - 1e4
+    for logits in (one_hot, torch.zeros(4, 10, dtype=dtype), torch.cat([one_hot, 0 * one_hot])):
+        leaf = logits.clone().requires_grad_()
+        value = adr(leaf, **options)
+        value.backward()
+        assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        assert value.isfinite()
+        assert leaf.grad.isfinite().all()
+    assert adr(one_hot, **options) == 0
+
+
+def test_half_precision_is_computed_in_float32():
+    logits = draw(8, 50).half()
+    assert adr(logits) == adr(logits.float())
+    assert entropy_penalty(logits) == entropy_penalty(logits.float())
+
+
+def test_classes_may_be_followed_by_places():
+    logits = draw(2, 5, 3, 4)
+    rows = logits.permute(0, 2, 3, 1).reshape(-1, 5)
+    assert adr(logits) == adr(rows)
+    assert adr(logits, scope="batch", phi="variance") == adr(rows, scope="batch", phi="variance")
+    assert entropy_penalty(logits) == entropy_penalty(rows)
+    torch.testing.assert_close(gradient(adr, logits), gradient(adr, rows).view(2, 3, 4, 5).permute(0, 3, 1, 2))
+
+
+def test_a_shift_of_the_logits_changes_nothing():
+    logits = draw(6, 200, dtype=torch.float32)
+    torch.testing.assert_close(adr(logits + 64), adr(logits), rtol=1e-4, atol=0)
+    torch.testing.assert_close(entropy_penalty(logits - 64), entropy_penalty(logits), rtol=1e-4, atol=0)
+
+
+def test_a_nan_or_infinite_logit_shows():
+    for bad in (torch.nan, torch.inf):
+        logits = torch.zeros(3, 400)
+        logits[1, 7] = bad
+        assert adr(logits).isnan()
+    assert adr(torch.zeros(0, 4)).isnan()  # as every mean over nothing
+
+
+def test_entropy_penalty_by_hand():
+    logits = draw(5, 7)
+    p = logits.softmax(1)
+    entropy = -(p * p.log()).sum(1)
+    torch.testing.assert_close(entropy_penalty(logits), entropy.mean())
+    torch.testing.assert_close(gradient(entropy_penalty, logits), -p * (p.log() + entropy[:, None]) / 5)
+    assert entropy_penalty(torch.tensor([[1e4, -1e4, 0.0]])) == 0
+
+
+@pytest.mark.parametrize("f", [adr, lambda z: adr(z, phi="variance", scope="batch"), entropy_penalty])
+def test_compiles_without_a_graph_break(f):
+    logits = draw(4, 400, dtype=torch.float32)
+    torch.compiler.reset()
+    torch.testing.assert_close(gradient(torch.compile(f, fullgraph=True, backend="eager"), logits), gradient(f, logits))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_module_is_the_function_and_can_be_rebuilt(options):
+    logits = draw(4, 6)
+    module = ADR(**options)
+    for twin in (module, eval(repr(module)), pickle.loads(pickle.dumps(module))):
+        assert twin(logits) == adr(logits, **options)
+    for twin in (EntropyPenalty(), eval(repr(EntropyPenalty()))):
+        assert twin(logits) == entropy_penalty(logits)
+    assert ADR.takes == EntropyPenalty.takes == ("logits",)
+
+
+@pytest.mark.parametrize("options", [{"tau": 0}, {"tau": -1}, {"tau": 1.5}, {"phi": "mean"}, {"scope": "epoch"}], ids=str)
+def test_a_wrong_setting_is_named(options):
+    [name] = options
+    with pytest.raises(ValueError, match=name):
+        ADR(**options)
+    with pytest.raises(ValueError, match=name):
+        adr(torch.zeros(2, 5), **options)
+
+
+def test_wrong_logits_are_named():
+    for phi in ("entropy", "variance"):
+        with pytest.raises(ValueError, match="tau=4"):
+            adr(torch.zeros(2, 3), tau=4, phi=phi)
+    for bad in (torch.zeros(3, 1), torch.zeros(3), torch.zeros(3, 4, dtype=torch.int64)):
+        with pytest.raises(ValueError, match="logits"):
+            adr(bad, tau=1)
+        with pytest.raises(ValueError, match="logits"):
+            entropy_penalty(bad)

@@ -1,0 +1,160 @@
+"""Adaptive discriminative regularisation (IJCV 2024): its equations and figure, and where its function turns."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from scipy.optimize import brentq, minimize_scalar
+from torch import Tensor
+
+from mohs.losses.adr import adr, entropy_penalty
+
+# C, τ, F(uniform), the p of the largest F (None: F falls all the way), the p from which F is under F(uniform)
+TURNING_POINTS = [
+    (2, 1, 0.352, None, None),
+    (2, 2, 0.124, 0.878, 0.942),
+    (10, 1, 0.397, None, None),
+    (10, 2, 0.158, 0.712, 0.857),
+    (10, 3, 0.0626, 0.836, 0.939),
+    (10, 5, 0.00986, 0.916, 0.976),
+    (100, 1, 0.399, 0.364, 0.558),
+    (100, 2, 0.159, 0.648, 0.837),
+    (100, 5, 0.0101, 0.877, 0.964),
+    (1000, 1, 0.399, 0.373, 0.585),
+    (1000, 5, 0.0101, 0.857, 0.957),
+]
+
+
+def path(p: float, classes: int) -> Tensor:
+    """Logits for one class at probability p and the rest equal."""
+    logits = torch.zeros(1, classes, dtype=torch.float64)
+    logits[0, 0] = math.log(p) - math.log((1 - p) / (classes - 1))
+    return logits
+
+
+def binary(p: float, **options) -> tuple[float, float]:
+    """F and dF/dz of the first class for two classes at p and 1 − p, τ = 1."""
+    logits = path(p, 2).requires_grad_()
+    value = adr(logits, tau=1, **options)
+    value.backward()
+    return value.item(), logits.grad[0, 0].item()
+
+
+@pytest.mark.parametrize(("classes", "tau", "uniform", "peak", "under"), TURNING_POINTS)
+def test_turning_points(classes, tau, uniform, peak, under):
+    def value(p: float) -> float:
+        return adr(path(p, classes), tau=tau).item()
+
+    start = value(1 / classes)
+    assert start == pytest.approx(uniform, rel=1e-3, abs=5e-4 if uniform > 0.1 else 5e-5)
+    assert start == pytest.approx((2 * math.pi) ** (-tau / 2) * math.exp(-tau / (2 * classes**2)), rel=1e-12)
+    grid = [1 / classes + (0.9999 - 1 / classes) * i / 300 for i in range(301)]
+    values = [value(p) for p in grid]
+    if peak is None:
+        assert all(a > b for a, b in pairwise(values) if a > 1e-300)
+        return
+    best = grid[max(range(301), key=values.__getitem__)]
+    found = minimize_scalar(lambda p: -value(p), bounds=(best - 0.01, best + 0.01), method="bounded", options={"xatol": 1e-6}).x
+    assert found == pytest.approx(peak, abs=1e-3)
+    assert brentq(lambda p: value(p) - start, found, 0.9999) == pytest.approx(under, abs=1e-3)
+
+
+@pytest.mark.parametrize(("tau", "turn"), [(2, 0.509), (3, 0.666)])
+def test_turning_point_of_a_two_way_confusion(tau, turn):
+    def value(p: float) -> float:
+        q = torch.full((1, 10), 0.1 * (1 - p) / 8, dtype=torch.float64)
+        q[0, 0], q[0, 1] = p, 0.9 * (1 - p)
+        return adr(q.log(), tau=tau).item()
+
+    found = minimize_scalar(lambda p: -value(p), bounds=(0.48, 0.9), method="bounded", options={"xatol": 1e-6}).x
+    assert found == pytest.approx(turn, abs=1e-3)
+
+
+@pytest.mark.parametrize("tau", [1, 3, 7])
+def test_gradient_formula(tau):
+    logits = torch.randn(1, 7, generator=torch.Generator().manual_seed(tau), dtype=torch.float64)
+    p = logits[0].softmax(0)
+    phi = -(p * p.log()).sum() / math.log(7)
+    top = torch.zeros(7, dtype=torch.float64)
+    top[p.argsort(descending=True)[:tau]] = 1
+    squares = (top * p * p).sum()
+    d_phi = -p * (phi + p.log() / math.log(7))
+    d_squares = 2 * p * (p * top - squares)
+    f = (2 * math.pi * phi) ** (-tau / 2) * torch.exp(-squares / (2 * phi))
+    expected = f * ((squares - tau * phi) / (2 * phi**2) * d_phi - d_squares / (2 * phi))
+    leaf = logits.clone().requires_grad_()
+    value = adr(leaf, tau=tau)
+    value.backward()
+    torch.testing.assert_close(value.detach(), f, rtol=1e-12, atol=0)
+    torch.testing.assert_close(leaf.grad[0], expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("phi", ["entropy", "variance"])
+@pytest.mark.parametrize("classes", [2, 10, 100])
+def test_uncertainty_is_1_at_uniform_and_0_at_one_hot(phi, classes):
+    uniform = torch.zeros(1, classes, dtype=torch.float64)
+    # without the normaliser −2 log F = T/φ, and T = 1/C² for τ = 1
+    assert -2 * adr(uniform, tau=1, phi=phi, normalizer=False).log() * classes**2 == pytest.approx(1, rel=1e-10)
+    one_hot = torch.full((1, classes), -1e4, dtype=torch.float64)
+    one_hot[0, 1] = 1e4
+    leaf = one_hot.requires_grad_()
+    value = adr(leaf, tau=1, phi=phi)
+    value.backward()
+    assert value == 0
+    assert (leaf.grad == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("p", "slope"), [(0.5, 0.044), (0.7, 0.033), (0.8, 0.046), (0.9, 0.097), (0.956, 0.143), (0.99, 0.015), (0.996, 0.0)]
+)
+def test_the_pull_of_the_binary_function_is_strongest_on_confident_predictions(p, slope):
+    assert abs(binary(p)[1]) == pytest.approx(slope, abs=6e-4)
+
+
+def test_the_strongest_pull_is_at_a_quarter_of_the_uncertainty():
+    found = minimize_scalar(lambda p: -abs(binary(p)[1]), bounds=(0.91, 0.989), method="bounded", options={"xatol": 1e-6}).x
+    assert found == pytest.approx(0.956, abs=1e-3)
+    assert entropy_penalty(path(found, 2)) / math.log(2) == pytest.approx(0.26, abs=5e-3)
+
+
+@pytest.mark.parametrize("p", [0.5, 0.6, 0.75, 0.9, 0.97])
+def test_figure_4(p):
+    """b: the entropy; c and d: the exponential of the variance and of the entropy; at p and, mirrored, at 1 − p."""
+    logits = path(p, 2).requires_grad_()
+    entropy_penalty(logits).backward()
+    slope_of_entropy = logits.grad[0, 0].item() / (p * (1 - p))  # by p instead of by the logit
+    assert slope_of_entropy == pytest.approx(math.log((1 - p) / p), abs=1e-12)
+    entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
+    assert entropy_penalty(path(p, 2)) == pytest.approx(entropy, rel=1e-12)
+    for phi, uncertainty in (("entropy", entropy / math.log(2)), ("variance", 4 * p * (1 - p))):
+        expected = math.exp(-(p**2) / (2 * uncertainty)) / math.sqrt(2 * math.pi * uncertainty)
+        assert binary(p, phi=phi)[0] == pytest.approx(expected, rel=1e-10)
+        assert binary(1 - p, phi=phi)[0] == pytest.approx(expected, rel=1e-10)
+
+
+def test_figure_4_the_pull_of_the_exponential_variance_ends_sooner():
+    pulls = {phi: abs(binary(0.985, phi=phi)[1]) for phi in ("entropy", "variance")}
+    assert pulls["variance"] < 0.5 * pulls["entropy"]
+
+
+@pytest.mark.parametrize(("classes", "tau"), [(2, 2), (10, 3), (10, 5), (100, 5), (1000, 5)])
+def test_without_the_normaliser_it_falls_with_certainty(classes, tau):
+    grid = [1 / classes + (0.999 - 1 / classes) * i / 100 for i in range(101)]
+    values = [adr(path(p, classes), tau=tau, normalizer=False).item() for p in grid]
+    assert all(a > b for a, b in pairwise(values))
+
+
+@pytest.mark.parametrize("phi", ["entropy", "variance"])
+def test_a_batch_of_one_is_a_sample(phi):
+    logits = torch.randn(1, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    grads = []
+    for scope in ("sample", "batch"):
+        leaf = logits.clone().requires_grad_()
+        adr(leaf, phi=phi, scope=scope).backward()
+        grads.append(leaf.grad)
+    torch.testing.assert_close(grads[0], grads[1])
+    two = torch.cat([logits, 3 * logits])
+    assert adr(two, phi=phi, scope="batch") != pytest.approx(adr(two, phi=phi).item(), rel=1e-3)
