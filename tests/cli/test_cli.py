@@ -34,6 +34,18 @@ def test_list_losses() -> None:
     assert rows["gradient_rescaling"]["focus"] == "0.33"
     assert rows["gce"]["settings"] == "q=0.7"
     assert all(row["formula"] and row["for"] for row in rows.values())
+    assert rows["forward"]["settings"] == "transition=required"
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [("regularisers", {"adr", "amc"}), ("heads", {"arcface", "avh"}), ("schedules", {"ramp_up"}), ("scores", {"avh", "aum"})],
+)
+def test_list_the_rest(kind: str, names: set[str]) -> None:
+    rows = json.loads(run("list", kind, "--json").stdout)
+    assert names <= {row["name"] for row in rows}
+    assert all(row["formula"] and row["for"] for row in rows)
+    assert all(name in run("list", kind).stdout for name in names)
 
 
 def test_emphasis_as_json() -> None:
@@ -73,10 +85,10 @@ def test_emphasis_draws(tmp_path: Path) -> None:
         (["emphasis", "gce:q=much"], "q must be between 0 and 1, got 'much'"),
         (["emphasis", "gce:q"], "expected key=value"),
         (["emphasis", "gce:beta=1"], "gce has no field 'beta'"),
-        (["emphasis", "encouraging:start=x"], "encouraging:start=x"),
+        (["emphasis", "encouraging:start=x"], "start must be at least 0 and under 1, got 'x'"),
         (["emphasis", "--out", "w.pdf"], "charts are written as .svg or .png"),
         (["emphasis", "--out", "no/such/w.svg"], "the folder no/such does not exist"),
-        (["list", "cheese"], "cannot list 'cheese'; known: losses"),
+        (["list", "cheese"], "cannot list 'cheese'; known: losses, regularisers"),
         (["grind"], "No such command 'grind'"),
     ],
 )

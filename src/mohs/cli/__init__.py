@@ -14,6 +14,8 @@ import typer
 from mohs import __version__
 from mohs.cli.emphasis import emphasis
 from mohs.cli.listing import listing
+from mohs.cli.score import score
+from mohs.errors import DataError
 
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
 
@@ -27,6 +29,7 @@ app = typer.Typer(
 )
 app.command("emphasis")(emphasis)
 app.command("list")(listing)
+app.command("score")(score)
 
 
 def _show_version(wanted: bool) -> None:
@@ -55,6 +58,9 @@ def main() -> None:
         sys.exit(ENVIRONMENT)
     except OSError as error:
         typer.echo(f"mohs: {error.filename or ''}: {error.strerror or error}", err=True)
+        sys.exit(DATA)
+    except DataError as error:
+        typer.echo(f"mohs: {error}", err=True)
         sys.exit(DATA)
     except ValueError as error:
         typer.echo(f"mohs: {error}", err=True)

@@ -19,7 +19,9 @@ STEPS = 200
 def emphasis(
     losses: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[LOSS]...", help="Losses, as name or name:key=value,key=value; all of them if none is named."),
+        typer.Argument(
+            metavar="[LOSS]...", help="Losses, as name or name:key=value,key=value; by default every curve of the margin."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Draw the curves into this .svg or .png file.")] = None,
     relative: Annotated[bool, typer.Option("--relative", help="Divide each curve by its peak, to compare shapes.")] = False,
@@ -43,9 +45,9 @@ def emphasis(
 
 
 def _defaults() -> list[str]:
-    from mohs.losses import LOSSES
+    from mohs.losses import LOSSES, own_fields
 
-    return list(LOSSES)
+    return [name for name, loss in LOSSES.items() if hasattr(loss, "curve") and "required" not in own_fields(loss).values()]
 
 
 def _curve(text: str, relative: bool) -> Curve:

@@ -1,0 +1,116 @@
+"""`mohs score`: the hardness table of a file of logits, or of features and a head."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from mohs.hardness.shards import Source
+    from mohs.score_files import Scored
+
+DIGITS = "scikit-learn's digits, logistic regression fitted to the same rows"
+
+
+def score(
+    data: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DATA]", help="A .npz or .parquet file, or a folder of .parquet shards; none: a demonstration."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Write the table here, as .parquet or .csv.")] = Path("hardness.parquet"),
+    classes: Annotated[
+        str | None, typer.Option(help="Class names in the order of the head's rows: a,b,c or a file with one a line.")
+    ] = None,
+    weight: Annotated[Path | None, typer.Option(help="The head of the features: .npz with weight (and bias), or .npy.")] = None,
+    neighbours: Annotated[
+        bool, typer.Option("--neighbours", help="Compare each label with those of the nearest neighbours (needs features).")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no summary.")] = False,
+) -> None:
+    """Score every example: DATA holds logits and labels, or features, labels and the head's weight and bias."""
+    from mohs.errors import DataError
+    from mohs.hardness.shards import open_source
+    from mohs.hardness.table import check_table_path
+    from mohs.score_files import score_files
+
+    check_table_path(out)
+    with _processes() as first:
+        try:
+            source = _digits() if data is None else open_source(data, weight=weight)
+            scored = score_files(source, out, classes=_names(classes, source), neighbours=neighbours)
+        except DataError:
+            if first:
+                raise
+            raise typer.Exit(3) from None  # one line is enough: the first process says it
+    if first and as_json:
+        typer.echo(json.dumps(_plain(source, scored), ensure_ascii=False, default=str))
+    elif first and not quiet:
+        _print(source, scored)
+    if first and scored.problem:
+        raise DataError(scored.problem)
+
+
+@contextmanager
+def _processes() -> Iterator[bool]:
+    """Join the other processes where torchrun started several; gives whether this is the first."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield True
+        return
+    from torch import distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        yield dist.get_rank() == 0
+    finally:
+        dist.destroy_process_group()
+
+
+def _digits() -> Source:
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+
+    from mohs.hardness.shards import array_source
+
+    pixels, labels = load_digits(return_X_y=True)
+    features = pixels / 16  # from 0 to 1
+    head = LogisticRegression(max_iter=200).fit(features, labels)
+    arrays = {"features": features, "labels": labels, "weight": head.coef_, "bias": head.intercept_}
+    return array_source(arrays, DIGITS)
+
+
+def _names(given: str | None, source: Source) -> list[Any] | None:
+    """The names of --classes; whole numbers where the labels are."""
+    if given is None:
+        return None
+    names = Path(given).read_text().splitlines() if Path(given).is_file() else given.split(",")
+    names = [name.strip() for name in names if name.strip()]
+    if source.whole_number_labels and all(name.lstrip("-").isdecimal() for name in names):
+        return [int(name) for name in names]
+    return list(names)
+
+
+def _plain(source: Source, scored: Scored) -> dict[str, Any]:
+    return {
+        "data": source.name,
+        "rows": scored.rows,
+        "unscored": scored.unscored,
+        "out": str(scored.out),
+        "hardest": scored.hardest,
+        "problem": scored.problem,
+    }
+
+
+def _print(source: Source, scored: Scored) -> None:
+    typer.echo(f"{scored.rows:,} rows scored ({source.name})")
+    typer.echo("the hardest, by the log-odds of the label:")
+    typer.echo(f"    {'id':<16} {'label':<16} {'predicted':<16} {'margin':>8}")
+    for row in scored.hardest:
+        typer.echo(f"    {row['id']!s:<16} {row['label']!s:<16} {row['predicted']!s:<16} {row['margin']:>8.2f}")
+    typer.echo(f"table: {scored.out}")

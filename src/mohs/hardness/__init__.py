@@ -1,0 +1,1 @@
+"""How hard each example is: scores, dynamics, verdicts."""

@@ -1,0 +1,102 @@
+"""Angular Visual Hardness and angular confidence of features against class weights, without an (N, K) array.
+
+    AVH(x, y) = θ_y / Σ_k θ_k                  the sum over all classes, y included; lower = easier; 1/K for equal angles
+    AVC(x)    = max_c (π − θ_c) / Σ_k (π − θ_k) angular confidence in the nearest class; higher = more confident
+
+θ_k is the angle between x and w_k; lengths and biases play no part. Angles are arccos of one plain product, in chunks
+of rows; where that cosine is beyond ±.999 the label's angle (for AVC the nearest class's) is taken by the paired form
+instead, so that it is within 3e-6 rad everywhere. A zero x gives 1/K, as do weights that all lie within 1e-3 rad of x
+(for AVC: of −x), where a float32 cosine cannot tell the angles apart. A zero w_k is at π/2 to everything.
+Results carry no gradient and, off the CPU, wait for nothing. A row with NaN or ∞ is NaN.
+Chen et al., "Angular Visual Hardness" (ICML 2020), Definition 2 and eq. 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from mohs.angle import angle, angles, common_dtype, unit
+from mohs.margin import checked_labels, readable
+
+CHUNK_ENTRIES = 2**21  # 8 MB of float32 angles at a time: near the caches, and far from the (N, K) array
+STEEP = 0.999  # beyond this cosine arccos loses digits
+LENGTHS = (1e-12, 1e18)  # between these a float32 length is exact; other rows are brought to unit length with care
+
+
+@torch.no_grad()
+def avh(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    """features (N, D), weight (K, D), labels (N,) -> AVH (N,), in float32 (float64 where either input is)."""
+    dtype = check_classes(features, weight)
+    labels = checked_labels(features.new_empty(1, weight.shape[0]).expand(features.shape[0], -1), labels)
+    scores = torch.empty(features.shape[0], dtype=dtype, device=features.device)
+    for rows, cos in cosine_chunks(features, weight, dtype):
+        index = labels[rows].unsqueeze(1)
+        cos_own = cos.gather(1, index).squeeze(1)
+        own = careful_angle(cos_own, features[rows], weight, labels[rows])
+        total = cos.arccos_().sum(1) - cos_own.arccos() + own
+        scores[rows] = share(own, total, weight.shape[0])
+    return scores
+
+
+@torch.no_grad()
+def avh_of_batch(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    """The same for one batch of a training step: all its angles at once, and never a wait for the device."""
+    theta = angles(features, weight)  # (N, K)
+    return (theta.gather(1, labels.unsqueeze(1)) / theta.sum(1, keepdim=True)).squeeze(1)
+
+
+@torch.no_grad()
+def avc(features: Tensor, weight: Tensor) -> Tensor:
+    """features (N, D), weight (K, D) -> angular confidence in the nearest class (N,)."""
+    dtype = check_classes(features, weight)
+    scores = torch.empty(features.shape[0], dtype=dtype, device=features.device)
+    for rows, cos in cosine_chunks(features, weight, dtype):
+        cos_near, nearest = cos.max(1)
+        near = careful_angle(cos_near, features[rows], weight, nearest)
+        total = weight.shape[0] * math.pi - cos.arccos_().sum(1) + cos_near.arccos() - near
+        scores[rows] = share(math.pi - near, total, weight.shape[0])
+    return scores
+
+
+def cosine_chunks(features: Tensor, weight: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+    """Slices of rows with the cosines (n, K) of those rows to every class, in one buffer that is used again."""
+    directions = unit(weight.to(dtype)).T  # (D, K)
+    step = max(1, CHUNK_ENTRIES // weight.shape[0])
+    buffer = torch.empty(min(step, features.shape[0]), weight.shape[0], dtype=dtype, device=features.device)
+    for start in range(0, features.shape[0], step):
+        x = features[start : start + step].to(dtype)
+        length = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+        plain = (length > LENGTHS[0]) & (length < LENGTHS[1])
+        if not (readable(plain) and plain.all()):  # elsewhere to look would be to wait, and care costs little
+            x, length = unit(x), torch.ones_like(length)
+        with torch.autocast(x.device.type, enabled=False):
+            cos = torch.mm(x, directions, out=buffer[: x.shape[0]])
+        yield slice(start, start + step), cos.div_(length).clamp_(-1, 1)
+
+
+def careful_angle(cos: Tensor, features: Tensor, weight: Tensor, classes: Tensor) -> Tensor:
+    """The angles (n,) of which these are the cosines, to one class a row; the steep ones by the paired form."""
+    theta, steep = cos.arccos(), cos.abs() > STEEP
+    if not readable(cos):  # how many are steep is not known here without waiting: take all
+        return torch.where(steep, angle(features, weight[classes]).to(theta.dtype), theta)
+    rows = steep.nonzero().squeeze(1)
+    theta[rows] = angle(features[rows], weight[classes[rows]]).to(theta.dtype)
+    return theta
+
+
+def share(part: Tensor, total: Tensor, classes: int) -> Tensor:
+    """part/total (n,); 1/K where the total is no more than the rounding of K arccosines at 1."""
+    noise = 4 * classes * math.sqrt(torch.finfo(total.dtype).eps)
+    return torch.where(total < noise, 1 / classes, part / total)
+
+
+def check_classes(features: Tensor, weight: Tensor) -> torch.dtype:
+    """The type of the result; raise unless features (N, D) and weight (K, D) fit together with K ≥ 2."""
+    dtype = common_dtype(features, weight)
+    if weight.shape[0] < 2:
+        raise ValueError(f"weight must have a row for each of at least 2 classes, got shape {tuple(weight.shape)}")
+    return dtype

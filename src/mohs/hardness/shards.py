@@ -1,0 +1,210 @@
+"""Files of logits or features, read a unit at a time: a npz file, a Parquet file, a folder of Parquet shards, or arrays.
+
+    logits (N, K), labels (N,)                     or features (N, D), labels (N,) and the head: weight (K, D), bias (K,)
+    ids (N,), paths (N,), classes (K,)             optional; with logits and features both, the logits are the model's own
+
+In Parquet logits and features are columns of lists; the head is a file of its own. A unit is a row group, or as many rows of
+an array; only a batch of a unit's logits and features is held at a time (a npz file, being compressed, is held whole). A
+folder's shards are read in the order of their names. What does not fit is an error that names file, key and row, from 0.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from torch import Tensor
+
+from mohs.errors import DataError
+from mohs.hardness.lists import matrix, width_of
+from mohs.score import checked_head
+
+KEYS = {
+    "logits": ("logits",),
+    "features": ("features", "embeddings", "embedding"),
+    "labels": ("labels", "label", "targets", "target", "y"),
+    "ids": ("ids", "id", "index"),
+    "paths": ("paths", "path", "file"),
+    "weight": ("weight",),
+    "bias": ("bias",),
+    "classes": ("classes",),
+}
+HEAD = ("weight", "bias", "classes")
+ARRAY_UNIT = 65_536  # rows
+BATCH_ENTRIES = 2**20  # entries of logits or features read at a time
+Read = Callable[["Unit", tuple[str, ...], int], Iterator[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Rows that are scored and written together: where they stand in their file and among all."""
+
+    file: str
+    group: int
+    start: int
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """What there is to score: its units, which of KEYS it has, the number of classes, the head, and how to read."""
+
+    name: str
+    units: tuple[Unit, ...]
+    keys: frozenset[str]
+    num_classes: int
+    head: tuple[Tensor, Tensor | None] | None
+    classes: list[Any] | None
+    whole_number_labels: bool
+    reader: Read
+
+    @property
+    def rows(self) -> int:
+        return sum(unit.rows for unit in self.units)
+
+    def read(self, unit: Unit, *keys: str) -> Iterator[dict[str, Any]]:
+        """Batches of these of the unit's columns, so far as there are any: matrices and labels as arrays."""
+        widths = [self.num_classes, *([] if self.head is None else self.head[0].shape[1:])]
+        yield from self.reader(unit, tuple(key for key in keys if key in self.keys), max(1, BATCH_ENTRIES // max(widths)))
+
+
+def open_source(path: Path, *, weight: Path | None = None) -> Source:
+    """The source a path names: .npz, .parquet, or a folder of .parquet files; `weight`: a .npz or .npy file with the head."""
+    head = {} if weight is None else read_arrays(weight)
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder")
+    if path.suffix == ".npz":
+        return array_source({**read_arrays(path), **head}, str(path))
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files or files[0].suffix != ".parquet":
+        what = "holds no .parquet files" if path.is_dir() else "is neither .npz nor .parquet"
+        raise DataError(f"{path}: {what}; give a .npz or .parquet file, or a folder of .parquet files")
+    return _parquet_source(files, head, str(path))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a .npz file under their names in KEYS; a .npy file is a weight."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"weight": loaded}
+        named = {key: next((name for name in names if name in loaded), None) for key, names in KEYS.items()}
+        return {key: loaded[name] for key, name in named.items() if name is not None}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: cannot be read as .npz or .npy ({error}); no pickled objects are loaded") from error
+
+
+def array_source(arrays: Mapping[str, np.ndarray[Any, Any]], name: str) -> Source:
+    """A source of arrays under the names in KEYS."""
+    _check_keys(arrays, name)
+    labels = arrays["labels"]
+    for key in ("logits", "features"):
+        if key in arrays and (arrays[key].ndim != 2 or arrays[key].dtype.kind not in "fiu"):
+            raise DataError(f"{name}: {key} must hold numbers of shape (N, ...), got {arrays[key].dtype} {arrays[key].shape}")
+    for key in set(arrays) - set(HEAD):
+        if arrays[key].shape[:1] != labels.shape or (key not in ("logits", "features") and arrays[key].ndim != 1):
+            raise DataError(f"{name}: {key} has shape {arrays[key].shape}, labels {labels.shape}: they must be one a row")
+
+    def read(unit: Unit, keys: tuple[str, ...], batch: int) -> Iterator[dict[str, Any]]:
+        for start in range(unit.start, unit.start + unit.rows, batch):
+            rows = slice(start, min(start + batch, unit.start + unit.rows))
+            yield {key: arrays[key][rows] for key in keys}
+
+    starts = range(0, len(labels), ARRAY_UNIT)
+    units = tuple(Unit(name, i, at, at, min(ARRAY_UNIT, len(labels) - at)) for i, at in enumerate(starts))
+    widths: dict[str, int] = {key: arrays[key].shape[1] for key in ("logits", "features") if key in arrays}
+    return _source(name, units, arrays, widths, labels.dtype.kind in "iu", read)
+
+
+def _parquet_source(files: list[Path], head: Mapping[str, np.ndarray[Any, Any]], name: str) -> Source:
+    schema = _opened(files[0]).schema_arrow
+    named = {key: next((column for column in names if column in schema.names), "") for key, names in KEYS.items()}
+    columns = {key: column for key, column in named.items() if column and key not in HEAD}
+    _check_keys({**columns, **head}, str(files[0]))
+    units: list[Unit] = []
+    first = 0
+    for file in files:
+        opened = _opened(file)
+        _check_schema(file, opened.schema_arrow, schema, columns)
+        start = 0
+        for group in range(opened.num_row_groups):
+            rows = opened.metadata.row_group(group).num_rows
+            units += [Unit(str(file), group, start, first, rows)] if rows else []
+            start, first = start + rows, first + rows
+    widths: dict[str, int] = {key: width_of(files, columns[key]) for key in ("logits", "features") if key in columns}
+
+    def read(unit: Unit, keys: tuple[str, ...], batch: int) -> Iterator[dict[str, Any]]:
+        start = unit.start
+        try:
+            wanted = [columns[key] for key in keys]
+            for part in _opened(Path(unit.file)).iter_batches(batch, row_groups=[unit.group], columns=wanted):
+                yield {key: _plain(part.column(columns[key]), key, columns[key], unit, start, widths) for key in keys}
+                start += part.num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{unit.file}: row group {unit.group} (from row {unit.start}) cannot be read: {error}") from error
+
+    kind = schema.field(columns["labels"]).type
+    return _source(name, tuple(units), {**columns, **head}, widths, pa.types.is_integer(kind), read)
+
+
+def _source(
+    name: str, units: tuple[Unit, ...], found: Mapping[str, Any], widths: dict[str, int], whole: bool, read: Read
+) -> Source:
+    if not units:
+        raise DataError(f"{name}: holds no rows: there is nothing to score")
+    head = None
+    if "weight" in found and "features" in widths:
+        try:
+            head = checked_head(np.empty((0, widths["features"])), found["weight"], found.get("bias"))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{name}: {error}") from error
+    num_classes = widths.get("logits", 0 if head is None else head[0].shape[0])
+    if num_classes < 2 or (head is not None and head[0].shape[0] != num_classes):
+        rows = "no weight" if head is None else f"weight {tuple(head[0].shape)}"
+        raise DataError(f"{name}: logits and weight must agree on at least 2 classes, got logits (N, {num_classes}) and {rows}")
+    classes = None if "classes" not in found else [value.item() for value in found["classes"]]
+    return Source(name, units, frozenset(found) - set(HEAD), num_classes, head, classes, whole, read)
+
+
+def _check_keys(found: Mapping[str, Any], name: str) -> None:
+    have = f"it has {', '.join(found) or 'none of the known keys'}"
+    if "labels" not in found:
+        raise DataError(f"{name}: labels are missing (keys {' or '.join(KEYS['labels'])}); {have}")
+    if "logits" not in found and "features" not in found:
+        raise DataError(f"{name}: logits or features are missing; {have}")
+    if "logits" not in found and "weight" not in found:
+        raise DataError(f"{name}: features need the head's weight: pass it with --weight FILE (.npz with weight, bias, or .npy)")
+
+
+def _check_schema(file: Path, schema: pa.Schema, expected: pa.Schema, columns: Mapping[str, str]) -> None:
+    for column in columns.values():
+        if column not in schema.names:
+            raise DataError(f"{file}: column {column!r} is missing, which the first shard has; its columns: {schema.names}")
+        kind, wanted = schema.field(column).type, expected.field(column).type
+        if kind != wanted and column not in KEYS["logits"] + KEYS["features"]:
+            raise DataError(f"{file}: column {column!r} is {kind}, in the first shard {wanted}: write the shards alike")
+
+
+def _opened(file: Path) -> pyarrow.parquet.ParquetFile:
+    try:
+        return pyarrow.parquet.ParquetFile(file)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{file}: cannot be read as Parquet: {error}") from error
+
+
+def _plain(column: pa.Array, key: str, name: str, unit: Unit, start: int, widths: Mapping[str, int]) -> Any:
+    if key in widths:
+        return matrix(column, name, unit.file, start, widths[key])
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count:
+        row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise DataError(f"{unit.file}: {name} of row {row} is empty: give every row one")
+    return column.to_numpy(zero_copy_only=False) if key == "labels" else column

@@ -1,0 +1,173 @@
+"""The hardness table: one row an example, as an Arrow table; every column says in its metadata what it means.
+
+A measurement keeps its natural name and sign and states its direction: "harder" where a higher value means a harder
+example, "easier" where a lower one does. A file carries the version of this layout: an older one is read (columns it
+lacks are simply not there), a newer one is refused. Files are written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+SCHEMA_VERSION = 1
+SUFFIXES = (".parquet", ".csv")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds; direction is "harder", "easier" or "" where it has none."""
+
+    meaning: str
+    direction: str = ""
+
+
+COLUMNS: dict[str, Column] = {
+    "id": Column("the example's own number or name"),
+    "path": Column("the file it was read from"),
+    "label": Column("the label as given"),
+    "predicted": Column("the class with the largest logit"),
+    "confidence": Column("softmax probability of the given label", "easier"),
+    "margin": Column("log-odds of the given label: its logit less the log-sum-exp of the others", "easier"),
+    "loss": Column("cross-entropy of the given label", "harder"),
+    "el2n": Column("length of the error vector, softmax less one-hot label", "harder"),
+    "avh": Column("angular visual hardness: angle to the label's weights over the sum of angles to all classes", "harder"),
+    "avc": Column("angular confidence in the nearest class: its share of the angles left to π", "easier"),
+    "norm": Column("length of the feature vector", "easier"),
+    "norm_in_class": Column("feature length scaled from 0 to 1 within the label's class", "easier"),
+    "entropy": Column("entropy of the prediction, in nats", "harder"),
+    "energy": Column("free energy: minus the log-sum-exp of the logits", "harder"),
+    "aum": Column("area under the margin: mean over epochs of the label's logit less the largest other", "easier"),
+    "mean_margin": Column("mean over epochs of the margin", "easier"),
+    "mean_confidence": Column("mean over epochs of the confidence", "easier"),
+    "variability": Column("standard deviation over epochs of the confidence", "harder"),
+    "mean_avh": Column("mean over epochs of avh", "harder"),
+    "forgetting": Column("how often it was right at one epoch and wrong at the next", "harder"),
+    "first_learnt": Column("the first epoch (from 0) at which it was right; the number of epochs if never", "harder"),
+    "epochs": Column("how many epochs the example was recorded at"),
+    "neighbours": Column("share of its nearest neighbours in feature space that bear its label", "easier"),
+    "p_easy": Column("probability that it is easy"),
+    "p_hard": Column("probability that it is hard but rightly labelled"),
+    "p_ambiguous": Column("probability that it lies between classes"),
+    "p_mislabelled": Column("probability that the given label is wrong"),
+    "verdict": Column("the likeliest of easy, hard, ambiguous, mislabelled"),
+    "suggested_label": Column("the label it probably should have"),
+    "why": Column("the facts that decided the verdict"),
+    "mohs": Column("grade from 1 (softest) to 10 (hardest) by decile", "harder"),
+}
+
+
+def make_table(columns: Mapping[str, Any], *, classes: Sequence[Any] | None = None) -> pa.Table:
+    """Columns of equal length, in the table's order, with their meanings; `classes` are kept for whoever reads it."""
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise ValueError(f"unknown column {unknown[0]!r}; known: {', '.join(COLUMNS)}")
+    arrays = {name: _array(columns[name]) for name in COLUMNS if name in columns}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns must have one length, got {lengths}")
+    fields = [pa.field(name, array.type, metadata=_describe(COLUMNS[name])) for name, array in arrays.items()]
+    kept = {"schema": SCHEMA_VERSION, "classes": None if classes is None else list(map(_plain, classes))}
+    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields, metadata={"mohs": json.dumps(kept)}))
+
+
+def add_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    """The table with these columns added or replaced."""
+    old = {name: table.column(name) for name in table.column_names if name not in columns}
+    return make_table({**old, **columns}, classes=classes_of(table))
+
+
+def classes_of(table: pa.Table) -> list[Any] | None:
+    """The class names in the order of the head's rows, where the table knows them."""
+    kept = (table.schema.metadata or {}).get(b"mohs")
+    return None if kept is None else json.loads(kept)["classes"]
+
+
+def column(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
+    """A column as a NumPy array; an error that lists the columns where it is not there."""
+    if name not in table.column_names:
+        raise ValueError(f"the table has no column {name!r}; its columns: {', '.join(table.column_names)}")
+    values: np.ndarray[Any, Any] = table.column(name).to_numpy(zero_copy_only=False)
+    return values
+
+
+def write_table(table: pa.Table, path: str | Path) -> None:
+    """Write as Parquet or CSV, by the ending; whole or not at all."""
+    with table_writer(path) as write:
+        write(table)
+
+
+@contextmanager
+def table_writer(path: str | Path) -> Iterator[Callable[[pa.Table], None]]:
+    """A function that appends a table to the file, piece by piece; the file takes its name when all is written."""
+    path = Path(path)
+    check_table_path(path)
+    part = path.with_name(f"{path.name}.part{os.getpid()}")
+    writers: list[Any] = []
+
+    def write(table: pa.Table) -> None:
+        if not writers:
+            kind = pyarrow.csv.CSVWriter if path.suffix == ".csv" else pyarrow.parquet.ParquetWriter
+            writers.append(kind(part, table.schema))
+        writers[0].write_table(table)
+
+    try:
+        try:
+            yield write
+        finally:
+            for writer in writers:
+                writer.close()
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_table(path: str | Path) -> pa.Table:
+    """Read a table that `write_table` wrote as Parquet."""
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
+    kept = (table.schema.metadata or {}).get(b"mohs")
+    if kept is None:
+        raise ValueError(f"{path} is not a hardness table: its schema has no mohs entry")
+    version = json.loads(kept)["schema"]
+    if version > SCHEMA_VERSION:
+        raise ValueError(f"{path} has the layout of version {version}, this mohs reads up to {SCHEMA_VERSION}: upgrade mohs")
+    return table
+
+
+def check_table_path(path: Path) -> None:
+    """Raise, before any work, unless a table can be written there."""
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{path}: tables are written as {' or '.join(SUFFIXES)}; give the file one of these endings")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: the folder {path.parent} does not exist; make it first")
+
+
+def _describe(about: Column) -> dict[str, str]:
+    return {"meaning": about.meaning, **({"direction": about.direction} if about.direction else {})}
+
+
+def _array(values: Any) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu()
+        half = values.is_floating_point() and values.element_size() < 4
+        values = (values.float() if half else values).numpy()  # NumPy has no bfloat16
+    return pa.array(values)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,67 @@
+"""A Lightning callback that records how each example behaves.
+
+    trainer = lightning.Trainer(callbacks=[RecorderCallback(recorder)])
+
+Each step needs ids, logits and labels, and features where the recorder has a head. They are looked for, in this order, in
+what `training_step` returns (a mapping with "logits", "labels", "ids", beside its "loss") and in the batch: a mapping with
+"ids" or "id" and "labels" or "label", or a tuple (input, label, id) as `mohs.data.with_ids.WithIds` makes it. Logits can
+only come from `training_step`. An example counts once an epoch; several processes are merged at the end of each. The
+record is part of the trainer's checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mohs.recorder import Recorder
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except Exception as error:  # a broken installation raises more than ImportError
+    raise ImportError(
+        f"mohs.integrations.lightning needs lightning, which did not import ({error}): pip install 'mohs[lightning]'"
+    ) from error
+
+NAMES = {"ids": ("ids", "id"), "labels": ("labels", "label"), "logits": ("logits",), "features": ("features",)}
+PLACES = {"labels": 1, "ids": 2}  # in a batch that is a tuple: (input, label, id)
+
+
+def step_parts(outputs: Any, batch: Any) -> dict[str, Any]:
+    """ids, logits, labels and, where there are any, features of a step, from what it returned or else from its batch."""
+    placed = {part: batch[place] for part, place in PLACES.items() if isinstance(batch, tuple | list) and place < len(batch)}
+    sources = [source for source in (outputs, batch, placed) if isinstance(source, Mapping)]
+    found: dict[str, Any] = {}
+    for part, names in NAMES.items():
+        values = [source[name] for source in sources for name in names if name in source]
+        if values:
+            found[part] = values[0]
+    missing = [part for part in ("logits", "labels", "ids") if part not in found]
+    if missing:
+        raise ValueError(
+            f"a training step has no {' and no '.join(missing)}: let training_step return "
+            '{"loss": loss, "logits": logits, "labels": labels, "ids": ids}; ids come with the batch of WithIds(dataset)'
+        )
+    return found
+
+
+class RecorderCallback(Callback):
+    """Feeds `recorder` at every training batch and closes its epochs."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        parts = step_parts(outputs, batch)
+        epoch = None if self.recorder.track == ("aum",) else trainer.current_epoch
+        self.recorder.update(parts["ids"], parts["logits"], parts["labels"], parts.get("features"), epoch=epoch)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.recorder.end_epoch()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.recorder.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.recorder.load_state_dict(state_dict)

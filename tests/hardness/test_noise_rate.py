@@ -1,0 +1,260 @@
+"""The noise estimate against known truth: digits with labels changed, predicted out of fold; and everything that can be wrong."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from torch.nn.functional import cross_entropy
+
+import mohs
+from mohs.cli.spec import loss_from_spec
+from mohs.hardness.anchors import anchor_counts, lower_weight, noise_kind, wilson
+from mohs.hardness.noise_rate import NoiseEstimate, estimate_noise, suggest_emphasis
+from mohs.hardness.table import make_table
+from mohs.recorder import Recorder
+
+CLASSES = 10
+
+
+def spoil(labels: np.ndarray, kind: str, rate: float, seed: int) -> np.ndarray:
+    """Labels of which each is changed with probability `rate`: to any other class, or to the next one."""
+    rng = np.random.default_rng(seed)
+    step = rng.integers(1, CLASSES, len(labels)) if kind == "symmetric" else 1
+    return np.where(rng.random(len(labels)) < rate, (labels + step) % CLASSES, labels)
+
+
+@cache
+def digits(kind: str, rate: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """True labels, given labels, and probabilities out of three folds."""
+    data = load_digits()
+    given = spoil(data.target, kind, rate, seed)
+    probs = np.zeros((len(given), CLASSES))
+    for train, test in StratifiedKFold(3, shuffle=True, random_state=seed).split(data.data, given):
+        model = LogisticRegression(C=0.01, max_iter=1000).fit(data.data[train] / 4, given[train])
+        probs[test] = model.predict_proba(data.data[test] / 4)
+    return data.target, given, probs
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "rate", "tolerance"),
+    [
+        ("symmetric", 0.0, 0.005),
+        ("symmetric", 0.05, 0.03),
+        ("symmetric", 0.1, 0.04),
+        ("symmetric", 0.2, 0.05),
+        ("symmetric", 0.4, 0.05),
+        ("pair", 0.05, 0.03),
+        ("pair", 0.1, 0.04),
+        ("pair", 0.2, 0.06),
+        ("pair", 0.4, 0.12),  # near the half at which the next class takes over
+    ],
+)
+def test_rate_and_kind_are_near_the_truth(kind: str, rate: float, tolerance: float, seed: int) -> None:
+    true, given, probs = digits(kind, rate, seed)
+    estimate = estimate_noise(given, probs)
+    wrong = float((true != given).mean())
+    assert estimate.rate == pytest.approx(wrong, abs=tolerance)
+    assert estimate.low <= estimate.rate <= estimate.high
+    assert estimate.high >= wrong
+    assert estimate.kind == ("none found" if rate == 0 else "about uniform" if kind == "symmetric" else "class-dependent")
+    assert estimate.disagreement == pytest.approx((probs.argmax(1) != given).mean())
+
+
+def test_class_table_says_which_classes_were_taken_for_which() -> None:
+    true, given, probs = digits("pair", 0.2, 0)
+    estimate = estimate_noise(given, probs)
+    truth = np.zeros((CLASSES, CLASSES))
+    np.add.at(truth, (given, true), 1)
+    assert estimate.counts.sum(1) == pytest.approx(np.bincount(given))  # rows are the given labels, all of them
+    assert estimate.rates.sum(1) == pytest.approx(np.ones(CLASSES))
+    assert estimate.transition.sum(1) == pytest.approx(np.ones(CLASSES))
+    assert 1 - np.trace(estimate.counts) / len(given) == pytest.approx(estimate.rate)
+    off = np.where(np.eye(CLASSES, dtype=bool), 0, estimate.counts)
+    assert off.argmax(1).tolist() == [(g - 1) % CLASSES for g in range(CLASSES)]  # labelled g, truly the one before
+    assert np.abs(estimate.counts - truth).sum() / (2 * len(given)) < 0.08  # share of examples in the wrong cell
+    assert mohs.create_loss("forward", transition=torch.tensor(estimate.transition)) is not None
+
+
+def test_anchors_are_the_surest_of_each_predicted_class_with_ties() -> None:
+    probs = np.array([[0.9, 0.1]] * 30 + [[0.6, 0.4]] * 70 + [[0.2, 0.8]] * 5)
+    given = np.array([0] * 27 + [1] * 3 + [1] * 70 + [1] * 5)
+    assert anchor_counts(given, probs).tolist() == [[27, 3], [0, 5]]  # 30 % of 100; and of 5, all
+    probs[30:60] = [0.9, 0.1]  # ties with the last one come in, whatever their place
+    assert anchor_counts(given, probs).tolist() == [[27, 33], [0, 5]]
+
+
+def test_noise_on_hard_examples_stays_within_the_interval() -> None:
+    true, given, probs = digits("symmetric", 0.0, 0)
+    doubt = 1.02 - probs[np.arange(len(true)), true]
+    rows = np.random.default_rng(0).choice(len(true), len(true) // 10, replace=False, p=doubt / doubt.sum())
+    given = given.copy()
+    given[rows] = np.where(np.eye(CLASSES, dtype=bool)[true[rows]], -1, probs[rows]).argmax(1)
+    estimate = estimate_noise(given, probs)
+    assert estimate.rate < 0.1  # too low, as the module says
+    assert estimate.low <= 0.1 <= estimate.high
+
+
+def recorded(given: np.ndarray, seed: int = 0, **options: object) -> object:
+    """The record of a small network trained on digits with GCE."""
+    torch.manual_seed(seed)
+    x, labels = torch.tensor(load_digits().data, dtype=torch.float32) / 8 - 1, torch.tensor(given)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, CLASSES))
+    optimiser, loss = torch.optim.Adam(net.parameters(), lr=5e-3), mohs.GeneralizedCrossEntropyLoss(q=0.7)
+    recorder = Recorder(len(x) + 1)  # the last example is never seen
+    for _ in range(20):
+        for rows in torch.randperm(len(x)).split(128):
+            logits = net(x[rows])
+            optimiser.zero_grad()
+            loss(logits, labels[rows]).backward()
+            optimiser.step()
+            recorder.update(rows, logits, labels[rows])
+    return recorder.table(**options)
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("symmetric", 0.0), ("symmetric", 0.1), ("symmetric", 0.3), ("pair", 0.2)])
+def test_dynamics_are_near_the_truth(kind: str, rate: float) -> None:
+    true = load_digits().target
+    given = spoil(true, kind, rate, 0)
+    estimate = estimate_noise(table=recorded(given))
+    assert estimate.source == "training dynamics"
+    assert estimate.examples == len(true)
+    assert estimate.rate == pytest.approx((true != given).mean(), abs=0.04)
+    assert estimate.low <= (true != given).mean() <= estimate.high
+    assert estimate.kind == ("none found" if rate == 0 else "about uniform" if kind == "symmetric" else "class-dependent")
+    assert estimate.counts.sum(1) == pytest.approx(np.bincount(given))
+
+
+def test_class_names_go_through() -> None:
+    names = [f"digit {k}" for k in range(CLASSES)]
+    given = spoil(load_digits().target, "symmetric", 0.2, 0)
+    by_name, by_number = estimate_noise(table=recorded(given, classes=names)), estimate_noise(table=recorded(given))
+    assert by_name.classes == names
+    assert by_name.rate == by_number.rate
+    _, given, probs = digits("symmetric", 0.1, 0)
+    told = estimate_noise([names[k] for k in given], probs, classes=names)
+    assert np.array_equal(told.counts, estimate_noise(given, torch.tensor(probs)).counts)
+    assert estimate_noise(np.array(names)[given], probs).classes == names  # sorted, as there are exactly ten
+
+
+def test_few_examples_leave_a_wide_interval() -> None:
+    probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.8, 0.2], [0.1, 0.9], [0.9, 0.1], [0.3, 0.7]])
+    estimate = estimate_noise([0, 1, 0, 1, 0, 1], probs)
+    assert (estimate.rate, estimate.kind, estimate.low) == (0, "none found", 0)
+    assert estimate.high > 0.3
+    assert "6 labels" in estimate.summary
+
+
+def test_classes_without_examples_are_left_alone() -> None:
+    rng = np.random.default_rng(0)
+    given = rng.integers(0, 2, 200)
+    probs = np.full((200, 4), 0.02)
+    probs[np.arange(200), given] = 0.94
+    estimate = estimate_noise(given, probs)
+    assert estimate.rate == 0
+    assert estimate.counts[2:].sum() == 0
+    assert np.isnan(estimate.rates[2:]).all()
+    assert np.array_equal(estimate.transition, np.eye(4))
+    assert estimate.imbalance == pytest.approx(max(np.bincount(given)) / min(np.bincount(given)))
+
+
+def test_ties_do_not_depend_on_the_order_of_the_examples() -> None:
+    _, given, probs = digits("symmetric", 0.2, 0)
+    coarse = np.eye(CLASSES)[probs.argmax(1)]  # as the votes of one neighbour would be
+    order = np.argsort(given, kind="stable")
+    assert estimate_noise(given, coarse).rate == pytest.approx(estimate_noise(given[order], coarse[order]).rate, abs=1e-12)
+
+
+GOOD = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+
+
+@pytest.mark.parametrize(
+    ("labels", "probs", "options", "match"),
+    [
+        ([0, 1, 0], None, {}, "either probs"),
+        (None, GOOD, {}, "labels are needed"),
+        ([0, 1], GOOD, {}, "each of the 3 examples, got 2"),
+        ([0, 1, 0], GOOD[:, :1], {}, "at least 2 classes"),
+        ([0, 1, 0], GOOD * [[1], [2], [1]], {}, r"probs\[1\] does not sum to 1.*1 row"),
+        ([0, 1, 0], np.log(GOOD), {}, r"probs\[0\] has a negative entry.*3 row"),
+        ([0, 1, 0], np.where(GOOD == 0.6, np.nan, GOOD), {}, r"probs\[2\] is NaN"),
+        ([0, 1, 2], GOOD, {}, "different classes"),
+        ([0, 0, 0], GOOD, {}, "fewer than 2 classes"),
+        ([0.0, 1.0, 0.0], GOOD, {}, "whole numbers or names"),
+        ([0, 1, 0], GOOD, {"interval": 95}, "interval must lie"),
+        (None, None, {"table": make_table({"id": [0, 1], "aum": [math.nan, math.nan]})}, "none was ever recorded"),
+        (None, None, {"table": make_table({"id": [0, 1], "aum": [1.0, 2.0]})}, "no column 'label'"),
+    ],
+)
+def test_errors_say_what_and_where(labels: object, probs: object, options: dict, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        estimate_noise(labels, probs, **options)
+
+
+def test_wilson_and_mixture_and_kind_at_their_edges() -> None:
+    assert wilson(0.0, 100, 0.95) == pytest.approx((0.0, 0.0370), abs=1e-4)
+    assert wilson(0.5, 100, 0.95) == pytest.approx((0.4038, 0.5962), abs=1e-4)
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.normal(-3, 1, 300), rng.normal(4, 1.5, 700)])
+    assert lower_weight(values) == pytest.approx(0.3, abs=0.01)
+    assert lower_weight(np.ones(50)) == lower_weight(values[:5]) == 1.0
+    even = np.full((4, 4), 10.0) + 90 * np.eye(4)
+    assert noise_kind(even, low=0.2, seed=0) == "about uniform"
+    assert noise_kind(even, low=0.001, seed=0) == "none found"
+    assert noise_kind(100 * np.eye(4), low=0.2, seed=0) == "none found"
+    assert noise_kind(90 * np.eye(4) + 30 * np.roll(np.eye(4), 1, 1), low=0.2, seed=0) == "class-dependent"
+    one_sided = np.array([[100.0, 0.0], [40.0, 60.0]])  # two classes, of which one is spoilt
+    assert noise_kind(one_sided, low=0.2, seed=0) == "class-dependent"
+
+
+def pretended(rate: float, kind: str, imbalance: float = 1.0) -> NoiseEstimate:
+    eye = np.eye(2)
+    return NoiseEstimate(
+        rate=rate,
+        low=rate / 2,
+        high=rate + 0.05,
+        transition=eye,
+        counts=100 * eye,
+        kind=kind,
+        imbalance=imbalance,
+        examples=200,
+        source="out-of-sample probabilities",
+        disagreement=rate,
+        classes=[0, 1],
+    )
+
+
+@pytest.mark.parametrize(
+    ("estimate", "spec", "words"),
+    [
+        (pretended(0.001, "none found"), "cross_entropy", ["0.1%"]),
+        (pretended(0.001, "none found", 50.0), "encouraging:log_end=0.75", ["50 times", "logit_adjusted"]),
+        (pretended(0.09, "about uniform"), "gce:q=0.7", ["9.0%", "4.5% to 14.0%", "about uniform"]),
+        (pretended(0.4, "about uniform"), "gradient_rescaling:beta=8,lam=0.5", ["40.0%"]),
+        (pretended(0.4, "class-dependent", 20.0), "gradient_rescaling:beta=8,lam=0.5", ["ForwardLoss", "20 times"]),
+    ],
+)
+def test_suggestions(estimate: NoiseEstimate, spec: str, words: list[str]) -> None:
+    suggestion = suggest_emphasis(estimate)
+    assert suggestion.spec == spec
+    assert repr(loss_from_spec(spec)) == repr(suggestion.loss)
+    assert all(word in suggestion.reason for word in words)
+    assert suggestion.reason.endswith(".")
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(8, 2, generator=generator), torch.randint(2, (8,), generator=generator)
+    assert torch.isclose(suggestion.loss(logits, labels), cross_entropy(logits, labels)) == (spec == "cross_entropy")
+
+
+def test_estimate_reads_well() -> None:
+    estimate = pretended(0.09, "about uniform")
+    assert "rate=0.09" in repr(estimate)
+    assert "array" not in repr(estimate)
+    assert "9.0%" in estimate.summary
+    assert "between 4.5% and 14.0%" in estimate.summary

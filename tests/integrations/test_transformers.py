@@ -1,0 +1,166 @@
+"""A loss and a recorder in a real Hugging Face Trainer, with a model that is made here: no hub, no network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import mohs
+from mohs.data.with_ids import WithIds
+from mohs.recorder import Recorder
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed (the hf extra)")
+shell = import_module("mohs.integrations.transformers")
+RecorderCallback, as_compute_loss_func = shell.RecorderCallback, shell.as_compute_loss_func
+N, CLASSES = 22, 3
+
+
+def examples() -> list[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        {
+            "input_ids": torch.randint(20, (6,), generator=generator),
+            "labels": int(torch.randint(CLASSES, (1,), generator=generator)),
+        }
+        for _ in range(N)
+    ]
+
+
+def bert() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=8,
+        num_labels=CLASSES,
+    )
+    return transformers.BertForSequenceClassification(config)
+
+
+def train(folder: Path, loss_func: Any, *, callbacks: Any = (), data: Any = None, **arguments: Any) -> Any:
+    settings = {"num_train_epochs": 3, "per_device_train_batch_size": 8, "learning_rate": 0.01, "use_cpu": True, "seed": 0}
+    quiet = {
+        "report_to": [],
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+    }
+    trainer = transformers.Trainer(
+        model=bert(),
+        args=transformers.TrainingArguments(output_dir=str(folder), **{**settings, **quiet, **arguments}),
+        train_dataset=data or WithIds(examples()),
+        eval_dataset=data or WithIds(examples()),
+        compute_loss_func=loss_func,
+        callbacks=list(callbacks),
+    )
+    trainer.train()
+    return trainer
+
+
+class Watching:
+    """The loss function, with a list of what it was called with while gradients were on."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.steps = inner, []
+
+    def __call__(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            self.steps.append((self.inner.epoch, self.inner.ids, outputs["logits"].detach().clone(), labels.clone()))
+        return self.inner(outputs, labels, num_items_in_batch=num_items_in_batch)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "gce", "gradient_rescaling"])
+def test_the_loss_is_the_sum_over_the_items_of_the_whole_step(name: str) -> None:
+    logits, labels = torch.randn(6, CLASSES, requires_grad=True), torch.tensor([0, 1, 2, -100, 1, 0])
+    func = as_compute_loss_func(mohs.create_loss(name))
+    total = mohs.create_loss(name, reduction="sum")(logits, labels)
+    for items in (10, torch.tensor(10)):
+        torch.testing.assert_close(func({"logits": logits}, labels, num_items_in_batch=items), total / 10)
+    torch.testing.assert_close(func((logits,), labels), mohs.create_loss(name)(logits, labels))
+    torch.testing.assert_close(func((logits,), labels, 5), mohs.create_loss(name)(logits, labels))  # five that count
+
+
+def test_accumulated_steps_weigh_every_item_alike() -> None:
+    logits, labels = torch.randn(9, CLASSES), torch.randint(CLASSES, (9,))
+    func = as_compute_loss_func(nn.CrossEntropyLoss())
+    parts = [func((logits[rows],), labels[rows], num_items_in_batch=9) for rows in (slice(0, 2), slice(2, 9))]
+    torch.testing.assert_close(sum(parts), cross_entropy(logits, labels))
+
+
+def test_tokens_are_items() -> None:
+    logits, labels = torch.randn(2, 5, CLASSES), torch.randint(CLASSES, (2, 5))
+    labels[0, 3:] = -100
+    expected = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / 8
+    torch.testing.assert_close(as_compute_loss_func(mohs.CrossEntropyLoss())({"logits": logits}, labels, 8), expected)
+
+
+def test_the_loss_given_is_left_as_it_was() -> None:
+    loss = mohs.GeneralizedCrossEntropyLoss(q=0.5, weight=[1.0, 2.0, 3.0])
+    func = as_compute_loss_func(loss)
+    assert (loss.reduction, func.mean.reduction, func.total.reduction) == ("mean", "mean", "sum")
+    assert func.total.q == 0.5
+    assert torch.equal(func.total.weight, loss.weight)
+    for other in (lambda outputs, labels: 0, mohs.CrossEntropyLoss(reduction="none")):
+        with pytest.raises(ValueError, match="must have a reduction of mean or sum"):
+            as_compute_loss_func(other)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_training_is_recorded_and_evaluation_is_not(accumulate: int, tmp_path: Path) -> None:
+    recorder = Recorder(N)
+    inner = as_compute_loss_func(mohs.GradientRescalingLoss(), recorder)
+    func = Watching(inner)
+    train(tmp_path, func, callbacks=[RecorderCallback(inner)], gradient_accumulation_steps=accumulate, eval_strategy="epoch")
+    assert len(func.steps) == 9
+    assert [epoch for epoch, *_ in func.steps] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    alone = Recorder(N)
+    for epoch, ids, logits, labels in func.steps:
+        alone.update(ids, logits, labels, epoch=epoch)
+    assert recorder.table().equals(alone.table())
+    assert recorder.table().column("epochs").to_pylist() == [3] * N
+    assert recorder.table().column("label").to_pylist() == [item["labels"] for item in examples()]
+
+
+def test_the_trainer_learns_what_it_learns_without_us(tmp_path: Path) -> None:
+    """Cross-entropy through our function moves the weights as the model's own loss does."""
+    ours = train(tmp_path, as_compute_loss_func(mohs.CrossEntropyLoss()), data=examples(), num_train_epochs=1).model
+    plain = train(tmp_path, None, data=examples(), num_train_epochs=1).model
+    for (name, a), (_, b) in zip(ours.named_parameters(), plain.named_parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_after_training_the_model_is_as_it_was_before(tmp_path: Path) -> None:
+    recorder = Recorder(N)
+    func = as_compute_loss_func(mohs.CrossEntropyLoss(), recorder)
+    model = train(tmp_path, func, callbacks=[RecorderCallback(func)], num_train_epochs=1).model
+    assert not model._forward_pre_hooks
+    with torch.no_grad():  # and its loss can be had without a record
+        value = func(model(torch.zeros(1, 4, dtype=torch.long)), torch.tensor([0]))
+    assert value.isfinite()
+
+
+def test_a_step_without_ids_says_what_to_do(tmp_path: Path) -> None:
+    func = as_compute_loss_func(mohs.CrossEntropyLoss(), Recorder(N))
+    with pytest.raises(ValueError, match=r'has no ids: give the items an "id".*remove_unused_columns=False'):
+        train(tmp_path, func, callbacks=[RecorderCallback(func)], data=examples())
+    with pytest.raises(ValueError, match="has no recorder"):
+        RecorderCallback(as_compute_loss_func(mohs.CrossEntropyLoss()))
+
+
+def test_without_transformers_the_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['transformers'] = None\nimport mohs.integrations.transformers"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode != 0
+    assert "pip install 'mohs[hf]'" in answer.stderr
