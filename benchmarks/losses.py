@@ -24,6 +24,7 @@ from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
 import mohs
+
 from machine import machine
 
 SHAPES = ((128, 10), (4096, 1000), (512, 32000))

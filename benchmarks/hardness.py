@@ -1,0 +1,174 @@
+"""What scoring costs: AVH against the bare product, the Recorder against the `aum` package, and an example's cost as N grows.
+
+    python benchmarks/hardness.py [--rounds 15] [--out results/benchmarks/hardness-cpu.json]
+
+One thread. What is compared runs in alternating blocks, and a ratio is the median of the ratios within a round, so that a slow
+spell of the machine hits both sides. Memory is the most that was allocated at once beyond the inputs, from torch's profiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch: the profiler speaks of GPUs that are not there
+
+import torch
+from aum import AUMCalculator
+from torch.profiler import ProfilerActivity, profile
+
+from mohs.hardness.angular import avc, avh
+from mohs.hardness.neighbours import nearest
+from mohs.recorder import Recorder
+from mohs.score import score_features
+
+from machine import machine
+
+UPDATES = 30  # in a block
+Step = Callable[[], object]
+Row = dict[str, float | str]
+
+
+def alternating(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    """Seconds by name and round; every name runs once a round, after two rounds that do not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(rounds + 2):
+        for name, run in steps.items():
+            began = time.perf_counter()
+            run()
+            if turn >= 2:
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+def ratio(above: list[float], below: list[float]) -> float:
+    return round(median(a / b for a, b in zip(above, below, strict=True)), 3)
+
+
+def peak_memory(run: Step) -> int:
+    """The most bytes a step held at once."""
+    run()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        run()
+    held = most = 0
+    events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most
+
+
+def angles(rounds: int) -> list[Row]:
+    """AVH and AVC of 20,000 × 512 features against 1,000 classes."""
+    generator = torch.Generator().manual_seed(0)
+    x, w = torch.randn(20_000, 512, generator=generator), torch.randn(1_000, 512, generator=generator)
+    y = torch.randint(1_000, (20_000,), generator=generator)
+    steps: dict[str, Step] = {"product": lambda: x @ w.T, "avh": lambda: avh(x, w, y), "avc": lambda: avc(x, w)}
+    seconds = alternating(steps, rounds)
+    return [
+        {
+            "what": f"{name} 20000x512, 1000 classes",
+            "ms": round(median(seconds[name]) * 1e3, 1),
+            "against": "the bare product",
+            "ratio": ratio(seconds[name], seconds["product"]),
+            "target": "<= 1.3",
+            "extra_mb": round(peak_memory(steps[name]) / 2**20, 1),
+        }
+        for name in ("avh", "avc")
+    ]
+
+
+def recorders(rounds: int, batch: int, folder: str) -> list[Row]:
+    """Blocks of updates of all dynamics, and of AUM alone, against the `aum` package."""
+    generator = torch.Generator().manual_seed(0)
+    total = batch * UPDATES
+    ids = torch.randperm(total, generator=generator).split(batch)
+    logits = torch.randn(UPDATES, batch, 10, generator=generator).unbind()
+    labels = torch.randint(10, (UPDATES, batch), generator=generator).unbind()
+    names = [part.tolist() for part in ids]  # its users pass lists: the conversion is not counted
+    peer, ours, alone = AUMCalculator(folder), Recorder(total), Recorder(total, track=("aum",))
+
+    def block(update: Callable[[int], object]) -> Step:
+        return lambda: [update(i) for i in range(UPDATES)]
+
+    seconds = alternating(
+        {
+            "peer": block(lambda i: peer.update(logits[i], labels[i], names[i])),
+            "all dynamics": block(lambda i: ours.update(ids[i], logits[i], labels[i])),
+            "AUM alone": block(lambda i: alone.update(ids[i], logits[i], labels[i])),
+        },
+        rounds,
+    )
+    targets = {("all dynamics", 128): ">= 5", ("all dynamics", 4096): ">= 15", ("AUM alone", 128): ">= 25"}
+    return [
+        {
+            "what": f"Recorder.update {batch}x10, {name}",
+            "us": round(median(seconds[name]) / UPDATES * 1e6, 1),
+            "against": "the throughput of aum 1.0.2",
+            "ratio": ratio(seconds["peer"], seconds[name]),
+            "target": targets.get((name, batch), ""),
+        }
+        for name in ("all dynamics", "AUM alone")
+    ]
+
+
+def growth(rounds: int) -> list[Row]:
+    """The cost of an example in a table of a million against one in a table of ten thousand."""
+    generator = torch.Generator().manual_seed(0)
+    small, large = 10_000, 1_000_000
+    x, w = torch.randn(large, 64, generator=generator), torch.randn(10, 64, generator=generator)
+    y = torch.randint(10, (large,), generator=generator)
+    steps: dict[str, Step] = {
+        "small": lambda: [score_features(x[i : i + small], w, y[i : i + small]) for i in range(0, 10 * small, small)],
+        "large": lambda: score_features(x, w, y),
+    }
+    seconds = alternating(steps, rounds)
+    each = {"small": [s / (10 * small) for s in seconds["small"]], "large": [s / large for s in seconds["large"]]}
+    return [
+        {
+            "what": "score_features, an example of 1e6 (64 features, 10 classes)",
+            "us": round(median(each["large"]) * 1e6, 3),
+            "against": "an example of 1e4",
+            "ratio": ratio(each["large"], each["small"]),
+            "target": "<= 1.2",
+        }
+    ]
+
+
+def neighbours() -> list[Row]:
+    """Exact nearest neighbours of 50,000 × 512, once."""
+    x = torch.randn(50_000, 512, generator=torch.Generator().manual_seed(0))
+    began = time.perf_counter()
+    nearest(x)
+    return [{"what": "nearest 50000x512, exact", "s": round(time.perf_counter() - began, 1), "target": "< 60"}]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [
+            *angles(given.rounds),
+            *recorders(given.rounds, 128, folder),
+            *recorders(given.rounds, 4096, folder),
+            *growth(max(3, given.rounds // 3)),
+            *neighbours(),
+        ]
+    for row in rows:
+        print("  ".join(f"{key} {value}" for key, value in row.items() if value != ""))
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps({"machine": machine(), "rounds": given.rounds, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
