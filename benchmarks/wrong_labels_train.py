@@ -32,7 +32,6 @@ from quick_train import DEVICE, Outcome, Recipe, outputs, prepare, train
 
 FOLDS = 5
 NEIGHBOURS = 20
-RUNS = lambda gce: (("ce", mohs.CrossEntropyLoss()), ("gce", gce))
 
 
 def saved(done: Outcome, x: Tensor, y: Tensor) -> dict[str, np.ndarray]:
@@ -81,42 +80,39 @@ def precision(name: str, wrong: np.ndarray, suspicion: np.ndarray) -> str:
     return f"{name} {average_precision_score(wrong, suspicion):.4f}"
 
 
-def run(kind: str, seed: int, x: Tensor, clean: np.ndarray, test: tuple[Tensor, Tensor], out: Path, epochs: int) -> None:
+def run(kind: str, seed: int, x: Tensor, clean: np.ndarray, test: tuple[Tensor, Tensor], asked: argparse.Namespace) -> None:
+    """One set of labels and one seed: train, save, and say in a line how well the margins find the wrong labels."""
     given = given_labels(kind, clean, seed=seed)[: len(x)]
-    wrong = given != clean[: len(x)]
-    y = torch.from_numpy(given).to(DEVICE)
-    recipe, gce = Recipe(epochs=epochs, seed=seed), mohs.GeneralizedCrossEntropyLoss(q=0.7)
-    columns: dict[str, np.ndarray] = {}
-    told, began = [], time.perf_counter()
-    second = None
-    for name, loss in RUNS(gce):
-        labels = y if name != "second" or second is None else second
-        watched = None if name != "second" else (x, y)
-        fresh = Recipe(**{**vars(recipe), "seed": seed + 50 * (name == "second")})
-        done = train(x, labels, loss, fresh, watch=watched, record_steps=name != "second")
+    wrong, y = given != clean[: len(x)], torch.from_numpy(given).to(DEVICE)
+    labels, columns, told, began = y, {}, [], time.perf_counter()
+    for name in asked.runs:
+        loss = mohs.CrossEntropyLoss() if name == "ce" else mohs.GeneralizedCrossEntropyLoss(q=0.7)
+        again = name == "second"
+        recipe = Recipe(epochs=asked.epochs, seed=seed + 50 * again)
+        done = train(x, labels if again else y, loss, recipe, watch=(x, y) if again else None, record_steps=not again)
         mine = saved(done, x, y)
         columns |= {f"{name}_{column}": value for column, value in mine.items()}
-        m = mohs.margin(torch.from_numpy(mine["logits"]).float(), torch.from_numpy(given))
+        logits = torch.from_numpy(mine["logits"]).float()
+        m = mohs.margin(logits, torch.from_numpy(given))
         if name == "gce":
-            guess = torch.from_numpy(mine["logits"]).float().argmax(1)
-            second = torch.where(m < 0, guess, torch.from_numpy(given)).to(DEVICE)
+            labels = torch.where(m < 0, logits.argmax(1), torch.from_numpy(given)).to(DEVICE)
         accuracy = float((outputs(done.net, test[0])[0].argmax(1) == test[1]).float().mean())
         columns[f"{name}_test_accuracy"] = np.array(accuracy)
         told += [f"{name} test {accuracy:.4f}", precision("margin", wrong, -m.numpy()), precision("aum", wrong, -mine["aum"])]
-        told += [precision("mean", wrong, -mine["mean_margin"])]
-    columns["folds_logits"] = folds(x, y, recipe)
+    columns["folds_logits"] = folds(x, y, Recipe(epochs=asked.epochs, seed=seed))
     p = torch.softmax(torch.from_numpy(columns["folds_logits"]).float(), 1)[torch.arange(len(x)), torch.from_numpy(given)]
     print(
         f"{kind} {seed}: {'; '.join(told)}; {precision('folds', wrong, -p.numpy())}; {time.perf_counter() - began:.0f} s",
         flush=True,
     )
-    np.savez_compressed(out / f"{kind}-{seed}.npz", given=given.astype(np.uint8), **columns)
+    np.savez_compressed(asked.out / f"{kind}-{seed}.npz", given=given.astype(np.uint8), **columns)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=["worse", "aggre", "sym20"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--runs", nargs="+", default=["ce", "gce"], help="ce, gce, second (which needs gce before it)")
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--examples", type=int, default=50_000, help="fewer for a smoke test")
     parser.add_argument("--out", type=Path, required=True)
@@ -130,7 +126,7 @@ def main() -> None:
     (asked.out / "machine.json").write_text(json.dumps({**machine(), "epochs": asked.epochs}, indent=1))
     for seed in asked.seeds:
         for kind in asked.sets:
-            run(kind, seed, x, clean, test, asked.out, asked.epochs)
+            run(kind, seed, x, clean, test, asked)
 
 
 if __name__ == "__main__":

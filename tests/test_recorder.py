@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -367,3 +368,20 @@ def test_updates_keep_no_graph_and_change_no_input() -> None:
     assert torch.equal(leaf.detach(), logits[0])
     assert not any(value.requires_grad for value in vars(recorder).values() if isinstance(value, torch.Tensor))
     assert np.isfinite(recorder.table().column("aum").to_numpy()).all()
+
+
+def test_aum_is_the_packages(tmp_path: Path) -> None:
+    """The peer's own package on the same looks."""
+    aum = pytest.importorskip("aum", reason="needs the bench extra")
+    generator = torch.Generator().manual_seed(0)
+    theirs, ours = aum.AUMCalculator(str(tmp_path), compressed=True), Recorder(40)
+    for _ in range(5):
+        for ids in torch.randperm(40, generator=generator).split(8):
+            logits, labels = torch.randn(8, 6, generator=generator), ids % 6
+            theirs.update(logits, labels, ids.tolist())
+            ours.update(ids, logits, labels)
+    theirs.finalize()
+    with (tmp_path / "aum_values.csv").open() as file:
+        expected = {int(row["sample_id"]): float(row["aum"]) for row in csv.DictReader(file)}
+    got = ours.table().column("aum").to_pylist()
+    assert got == pytest.approx([expected[i] for i in range(40)], abs=1e-5)

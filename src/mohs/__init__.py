@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mohs.hardness.angular import avc, avh
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
     from mohs.hardness.scores import SCORES
+    from mohs.hardness.verdict import verdict
     from mohs.heads import HEADS, create_head
     from mohs.heads.arcface import ArcFaceHead
     from mohs.heads.avh import AVHHead
@@ -70,6 +71,7 @@ HOME = {
     "estimate_noise": "hardness.noise_rate",
     "suggest_emphasis": "hardness.noise_rate",
     "SCORES": "hardness.scores",
+    "verdict": "hardness.verdict",
     "HEADS": "heads",
     "create_head": "heads",
     "ArcFaceHead": "heads.arcface",
@@ -199,6 +201,7 @@ __all__ = [
     "spread",
     "suggest_emphasis",
     "symmetric_transition",
+    "verdict",
 ]
 
 

@@ -19,20 +19,33 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 ANCHOR_SHARE, LEAST_ANCHORS = 0.3, 20
+PURER_SHARES = (0.05, 0.1)  # fewer and surer anchors, for what can be said at least
 NONE_BELOW = 0.01
 UNEVEN, LEVEL, DRAWS = 0.1, 0.01, 999
 
 
-def anchor_counts(given: Array, probs: Array) -> Array:
+def anchor_counts(given: Array, probs: Array, share: float = ANCHOR_SHARE) -> Array:
     """(K, K): of the surest examples predicted t, how many are labelled g; all that tie with the last one are taken."""
     predicted, sure = probs.argmax(1), probs.max(1)
     counts = np.zeros((probs.shape[1],) * 2)
     for t in np.unique(predicted):
         rows = np.flatnonzero(predicted == t)
-        size = min(len(rows), max(LEAST_ANCHORS, math.ceil(ANCHOR_SHARE * len(rows))))
+        size = min(len(rows), max(LEAST_ANCHORS, math.ceil(share * len(rows))))
         least = np.partition(sure[rows], len(rows) - size)[len(rows) - size]
         counts[t] = np.bincount(given[rows[sure[rows] >= least]], minlength=len(counts))
     return counts
+
+
+def least_rate(given: Array, probs: Array, interval: float) -> float:
+    """The lowest that the purer anchors leave the share of wrong labels; were all anchors pure, they would say the same."""
+    prior = np.bincount(probs.argmax(1), minlength=probs.shape[1])
+    lows = []
+    for share in PURER_SHARES:
+        anchors = anchor_counts(given, probs, share)
+        counts = joint_counts(anchors, prior, given)
+        rate = max(0.0, float(1 - np.trace(counts) / len(given)))
+        lows.append(wilson(rate, effective_size(anchors, counts.sum(0) / len(given), rate), interval)[0])
+    return min(lows)
 
 
 def joint_counts(anchors: Array, prior: Array, given: Array) -> Array:

@@ -27,12 +27,23 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from mohs.hardness.anchors import Array, anchor_counts, effective_size, joint_counts, lower_weight, noise_kind, row_shares, wilson
+from mohs.hardness.anchors import (
+    Array,
+    anchor_counts,
+    effective_size,
+    joint_counts,
+    least_rate,
+    lower_weight,
+    noise_kind,
+    row_shares,
+    wilson,
+)
 from mohs.hardness.classes import encode
 from mohs.hardness.table import classes_of, column
 from mohs.losses import create_loss
 
 STRONG_NOISE, STRONG_IMBALANCE = 0.2, 10.0
+SELDOM_BELIEVED = 1 / 3  # mean probability over training
 ROUNDING = 1e-3  # how far a row of probabilities may be from 1, as half precision leaves it
 
 
@@ -108,9 +119,11 @@ def estimate_noise(
     anchors = anchor_counts(given, p)
     counts = joint_counts(anchors, np.bincount(predicted, minlength=p.shape[1]), given)
     rate = max(0.0, float(1 - np.trace(counts) / len(p)))
-    low, high = wilson(rate, effective_size(anchors, counts.sum(0) / len(p), rate), interval)
+    sure, high = wilson(rate, effective_size(anchors, counts.sum(0) / len(p), rate), interval)
+    low = min(sure, least_rate(given, p, interval))
     high = max(high, wilson(float((predicted != given).mean()), len(p), interval)[1])
-    return _estimate(rate, low, high, counts, anchors, given, predicted, names, "out-of-sample probabilities", seed)
+    kind = noise_kind(anchors, low=sure, seed=seed)
+    return _estimate(rate, low, high, counts, kind, given, predicted, names, "out-of-sample probabilities")
 
 
 def suggest_emphasis(estimate: NoiseEstimate) -> Suggestion:
@@ -150,7 +163,9 @@ def _from_dynamics(labels: Any, table: Any, classes: Sequence[Any] | None, inter
     given, _ = encode(own, num_classes=len(names), classes=names)
     guessed, _ = encode(predicted, num_classes=len(names), classes=names)
     _check_labels(given, len(aum))
-    lost = aum < 0
+    behind = aum < 0
+    believed = column(shown, "mean_confidence") if "mean_confidence" in shown.column_names else np.zeros(len(aum))
+    lost = behind & (believed < SELDOM_BELIEVED)
     rate = min(float(lost.mean()), lower_weight(aum))
     true = np.where(lost, guessed, given)
     counts = np.zeros((len(names),) * 2)
@@ -158,11 +173,12 @@ def _from_dynamics(labels: Any, table: Any, classes: Sequence[Any] | None, inter
     moved = (given != true).sum()
     keep = min(1.0, rate * len(aum) / moved) if moved else 0.0
     counts = np.diag(counts.sum(1)) * (1 - keep) + counts * keep  # no more leave the diagonal than the rate says
-    usual = np.median(aum[~lost]) if not lost.all() else 0.0  # what a label that wins wins by
+    usual = np.median(aum[~behind]) if not behind.all() else 0.0  # what a label that wins wins by
     clear = min(rate, float((aum < -usual).mean()))
     low = wilson(clear, len(aum), interval)[0]
-    high = wilson(float(lost.mean()), len(aum), interval)[1]
-    return _estimate(rate, low, high, counts, counts.T, given, guessed, names, "training dynamics", seed)
+    high = wilson(float(behind.mean()), len(aum), interval)[1]
+    kind = noise_kind(counts.T, low=low, seed=seed)
+    return _estimate(rate, low, high, counts, kind, given, guessed, names, "training dynamics")
 
 
 def _estimate(
@@ -170,14 +186,12 @@ def _estimate(
     low: float,
     high: float,
     counts: Array,
-    wrong: Array,
+    kind: str,
     given: Array,
     predicted: Array,
     names: list[Any],
     source: str,
-    seed: int,
 ) -> NoiseEstimate:
-    kind = noise_kind(wrong, low=low, seed=seed)
     sizes = np.bincount(given)
     return NoiseEstimate(
         rate=rate,
