@@ -21,16 +21,14 @@ from mohs.margin import INF, full_precision
 DYNAMICS = ("aum", "mean_margin", "mean_confidence", "variability", "mean_avh", "forgetting", "first_learnt")
 SUMS = ("count", "gap", "margin", "confidence", "square", "forgetting", "avh")
 STATE = ("gap", "margin", "confidence", "predicted", "label", "looks", "first_learnt", "epoch")
-NEVER = -1.0
+NEVER, NO_CLASS = INF, -1.0
 
 
 def blank(rows: int, tracked: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """Sums and state before any look; sums are as narrow as what is tracked allows."""
     sums = torch.zeros(rows, 2 if tracked == ("aum",) else len(SUMS) - ("mean_avh" not in tracked), dtype=torch.float64)
-    state = torch.full((rows, len(STATE)), NEVER)
-    state[:, :3] = torch.nan
-    state[:, STATE.index("looks")] = 0
-    return sums, state
+    start = {"predicted": NO_CLASS, "label": NO_CLASS, "looks": 0.0, "first_learnt": NEVER, "epoch": -1.0}
+    return sums, torch.tensor([start.get(name, torch.nan) for name in STATE]).repeat(rows, 1)
 
 
 def gap_parts(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -62,15 +60,15 @@ def advance(before: Tensor, seen: tuple[Tensor, ...], named: tuple[Tensor, Tenso
     brought to one type first, which is several times quicker than to let `cat` do it.
     """
     gap, margin, confidence = seen
-    was_gap, looks, first = before[:, :1], before[:, 5:6], before[:, 6:7]
+    predicted, label = named
+    was_gap, _, looks, first, _ = before.split([1, 4, 1, 1, 1], 1)
     right = gap > 0
     forgotten = (was_gap > 0) > right  # was right and is not (at a first look NaN > 0 is false)
-    now = looks if epoch is None else torch.full_like(looks, epoch)
-    learnt = torch.where((first < 0) & right, now, first)
+    now = looks.contiguous() if epoch is None else torch.full_like(looks, epoch)  # `cat` is slow with a view among its parts
+    learnt = torch.where(right, torch.minimum(first, now), first)
     added = torch.cat([torch.ones_like(gap), gap, margin, confidence, confidence, forgotten.to(gap.dtype)], 1).double()
-    added[:, 4].mul_(added[:, 3])  # the square in float64, or the variability of a steady example would be its rounding
-    predicted, label = (index.to(gap.dtype) for index in named)
-    return added, torch.cat([gap, margin, confidence, predicted, label, looks + 1, learnt, now], 1)
+    added.select(1, 4).mul_(added.select(1, 3))  # squared in float64, or a steady example's variability would be rounding
+    return added, torch.cat([gap, margin, confidence, predicted.to(gap.dtype), label.to(gap.dtype), looks + 1, learnt, now], 1)
 
 
 def summarise(sums: Tensor, state: Tensor, tracked: tuple[str, ...]) -> dict[str, Tensor]:
