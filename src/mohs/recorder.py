@@ -52,25 +52,25 @@ class Recorder:
         self.num_examples, self.head = num_examples, head
         self.track = possible if track is None else tuple(name for name in possible if name in track)
         self._quick = self.track == ("aum",)
-        self._sums, self._state = blank(num_examples + 1, self.track)  # the last row takes what does not count: no mask, no wait
+        self._sums, self._state = blank(num_examples + 1, self.track)  # the last takes what does not count: no mask, no wait
         self._merged = torch.zeros(num_examples + 1, dtype=torch.float64)  # counts at the last merge over ranks
         self._turn = torch.zeros(num_examples + 1, dtype=torch.int64)
         self._bad = torch.zeros(len(BAD), dtype=torch.int64)
         self._merged_bad = torch.zeros(len(BAD), dtype=torch.int64)
         self._known = torch.empty(num_examples, dtype=torch.int8)  # for its length alone
-        self._gaps = torch.ones(0, 2, dtype=torch.float64)  # count and gap of a batch, kept from step to step
-        self._gap = self._gaps[:, 1:]
+        self._gaps = torch.ones(2, 0, dtype=torch.float64)  # count and gap of a batch, kept from step to step
+        self._gap = self._gaps[1].unsqueeze(1)
 
     def update(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None = None, *, epoch: int | None = None
     ) -> None:
         """Record one batch: ids (B,), logits (B, K), labels (B,), and features (B, D) where there is a head."""
         ids, labels = self._check(ids, logits, labels, features, epoch)
-        logits = logits.detach()
-        if not logits.is_cpu:
-            ids, logits, labels = self._drop_bad(ids, logits, labels)
         try:
-            self._add_gap(ids, logits, labels) if self._quick else self._add(ids, logits, labels, features, epoch)
+            with torch.inference_mode():  # the many small steps below cost less where autograd keeps no books
+                if not logits.is_cpu:
+                    ids, logits, labels = self._drop_bad(ids, logits, labels)
+                self._add_gap(ids, logits, labels) if self._quick else self._add(ids, logits, labels, features, epoch)
         except (RuntimeError, IndexError, FloatingPointError):
             _name_bad_row(ids, logits, labels, self.num_examples)
             raise
@@ -88,12 +88,12 @@ class Recorder:
         """
         if not skip_bad:
             self._raise_counted()
-        sums, state = self._sums[:-1].cpu(), self._state[:-1].cpu()
+        sums, state = self._sums[:, :-1].cpu(), self._state[:, :-1].cpu()
         columns: dict[str, Any] = {"id": torch.arange(self.num_examples), **summarise(sums, state, self.track)}
         if not self._quick:
-            columns |= {"margin": state[:, 1], "confidence": state[:, 2]}
-            columns |= {"predicted": _names(state[:, 3].long(), classes), "label": _names(state[:, 4].long(), classes)}
-        unseen = (sums[:, 0] == 0).numpy()
+            columns |= {"margin": state[1], "confidence": state[2]}
+            columns |= {"predicted": _names(state[3].long(), classes), "label": _names(state[4].long(), classes)}
+        unseen = (sums[0] == 0).numpy()
         whole = {name: pa.array(columns[name].numpy(), mask=unseen) for name in WHOLE if isinstance(columns.get(name), Tensor)}
         return make_table(columns | whole, classes=classes)
 
@@ -144,26 +144,26 @@ class Recorder:
         own, top, _ = gap_parts(logits, labels.unsqueeze(1))
         if logits.is_cpu:
             self._known.index_select(0, ids)  # an error for a strange id, before anything is recorded
-        if self._gaps.shape[0] != ids.shape[0] or self._gaps.device != logits.device:
-            self._gaps = torch.ones(ids.shape[0], 2, dtype=torch.float64, device=logits.device)
-            self._gap = self._gaps[:, 1:]
+        if self._gaps.shape[1] != ids.shape[0] or self._gaps.device != logits.device:
+            self._gaps = torch.ones(2, ids.shape[0], dtype=torch.float64, device=logits.device)
+            self._gap = self._gaps[1].unsqueeze(1)
         _check_finite(torch.sub(own, top, out=self._gap))
-        self._sums.index_add_(0, ids, self._gaps)
+        self._sums.index_add_(1, ids, self._gaps)
 
     def _add(self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None, epoch: int | None) -> None:
-        index = labels.unsqueeze(1)
-        seen = look(logits, index)
+        seen = look(logits, labels)
         _check_finite(seen[1])
-        before = (self._state[:-1] if logits.is_cpu else self._state).index_select(0, ids)  # (B, 8); an error for a strange id
-        added, after = advance(before, seen, (logits.argmax(1, keepdim=True), index), epoch)
+        if logits.is_cpu:
+            self._known.index_select(0, ids)  # an error for a strange id, before anything is recorded
+        before = self._state.index_select(1, ids)  # (8, B)
+        added, after = advance(before, seen, (logits.argmax(1), labels), epoch)
         if "mean_avh" in self.track and features is not None:
-            added = torch.cat(
-                [added, avh_of_batch(features.detach(), self.head.weight.detach(), labels).double().unsqueeze(1)], 1
-            )
+            hardness = avh_of_batch(features.detach(), self.head.weight.detach(), labels)
+            added = torch.cat([added, hardness.double().unsqueeze(0)])
         if epoch is not None:
-            ids = ids.masked_fill(self._repeated(ids) | (before[:, 7] == epoch), self.num_examples)
-        self._state.index_copy_(0, ids, after.float())
-        self._sums.index_add_(0, ids, added)
+            ids = ids.masked_fill(self._repeated(ids) | (before[7] == epoch), self.num_examples)
+        self._state.index_copy_(1, ids, after.float())
+        self._sums.index_add_(1, ids, added)
 
     def _repeated(self, ids: Tensor) -> Tensor:
         """Which rows of the batch (B,) bear an id that an earlier row bore."""
@@ -174,13 +174,13 @@ class Recorder:
     def _merge(self) -> None:
         """Every rank takes each example's rows from the lowest rank that looked at it since the last merge."""
         rank, ranks = dist.get_rank(), dist.get_world_size()
-        owner = torch.where(self._sums[:, 0] != self._merged, rank, ranks)
+        owner = torch.where(self._sums[0] != self._merged, rank, ranks)
         dist.all_reduce(owner, op=dist.ReduceOp.MIN)
         for kept in (self._sums, self._state):
-            mine = kept.masked_fill((owner != rank).unsqueeze(1), 0.0)
+            mine = kept.masked_fill(owner != rank, 0.0)
             dist.all_reduce(mine)
-            kept.copy_(torch.where((owner < ranks).unsqueeze(1), mine, kept))
-        self._merged.copy_(self._sums[:, 0])
+            kept.copy_(torch.where(owner < ranks, mine, kept))
+        self._merged.copy_(self._sums[0])
         new = self._bad - self._merged_bad
         dist.all_reduce(new)
         self._bad = self._merged_bad + new

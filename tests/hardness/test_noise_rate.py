@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import mohs
 from mohs.cli.spec import loss_from_spec
-from mohs.hardness.anchors import anchor_counts, lower_weight, noise_kind, wilson
+from mohs.hardness.anchors import anchor_counts, least_rate, lower_weight, noise_kind, wilson
 from mohs.hardness.noise_rate import NoiseEstimate, estimate_noise, suggest_emphasis
 from mohs.hardness.table import make_table
 from mohs.recorder import Recorder
@@ -91,6 +91,17 @@ def test_anchors_are_the_surest_of_each_predicted_class_with_ties() -> None:
     assert anchor_counts(given, probs).tolist() == [[27, 33], [0, 5]]
 
 
+def test_interval_goes_down_to_what_purer_anchors_say() -> None:
+    probs = np.repeat([[0.99, 0.01], [0.9, 0.1], [0.01, 0.99], [0.1, 0.9]], 500, axis=0)
+    given = np.repeat([0, 0, 1, 1], 500)
+    given[500:1000:4], given[1500::4] = 1, 0  # wrong among the less sure alone
+    probs[:, 0] += np.linspace(0, 1e-6, 2000)  # no ties
+    probs[:, 1] = 1 - probs[:, 0]
+    estimate = estimate_noise(given, probs)
+    assert estimate.low == 0 == least_rate(given, probs, 0.95)
+    assert estimate.high > 0.125
+
+
 def test_noise_on_hard_examples_stays_within_the_interval() -> None:
     true, given, probs = digits("symmetric", 0.0, 0)
     doubt = 1.02 - probs[np.arange(len(true)), true]
@@ -130,6 +141,19 @@ def test_dynamics_are_near_the_truth(kind: str, rate: float) -> None:
     assert estimate.low <= (true != given).mean() <= estimate.high
     assert estimate.kind == ("none found" if rate == 0 else "about uniform" if kind == "symmetric" else "class-dependent")
     assert estimate.counts.sum(1) == pytest.approx(np.bincount(given))
+
+
+def test_labels_learnt_late_are_not_lost() -> None:
+    rng = np.random.default_rng(0)
+    aum = np.concatenate([rng.normal(-5, 1, 300), rng.normal(5, 1, 700)])
+    labels = np.arange(1000) % 2
+    columns = {"label": labels, "predicted": np.where(np.arange(1000) < 200, 1 - labels, labels), "aum": aum}
+    alone = estimate_noise(table=make_table(columns))
+    believed = np.where(np.arange(1000) < 200, 0.1, 0.6)  # a hundred lost early by much, and won for most of training
+    both = estimate_noise(table=make_table(columns | {"mean_confidence": believed}))
+    assert alone.rate == pytest.approx(0.3)
+    assert both.rate == pytest.approx(0.2)
+    assert both.low <= both.rate <= both.high == alone.high
 
 
 def test_class_names_go_through() -> None:

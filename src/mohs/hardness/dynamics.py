@@ -5,8 +5,8 @@
     mean_avh         mean of AVH                            forgetting        times it was right and then wrong
     first_learnt     the first epoch at which it was right, the number of epochs if never
 
-An example is right where its label's logit is above all others. Two rows are kept of each: sums, in float64, to which
-a look is added, and the state after the latest look, which it replaces.
+An example is right where its label's logit is above all others. Two columns are kept of each: sums, in float64, to
+which a look is added, and the state after the latest look, which it replaces.
 AUM: Pleiss et al. (NeurIPS 2020). Data maps: Swayamdipta et al. (EMNLP 2020), Section 2. Forgetting: Toneva et al.
 (ICLR 2019), Definition 1.
 """
@@ -24,11 +24,11 @@ STATE = ("gap", "margin", "confidence", "predicted", "label", "looks", "first_le
 NEVER, NO_CLASS = INF, -1.0
 
 
-def blank(rows: int, tracked: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Sums and state before any look; sums are as narrow as what is tracked allows."""
-    sums = torch.zeros(rows, 2 if tracked == ("aum",) else len(SUMS) - ("mean_avh" not in tracked), dtype=torch.float64)
+def blank(examples: int, tracked: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+    """Sums (up to 7, N) and state (8, N) before any look; as few sums as what is tracked allows."""
+    sums = torch.zeros(2 if tracked == ("aum",) else len(SUMS) - ("mean_avh" not in tracked), examples, dtype=torch.float64)
     start = {"predicted": NO_CLASS, "label": NO_CLASS, "looks": 0.0, "first_learnt": NEVER, "epoch": -1.0}
-    return sums, torch.tensor([start.get(name, torch.nan) for name in STATE]).repeat(rows, 1)
+    return sums, torch.tensor([[start.get(name, torch.nan)] for name in STATE]).repeat(1, examples)
 
 
 def gap_parts(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -45,44 +45,44 @@ def broken_rows(logits: Tensor, labels: Tensor) -> Tensor:
     return ~(own - top).isfinite().squeeze(1)
 
 
-def look(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """logits (B, K), index (B, 1) -> gap, margin, confidence (B, 1 each)."""
-    own, top, others = gap_parts(logits, index)
-    gap = own - top
-    margin = gap - others.sub_(top).exp_().sum(1, keepdim=True).log_()
+def look(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """logits (B, K), labels (B,) -> gap, margin, confidence (B,) each."""
+    own, top, others = gap_parts(logits, labels.unsqueeze(1))
+    gap = (own - top).squeeze(1)
+    margin = gap - others.sub_(top).exp_().sum(1).log_()
     return gap, margin, margin.sigmoid()
 
 
 def advance(before: Tensor, seen: tuple[Tensor, ...], named: tuple[Tensor, Tensor], epoch: int | None) -> tuple[Tensor, Tensor]:
-    """What a look adds to the sums (B, 6) and the state after it (B, 8).
+    """What a look adds to the sums (6, B) and the state after it (8, B).
 
-    before: the state (B, 8); seen: gap, margin, confidence; named: prediction and label; all (B, 1). What is joined is
-    brought to one type first, which is several times quicker than to let `cat` do it.
+    before: the state (8, B); seen: gap, margin, confidence; named: prediction and label; all (B,). Parts of one type
+    that lie whole in memory are joined several times quicker than others.
     """
     gap, margin, confidence = seen
     predicted, label = named
-    was_gap, _, looks, first, _ = before.split([1, 4, 1, 1, 1], 1)
+    was_gap, _, _, _, _, looks, first, _ = before.unbind()
     right = gap > 0
     forgotten = (was_gap > 0) > right  # was right and is not (at a first look NaN > 0 is false)
-    now = looks.contiguous() if epoch is None else torch.full_like(looks, epoch)  # `cat` is slow with a view among its parts
+    now = looks if epoch is None else torch.full_like(looks, epoch)
     learnt = torch.where(right, torch.minimum(first, now), first)
-    added = torch.cat([torch.ones_like(gap), gap, margin, confidence, confidence, forgotten.to(gap.dtype)], 1).double()
-    added.select(1, 4).mul_(added.select(1, 3))  # squared in float64, or a steady example's variability would be rounding
-    return added, torch.cat([gap, margin, confidence, predicted.to(gap.dtype), label.to(gap.dtype), looks + 1, learnt, now], 1)
+    added = torch.stack([torch.ones_like(gap), gap, margin, confidence, confidence, forgotten.to(gap.dtype)]).double()
+    added[4].mul_(added[3])  # squared in float64, or a steady example's variability would be rounding
+    return added, torch.stack([gap, margin, confidence, predicted.to(gap.dtype), label.to(gap.dtype), looks + 1, learnt, now])
 
 
 def summarise(sums: Tensor, state: Tensor, tracked: tuple[str, ...]) -> dict[str, Tensor]:
     """The dynamics' columns, (N,) each; a mean is NaN where nothing was seen."""
-    count = sums[:, 0]
-    mean = dict(zip(SUMS, (sums / count.unsqueeze(1)).unbind(1), strict=False))  # 0/0 = NaN
+    count = sums[0]
+    mean = dict(zip(SUMS, (sums / count).unbind(), strict=False))  # 0/0 = NaN
     made = {"aum": mean["gap"]}
     if "margin" in mean:
-        _, _, _, _, _, looks, first, epoch = state.unbind(1)
+        _, _, _, _, _, looks, first, epoch = state.unbind()
         made |= {
             "mean_margin": mean["margin"],
             "mean_confidence": mean["confidence"],
             "variability": (mean["square"] - mean["confidence"].square()).clamp(min=0).sqrt(),
-            "forgetting": sums[:, SUMS.index("forgetting")].long(),
+            "forgetting": sums[SUMS.index("forgetting")].long(),
             "first_learnt": torch.where(first == NEVER, torch.maximum(looks, epoch + 1), first).long(),
             "mean_avh": mean.get("avh", count),
         }
