@@ -21,47 +21,21 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch: the profiler spe
 
 import torch
 from aum import AUMCalculator
-from torch.profiler import ProfilerActivity, profile
 
 from mohs.hardness.angular import avc, avh
 from mohs.hardness.neighbours import nearest
 from mohs.recorder import Recorder
 from mohs.score import score_features
 
+from losses import Step, peak_memory, timings
 from machine import machine
 
 UPDATES = 30  # in a block
-Step = Callable[[], object]
 Row = dict[str, float | str]
-
-
-def alternating(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
-    """Seconds by name and round; every name runs once a round, after two rounds that do not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(rounds + 2):
-        for name, run in steps.items():
-            began = time.perf_counter()
-            run()
-            if turn >= 2:
-                seconds[name].append(time.perf_counter() - began)
-    return seconds
 
 
 def ratio(above: list[float], below: list[float]) -> float:
     return round(median(a / b for a, b in zip(above, below, strict=True)), 3)
-
-
-def peak_memory(run: Step) -> int:
-    """The most bytes a step held at once."""
-    run()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        run()
-    held = most = 0
-    events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        held += event.nbytes()
-        most = max(most, held)
-    return most
 
 
 def angles(rounds: int) -> list[Row]:
@@ -70,7 +44,7 @@ def angles(rounds: int) -> list[Row]:
     x, w = torch.randn(20_000, 512, generator=generator), torch.randn(1_000, 512, generator=generator)
     y = torch.randint(1_000, (20_000,), generator=generator)
     steps: dict[str, Step] = {"product": lambda: x @ w.T, "avh": lambda: avh(x, w, y), "avc": lambda: avc(x, w)}
-    seconds = alternating(steps, rounds)
+    seconds = timings(steps, rounds)
     return [
         {
             "what": f"{name} 20000x512, 1000 classes",
@@ -97,7 +71,7 @@ def recorders(rounds: int, batch: int, folder: str) -> list[Row]:
     def block(update: Callable[[int], object]) -> Step:
         return lambda: [update(i) for i in range(UPDATES)]
 
-    seconds = alternating(
+    seconds = timings(
         {
             "peer": block(lambda i: peer.update(logits[i], labels[i], names[i])),
             "all dynamics": block(lambda i: ours.update(ids[i], logits[i], labels[i])),
@@ -128,7 +102,7 @@ def growth(rounds: int) -> list[Row]:
         "small": lambda: [score_features(x[i : i + small], w, y[i : i + small]) for i in range(0, 10 * small, small)],
         "large": lambda: score_features(x, w, y),
     }
-    seconds = alternating(steps, rounds)
+    seconds = timings(steps, rounds)
     each = {"small": [s / (10 * small) for s in seconds["small"]], "large": [s / large for s in seconds["large"]]}
     return [
         {

@@ -68,10 +68,11 @@ def timings(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
     return seconds
 
 
-def peak_memory(run: Step, logits: Tensor) -> int:
-    """The most bytes a step held at once, beyond the logits."""
+def peak_memory(run: Step, logits: Tensor | None = None) -> int:
+    """The most bytes a step held at once, beyond what was there before (the logits whose gradient it makes)."""
     run()
-    logits.grad = None
+    if logits is not None:
+        logits.grad = None
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         run()
     held = most = 0

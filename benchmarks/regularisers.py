@@ -19,10 +19,10 @@ from statistics import median
 import torch
 from torch.nn.functional import cross_entropy
 
-from losses import Step, step, timings
 from mohs.losses.adr import ADR, EntropyPenalty
 from mohs.losses.amc import AMC, EuclideanContrastive
 
+from losses import Step, step, timings
 from machine import machine
 
 

@@ -17,9 +17,9 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 
 import mohs
-from wrong_labels_score import calibration_error
 
 from cifar import folder
+from wrong_labels_score import calibration_error
 
 
 def fashion(n: int = 10_000) -> tuple[np.ndarray, np.ndarray]:
