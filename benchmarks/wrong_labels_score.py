@@ -21,6 +21,7 @@ import torch
 from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_label_quality_scores
 from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import mohs
@@ -79,6 +80,34 @@ def detectors(saved: dict[str, np.ndarray], wrong: np.ndarray) -> Iterator[tuple
         yield f"cleanlab, five folds: {method}", measure(-quality, wrong, flagged if adjusted else None)
 
 
+def margins(saved: dict[str, np.ndarray], run: str) -> np.ndarray:
+    """The given label's log-odds by a run's saved logits (N,)."""
+    return mohs.margin(
+        torch.from_numpy(saved[f"{run}_logits"].astype(np.float64)), torch.from_numpy(saved["given"].astype(np.int64))
+    ).numpy()
+
+
+def slope(m: np.ndarray, wrong: np.ndarray) -> dict[str, float]:
+    """The slope, a median |m| being the unit, of the logistic curve that fits P(wrong) best: what verdict's 4 stands for."""
+    unit = m / np.median(np.abs(m))
+    return {"slope": round(-float(LogisticRegression(C=1e6).fit(unit[:, None], wrong).coef_[0, 0]), 2)}
+
+
+def trials(saved: dict[str, np.ndarray], wrong: np.ndarray) -> Iterator[tuple[str, dict[str, float]]]:
+    """What else was tried, for the record: other readings of the same runs, and the margin joined with them."""
+    m = margins(saved, "gce")
+    yield "trial: margin (GCE)", measure(-m, wrong) | slope(m, wrong)
+    plain = margins(saved, "ce")
+    yield "trial: margin (cross-entropy)", measure(-plain, wrong) | slope(plain, wrong)
+    bearing = saved["gce_neighbours"].astype(np.float64)[np.arange(len(m)), saved["given"]]
+    near = np.log((bearing + 0.5) / (saved["gce_neighbours"][0].sum() - bearing + 0.5))
+    yield "trial: margin + half the neighbours' log-odds", measure(-(m + 0.5 * near), wrong)
+    yield "trial: margin + half the out-of-fold margin", measure(-(m + 0.5 * margins(saved, "folds")), wrong)
+    yield "trial: mean AVH (GCE)", measure(saved["gce_mean_avh"].astype(np.float64), wrong)
+    if "second_logits" in saved:
+        yield "trial: margin + margin of a second training", measure(-(m + margins(saved, "second")), wrong)
+
+
 MEASURES = ("ap", "auroc", "precision_at_count", "precision", "recall", "calibration_error")
 
 
@@ -110,7 +139,7 @@ def main() -> None:
         saved = dict(np.load(path))
         wrong = saved["given"] != clean[: len(saved["given"])]
         accuracy = {run: round(float(saved[f"{run}_test_accuracy"]), 4) for run in ("ce", "gce")}
-        for name, told in detectors(saved, wrong):
+        for name, told in [*detectors(saved, wrong), *trials(saved, wrong)]:
             rows.append({"set": kind, "seed": seed, "wrong": round(float(wrong.mean()), 4), "detector": name, **told, **accuracy})
         print(f"{path.stem} done", flush=True)
     print(summary(rows))

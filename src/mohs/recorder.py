@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from mohs.hardness.angular import avh_of_batch
+from mohs.hardness.angular import avh
 from mohs.hardness.classes import decode
 from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, look, summarise
 from mohs.hardness.table import make_table
@@ -158,7 +158,7 @@ class Recorder:
         before = self._state.index_select(1, ids)  # (8, B)
         added, after = advance(before, seen, (logits.argmax(1), labels), epoch)
         if "mean_avh" in self.track and features is not None:
-            hardness = avh_of_batch(features.detach(), self.head.weight.detach(), labels)
+            hardness = avh(features.detach(), self.head.weight.detach(), labels)
             added = torch.cat([added, hardness.double().unsqueeze(0)])
         if epoch is not None:
             ids = ids.masked_fill(self._repeated(ids) | (before[7] == epoch), self.num_examples)

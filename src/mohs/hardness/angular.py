@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from mohs.angle import angle, angles, common_dtype, unit
+from mohs.angle import angle, common_dtype, unit
 from mohs.margin import checked_labels, readable
 
 CHUNK_ENTRIES = 2**21  # 8 MB of float32 angles at a time: near the caches, and far from the (N, K) array
@@ -40,13 +40,6 @@ def avh(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         total = cos.arccos_().sum(1) - cos_own.arccos() + own
         scores[rows] = share(own, total, weight.shape[0])
     return scores
-
-
-@torch.no_grad()
-def avh_of_batch(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    """The same for one batch of a training step: all its angles at once, and never a wait for the device."""
-    theta = angles(features, weight)  # (N, K)
-    return (theta.gather(1, labels.unsqueeze(1)) / theta.sum(1, keepdim=True)).squeeze(1)
 
 
 @torch.no_grad()
