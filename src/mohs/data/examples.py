@@ -1,0 +1,110 @@
+"""Examples: inputs, labels and where they came from; what every source gives and what training, scoring and audits take.
+
+An example's id is its place, 0..N−1, in the set it was read into; its key is what its owner calls it (a row number, a
+name), its path the file it came from. Inputs are one tensor, images (N, C, H, W) uint8 or features (N, D) floating
+point, or `ImageFiles`, which reads an image when it is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from mohs.errors import DataError
+
+
+class Inputs(Protocol):
+    """What inputs must offer: a length, the shape of one, and a batch of them by their places."""
+
+    def __len__(self) -> int: ...
+    @property
+    def shape(self) -> Sequence[int]: ...
+    def __getitem__(self, places: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An example that could not be read: where it was and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """N examples of K classes; labels (N,) int64 index `classes`; truth: the labels before noise was added, where known."""
+
+    inputs: Inputs | Tensor
+    labels: Tensor
+    classes: list[Any]
+    name: str = "data"
+    keys: Sequence[Any] | None = field(default=None, repr=False)
+    paths: Sequence[str] | None = field(default=None, repr=False)
+    truth: Tensor | None = field(default=None, repr=False)
+    left_out: Sequence[LeftOut] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.labels):
+            raise DataError(f"{self.name}: {len(self.inputs)} inputs but {len(self.labels)} labels")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input: (C, H, W) of an image, (D,) of features."""
+        return tuple(self.inputs.shape[1:])
+
+    @property
+    def kind(self) -> str:
+        """ "images" or "features"."""
+        return "images" if len(self.shape) == 3 else "features"
+
+    @property
+    def in_memory(self) -> bool:
+        return isinstance(self.inputs, Tensor)
+
+    def take(self, places: Tensor) -> Examples:
+        """The examples at these places, numbered afresh; keys say what they were (their places, where they had none)."""
+        rows = places.tolist()
+        keys = rows if self.keys is None else [self.keys[i] for i in rows]
+        paths = None if self.paths is None else [self.paths[i] for i in rows]
+        inputs = self.inputs[places] if isinstance(self.inputs, Tensor) else self.inputs.take(places)  # type: ignore[attr-defined]
+        truth = None if self.truth is None else self.truth[places]
+        return replace(self, inputs=inputs, labels=self.labels[places], keys=keys, paths=paths, truth=truth)
+
+    def relabelled(self, labels: Tensor) -> Examples:
+        """The same examples with other labels; the first ones are kept as the truth."""
+        return replace(self, labels=labels, truth=self.labels if self.truth is None else self.truth)
+
+    def fingerprint(self) -> str:
+        """A hash of labels, classes and inputs (of files: their paths and sizes): the same data give the same on any machine."""
+        digest = hashlib.sha256(repr((self.shape, len(self), self.classes)).encode())
+        digest.update(self.labels.numpy().tobytes())
+        if isinstance(self.inputs, Tensor):
+            digest.update(memoryview(self.inputs.contiguous().view(torch.uint8).flatten().numpy()))
+        else:
+            digest.update(self.inputs.fingerprint().encode())  # type: ignore[attr-defined]
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A data set as it was found: the training examples, and validation and test where it has them."""
+
+    train: Examples
+    val: Examples | None = None
+    test: Examples | None = None
+
+    @property
+    def name(self) -> str:
+        return self.train.name
+
+    @property
+    def classes(self) -> list[Any]:
+        return self.train.classes

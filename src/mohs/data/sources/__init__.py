@@ -1,0 +1,1 @@
+"""Sources: each turns one kind of file, folder or object into `Examples`."""

@@ -1,0 +1,61 @@
+"""A network: a scale for its inputs, a body that gives features, and a head that gives logits.
+
+    features(x) = body((x − mean)/sd)          logits = head(features)
+
+Images come as uint8 from 0 to 255 or as floats from 0 to 1: the scale is part of the network, so that whoever holds its
+weights holds all it takes to use it. Heads with a margin need the labels in training: `outputs(x, labels)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mohs.heads import HEADS
+
+MARGIN_HEADS = tuple(HEADS.values())
+
+
+class Scale(nn.Module):
+    """(x − mean)/sd by channel (of images) or by feature; uint8 becomes 0 to 1 first."""
+
+    mean: Tensor
+    sd: Tensor
+
+    def __init__(self, mean: Tensor | Sequence[float], sd: Tensor | Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))
+        self.register_buffer("sd", torch.as_tensor(sd, dtype=torch.float32).clamp_min(1e-6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+        if x.dim() < 4:
+            return (x - self.mean) / self.sd
+        shape = (-1, 1, 1)
+        scaled: Tensor = (x - self.mean.view(shape)) / self.sd.view(shape)
+        return scaled.contiguous(memory_format=torch.channels_last)
+
+
+class Network(nn.Module):
+    """`Network(body, head, scale)`: logits of inputs; `features` and `outputs` for whoever wants more."""
+
+    def __init__(self, body: nn.Module, head: nn.Module, scale: Scale) -> None:
+        super().__init__()
+        self.scale, self.body, self.head = scale, body, head
+
+    def features(self, x: Tensor) -> Tensor:
+        """x (N, ...) -> (N, D), in float32 whatever the body computed in."""
+        features: Tensor = self.body(self.scale(x)).float()
+        return features
+
+    def outputs(self, x: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Logits (N, K) and features (N, D); with labels, a margin head applies its margin."""
+        features = self.features(x)
+        with torch.autocast(features.device.type, enabled=False):
+            logits = self.head(features, labels) if isinstance(self.head, MARGIN_HEADS) else self.head(features)
+        return logits, features
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outputs(x)[0]

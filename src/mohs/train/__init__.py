@@ -1,0 +1,1 @@
+"""Training: the loop, its parts, and runs that survive."""
