@@ -25,6 +25,13 @@ class Inputs(Protocol):
     @property
     def shape(self) -> Sequence[int]: ...
     def __getitem__(self, places: Tensor) -> Tensor: ...
+    def take(self, places: Tensor, /) -> Inputs:
+        """The inputs at these places, to be read as these are."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A hash that changes with what is read."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Examples:
         rows = places.tolist()
         keys = rows if self.keys is None else [self.keys[i] for i in rows]
         paths = None if self.paths is None else [self.paths[i] for i in rows]
-        inputs = self.inputs[places] if isinstance(self.inputs, Tensor) else self.inputs.take(places)  # type: ignore[attr-defined]
+        inputs = self.inputs[places] if isinstance(self.inputs, Tensor) else self.inputs.take(places)
         truth = None if self.truth is None else self.truth[places]
         return replace(self, inputs=inputs, labels=self.labels[places], keys=keys, paths=paths, truth=truth)
 
@@ -87,9 +94,9 @@ class Examples:
         digest = hashlib.sha256(repr((self.shape, len(self), self.classes)).encode())
         digest.update(self.labels.numpy().tobytes())
         if isinstance(self.inputs, Tensor):
-            digest.update(memoryview(self.inputs.contiguous().view(torch.uint8).flatten().numpy()))
+            digest.update(self.inputs.contiguous().view(torch.uint8).flatten().numpy().data)
         else:
-            digest.update(self.inputs.fingerprint().encode())  # type: ignore[attr-defined]
+            digest.update(self.inputs.fingerprint().encode())
         return digest.hexdigest()[:16]
 
 
