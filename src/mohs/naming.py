@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -28,6 +29,33 @@ def create_spec(table: Mapping[str, type[Piece]], kind: str, spec: Mapping[str, 
     if "name" not in spec:
         raise ValueError(f"a {kind} needs a name; got the keys {', '.join(spec) or '(none)'}; known names: {', '.join(table)}")
     return create(table, kind, spec["name"], **{key: value for key, value in spec.items() if key != "name"})
+
+
+def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
+    """ "name:key=value,key=value" -> (name, {key: value}); values are Python literals, anything else a string."""
+    name, _, rest = text.partition(":")
+    fields: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r}: expected key=value after the colon, got {part!r} (for example gce:q=0.5)")
+        fields[key.strip()] = _literal(value.strip())
+    return name.strip(), fields
+
+
+def as_spec(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's mapping as it is, a word of the command line as the mapping it stands for."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    name, fields = parse_spec(given)
+    return {"name": name, **fields}
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def snake(camel: str) -> str:

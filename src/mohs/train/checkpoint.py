@@ -1,0 +1,82 @@
+"""Checkpoints without pickle: any tree of dicts, lists, tensors and plain values as one safetensors file, written whole or not at all.
+
+Tensors are stored under their path in the tree, everything else as JSON in the header. A file is written beside its
+place, forced to the disk and renamed: whoever is killed in the middle leaves the old file as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from mohs.errors import DataError
+
+TENSOR, NUMBERED = "<tensor>", "<numbered>"  # marks in the JSON: a tensor stands here; the keys of this dict were numbers
+
+
+def save_tree(tree: Any, path: Path) -> None:
+    """Write the tree; its tensors may be on any device."""
+    tensors: dict[str, Tensor] = {}
+    plain = json.dumps(_strip(tree, "", tensors))
+    with written_whole(path) as part:
+        part.write_bytes(save(tensors, metadata={"tree": plain}))
+
+
+def load_tree(path: Path) -> Any:
+    """The tree that `save_tree` wrote, its tensors on the CPU."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
+            return _fill(json.loads(file.metadata()["tree"]), "", tensors)
+    except OSError:
+        raise
+    except Exception as error:  # safetensors raises its own type for a damaged header, JSON and dict theirs
+        raise DataError(f"{path} is no checkpoint of mohs or is damaged ({error}): remove it to start this run anew") from error
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A file to write to that takes the place of `path` when the block ends, and never when it fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        with part.open("rb") as written:
+            os.fsync(written.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _strip(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    """The tree with marks for its tensors, which go to `tensors` by their place."""
+    if isinstance(tree, Tensor):
+        tensors[place] = tree.detach().to("cpu", copy=True).contiguous()  # a copy: safetensors refuses two names for one memory
+        return TENSOR
+    if isinstance(tree, Mapping):
+        numbered = any(isinstance(key, int) for key in tree)
+        made = {str(key): _strip(value, f"{place}/{key}", tensors) for key, value in tree.items()}
+        return made | {NUMBERED: True} if numbered else made
+    if isinstance(tree, list | tuple):
+        return [_strip(value, f"{place}/{i}", tensors) for i, value in enumerate(tree)]
+    return tree
+
+
+def _fill(tree: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
+    if tree == TENSOR:
+        return tensors[place]
+    if isinstance(tree, dict):
+        numbered = tree.pop(NUMBERED, False)
+        made = {key: _fill(value, f"{place}/{key}", tensors) for key, value in tree.items()}
+        return {int(key): value for key, value in made.items()} if numbered else made
+    if isinstance(tree, list):
+        return [_fill(value, f"{place}/{i}", tensors) for i, value in enumerate(tree)]
+    return tree
