@@ -1,7 +1,11 @@
-"""What is wrong with the data, apart from what is wrong with a call: the command line gives it an exit code of its own."""
+"""What is wrong with the data or with a run, apart from a wrong call: the command line gives each an exit code."""
 
 from __future__ import annotations
 
 
 class DataError(ValueError):
     """A problem in the data; the message names the file or argument, the row, and what to do."""
+
+
+class RunError(RuntimeError):
+    """A run that cannot go on; what it finished is kept, and the message says how to resume."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 Piece = TypeVar("Piece")
+OUTER_COMMA = re.compile(r",(?![^\[(]*[\])])")  # not one inside a list
 
 
 def create(table: Mapping[str, type[Piece]], kind: str, name: str, /, *args: Any, **fields: Any) -> Piece:
@@ -35,7 +37,7 @@ def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
     """ "name:key=value,key=value" -> (name, {key: value}); values are Python literals, anything else a string."""
     name, _, rest = text.partition(":")
     fields: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, OUTER_COMMA.split(rest)):
         key, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"{text!r}: expected key=value after the colon, got {part!r} (for example gce:q=0.5)")

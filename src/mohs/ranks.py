@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
 from torch import distributed as dist
 
 
@@ -22,3 +23,19 @@ def gathered(value: Any) -> list[Any]:
     values: list[Any] = [None] * number
     dist.all_gather_object(values, value)
     return values
+
+
+def add_over_ranks(value: Tensor) -> Tensor:
+    """The tensor itself, holding the sum of what it held on every process."""
+    if ranks()[1] > 1:
+        dist.all_reduce(value)
+    return value
+
+
+def from_first(value: Any) -> Any:
+    """What the first process passed here, on every process."""
+    if ranks()[1] == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]

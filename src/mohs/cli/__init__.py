@@ -6,6 +6,7 @@ Commands import what they need when they run, so that `mohs --help` imports no t
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
@@ -15,7 +16,8 @@ from mohs import __version__
 from mohs.cli.emphasis import emphasis
 from mohs.cli.listing import listing
 from mohs.cli.score import score
-from mohs.errors import DataError
+from mohs.cli.train import train
+from mohs.errors import DataError, RunError
 
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
 
@@ -30,6 +32,7 @@ app = typer.Typer(
 app.command("emphasis")(emphasis)
 app.command("list")(listing)
 app.command("score")(score)
+app.command("train")(train)
 
 
 def _show_version(wanted: bool) -> None:
@@ -39,7 +42,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_show_version)
     ] = False,
@@ -58,10 +61,13 @@ def main() -> None:
         sys.exit(ENVIRONMENT)
     except OSError as error:
         typer.echo(f"mohs: {error.filename or ''}: {error.strerror or error}", err=True)
-        sys.exit(DATA)
+        sys.exit(ENVIRONMENT if error.errno in (errno.ENOSPC, errno.EROFS) else DATA)
     except DataError as error:
         typer.echo(f"mohs: {error}", err=True)
         sys.exit(DATA)
     except ValueError as error:
         typer.echo(f"mohs: {error}", err=True)
         sys.exit(USAGE)
+    except RunError as error:
+        typer.echo(f"mohs: {error}", err=True)
+        sys.exit(ENVIRONMENT)

@@ -44,7 +44,10 @@ class LeftOut:
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """N examples of K classes; labels (N,) int64 index `classes`; truth: the labels before noise was added, where known."""
+    """N examples of K classes; labels (N,) int64 index `classes`; truth: the labels before noise was added, where known.
+
+    left_out: what could not be read; notes: what was done to the data in reading it that its owner would want to know.
+    """
 
     inputs: Inputs | Tensor
     labels: Tensor
@@ -54,6 +57,7 @@ class Examples:
     paths: Sequence[str] | None = field(default=None, repr=False)
     truth: Tensor | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
+    notes: Sequence[str] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -100,6 +104,32 @@ class Examples:
         return digest.hexdigest()[:16]
 
 
+def joined(parts: Sequence[Examples], *, name: str | None = None) -> Examples:
+    """These examples as one set, in this order; they must share their classes and be in memory."""
+    first = parts[0]
+    for part in parts[1:]:
+        if part.classes != first.classes or part.shape != first.shape:
+            raise DataError(f"{part.name} and {first.name} differ in classes or shape: they cannot be put together")
+    inputs = [part.inputs for part in parts if isinstance(part.inputs, Tensor)]
+    if len(inputs) < len(parts):
+        raise DataError("examples that are read from files on access cannot be put together: raise memory_limit")
+    return Examples(
+        torch.cat(inputs),
+        torch.cat([part.labels for part in parts]),
+        first.classes,
+        name=first.name if name is None else name,
+        keys=_chained([part.keys for part in parts]),
+        paths=_chained([part.paths for part in parts]),
+        truth=None if any(part.truth is None for part in parts) else torch.cat([part.truth for part in parts]),  # type: ignore[misc]
+        left_out=[one for part in parts for one in part.left_out],
+        notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
+    )
+
+
+def _chained(lists: Sequence[Sequence[Any] | None]) -> list[Any] | None:
+    return None if any(one is None for one in lists) else [value for one in lists for value in one or ()]
+
+
 @dataclass(frozen=True, eq=False)
 class Data:
     """A data set as it was found: the training examples, and validation and test where it has them."""
@@ -115,3 +145,19 @@ class Data:
     @property
     def classes(self) -> list[Any]:
         return self.train.classes
+
+    @property
+    def splits(self) -> dict[str, Examples]:
+        """The splits there are, by name: train, val, test."""
+        every = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: examples for name, examples in every.items() if examples is not None}
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What could not be read, of all splits."""
+        return [one for examples in self.splits.values() for one in examples.left_out]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was done to the data in reading it, of all splits, each said once."""
+        return list(dict.fromkeys(note for examples in self.splits.values() for note in examples.notes))

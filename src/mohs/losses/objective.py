@@ -61,19 +61,30 @@ class Objective(nn.Module):
         features: Tensor | None = None,
         epoch: float = 0,
         sample_weight: Tensor | None = None,
+        weights: Sequence[float | Tensor] | None = None,
     ) -> Tensor:
+        weights = self.weights_at(epoch) if weights is None else weights
         total = self.loss(logits, labels) if sample_weight is None else self.loss(logits, labels, sample_weight=sample_weight)
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
         paired = logits.detach().argmax(1) if self.pair_labels == "predicted" else labels
         given = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired}
-        for weight, regulariser in zip(self.weights, self.regularisers, strict=True):
+        for weight, regulariser in zip(weights, self.regularisers, strict=True):
             value = regulariser(*_taken(regulariser, given))
-            scale = weight_at(weight, epoch)
-            total = total + scale * value
+            total = total + weight * value
             name = _fresh(snake(type(regulariser).__name__), parts)
-            parts |= {name: value.detach(), f"{name}_weight": scale}
+            parts |= {name: value.detach(), f"{name}_weight": weight}
         self.parts = parts | {"total": total.detach()}
         return total
+
+    def weights_at(self, epoch: float) -> list[float]:
+        """The regularisers' weights at this epoch; a captured graph takes them as tensors by `weights=` instead."""
+        return [weight_at(weight, epoch) for weight in self.weights]
+
+    def end_epoch(self) -> None:
+        """Tell those parts that learn from epoch to epoch (online label smoothing) that one has ended."""
+        for part in self.modules():
+            if part is not self and hasattr(part, "end_epoch"):
+                part.end_epoch()
 
     def __repr__(self) -> str:
         terms = ", ".join(f"({w!r}, {r!r})" for w, r in zip(self.weights, self.regularisers, strict=True))

@@ -7,7 +7,7 @@ The Module collects them in training mode; call `end_epoch()` after each epoch. 
 ℓ = (1 − mix) cross-entropy, as in the authors' CIFAR code, or uniform (`first="uniform"`), as in their fine-grained code.
 mix = 0 is cross-entropy. S and the running sums are saved with the `state_dict`. Ignored and NaN rows are not collected,
 nor is anything inside a `torch.func` transform. A class `weight` multiplies the whole loss of its examples. Each process
-collects its own (add `sums` and `counts` over the ranks before `end_epoch()`); keep the Module in float32.
+collects its own, `end_epoch()` adds them up (call it on all); keep the Module in float32.
 Zhang et al., "Delving deep into label smoothing" (IEEE TIP 2021).
 """
 
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from mohs.losses.class_table import check_table, is_transformed, rows_of, soft_cross_entropy
 from mohs.losses.drop_in import Options, become_module, check_between, check_choice, rebuildable, reduce, settings
 from mohs.margin import NO_LABEL, checked_labels, log_probs
+from mohs.ranks import add_over_ranks
 
 
 def online_smoothing_loss(
@@ -81,7 +82,7 @@ class OnlineSmoothingLoss(nn.Module):
 
     def end_epoch(self) -> None:
         """Make what was collected since the last call the soft labels from here on, and start collecting anew."""
-        sums, counts = self.get_buffer("sums"), self.get_buffer("counts")
+        sums, counts = (add_over_ranks(self.get_buffer(name)) for name in ("sums", "counts"))
         self.get_buffer("soft_labels").copy_(next_soft_labels(sums, counts))
         sums.zero_()
         counts.zero_()

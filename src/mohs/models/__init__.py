@@ -1,1 +1,148 @@
-"""Models by name: `create_model("resnet20", shape=(3, 32, 32), num_classes=10)`; each gives logits and features."""
+"""Models by name: `create_model("resnet20", shape=(3, 32, 32), num_classes=10)`; each gives logits and features.
+
+A name's piece is a dataclass: its fields are the hyper-parameters, and `body(shape)` gives the network up to its features
+and how many they are. `create_model` puts a scale before and a head behind it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import nn
+
+from mohs.heads import create_head
+from mohs.models.alexnet import AlexNet
+from mohs.models.amc import AMCMnist, ConvLarge, ConvSmall
+from mohs.models.convmixer import ConvMixer
+from mohs.models.mnist import Mnist, MnistAttack
+from mohs.models.nets import CNN, MLP, Linear, Toy
+from mohs.models.network import Network, Scale
+from mohs.models.pacs import CNN10
+from mohs.models.parts import Body, Shape, check_whole
+from mohs.models.resnet import ResNet9, ResNet18, ResNet20, ResNet32, ResNet44, ResNet56
+from mohs.models.scale import scale_of
+from mohs.models.vgg import VGG
+from mohs.models.zoo import IMAGENET, Timm, Torchvision
+from mohs.naming import as_spec, create_spec
+
+__all__ = ["MODELS", "Network", "Scale", "create_model", "default_model", "model_spec", "scale_of"]
+
+
+class Model(Protocol):
+    """What a name stands for: hyper-parameters, and the body they make."""
+
+    formula: ClassVar[str]
+    purpose: ClassVar[str]
+
+    def body(self, shape: Shape) -> Body: ...
+
+
+MODELS: dict[str, type[Model]] = {
+    "linear": Linear,
+    "mlp": MLP,
+    "toy": Toy,
+    "cnn": CNN,
+    "resnet9": ResNet9,
+    "resnet18": ResNet18,
+    "resnet20": ResNet20,
+    "resnet32": ResNet32,
+    "resnet44": ResNet44,
+    "resnet56": ResNet56,
+    "vgg": VGG,
+    "alexnet": AlexNet,
+    "convmixer": ConvMixer,
+    "conv_large": ConvLarge,
+    "conv_small": ConvSmall,
+    "amc_mnist": AMCMnist,
+    "mnist": Mnist,
+    "mnist_attack": MnistAttack,
+    "cnn10": CNN10,
+    "torchvision": Torchvision,
+    "timm": Timm,
+}
+ZOOS = ("torchvision", "timm")
+EMBEDDING = 64  # features from this many on are taken for embeddings, which a linear head separates
+
+
+def create_model(
+    spec: str | Mapping[str, Any],
+    *,
+    shape: Shape,
+    num_classes: int,
+    head: str | Mapping[str, Any] | None = None,
+    scale: Scale | None = None,
+    seed: int = 0,
+) -> Network:
+    """The network that the spec names: "resnet20", "mlp:hidden=64", "torchvision:resnet18:size=224", {"name": "cnn"}.
+
+    shape: of one input, (C, H, W) or (D,). head: as `create_head` names them, None for a linear one ("linear:bias=False" is
+    one without bias). scale: as `scale_of` measures it; None leaves pixels from 0 to 1 and features as they are, or scales
+    as ImageNet for pretrained weights. The weights depend on the seed alone, the body's not on the head, and PyTorch's own
+    random state stays as it was.
+    """
+    check_whole("num_classes", num_classes, 2)
+    piece = create_spec(MODELS, "model", model_spec(spec))
+    if scale is None:
+        scale = plain_scale(shape[0], imagenet=getattr(piece, "pretrained", False))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would set the GPUs' too, which fork_rng leaves alone here
+        body, features = piece.body(tuple(shape))
+        return Network(body, head_of(head, features, num_classes), scale)
+
+
+def model_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The spec as a mapping; "torchvision:resnet18:size=224" is {"name": "torchvision", "net": "resnet18", "size": 224}."""
+    if isinstance(spec, str):
+        zoo, _, rest = spec.partition(":")
+        if zoo not in ZOOS or not rest:
+            return as_spec(spec)
+        fields = as_spec(re.sub("[:,]", ":", rest, count=1))  # "torchvision:resnet18,size=224" says the same
+    else:
+        fields = dict(spec)
+        zoo, _, net = str(fields.get("name", "")).partition(":")
+        if zoo not in ZOOS or not net:
+            return fields
+        fields["name"] = net
+    return {"name": zoo, "net": fields.pop("name"), **fields}
+
+
+def plain_scale(channels: int, *, imagenet: bool) -> Scale:
+    """What leaves inputs as they are, or scales them as ImageNet; of the size that `scale_of` gives, to load that."""
+    if not imagenet:
+        return Scale(torch.zeros(channels), torch.ones(channels))
+    mean, sd = (torch.tensor(values) for values in IMAGENET)
+    return Scale(mean, sd) if channels == 3 else Scale(mean.mean(0, True), sd.mean(0, True))
+
+
+def head_of(head: str | Mapping[str, Any] | None, features: int, num_classes: int) -> nn.Module:
+    """The head that the spec names."""
+    fields = as_spec("linear" if head is None else head)
+    name = fields.pop("name", None)
+    if name is None:
+        raise ValueError(f"a head needs a name; got the keys {', '.join(fields) or '(none)'}")
+    if name != "linear":
+        return create_head(name, features, num_classes, **fields)
+    unknown = [key for key in fields if key != "bias"]
+    if unknown:
+        raise ValueError(f"linear has no field {unknown[0]!r}; its fields: bias")
+    return nn.Linear(features, num_classes, bias=bool(fields.get("bias", True)))
+
+
+def default_model(shape: Shape, kind: str, *, device: str | torch.device = "cpu") -> str:
+    """The model for inputs of this shape where none is named; kind: "images" or "features".
+
+    Features: linear from 64 on (embeddings), else mlp. Images by their shorter side: cnn under 16 pixels; up to 40 pixels
+    resnet9 on a GPU and cnn on a CPU; above, torchvision:resnet18 where torchvision is installed, else cnn.
+    """
+    if kind == "features":
+        return "linear" if shape[0] >= EMBEDDING else "mlp"
+    if kind != "images":
+        raise ValueError(f"kind must be one of images, features, got {kind!r}")
+    side = min(shape[1:])
+    if side <= 40:
+        return "resnet9" if side >= 16 and torch.device(device).type != "cpu" else "cnn"
+    return "torchvision:resnet18" if importlib.util.find_spec("torchvision") else "cnn"

@@ -59,3 +59,11 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outputs(x)[0]
+
+
+def head_weight(network: Network) -> Tensor:
+    """The class weights (K, D) of the network's head."""
+    weight = network.head.weight
+    if not isinstance(weight, Tensor):
+        raise ValueError(f"the head of the network must have a weight (K, D), got {type(network.head).__name__}")
+    return weight

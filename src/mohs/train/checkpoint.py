@@ -1,4 +1,4 @@
-"""Checkpoints without pickle: any tree of dicts, lists, tensors and plain values as one safetensors file, written whole or not at all.
+"""Checkpoints without pickle: a tree of dicts, lists, tensors and plain values as one safetensors file, written whole or not.
 
 Tensors are stored under their path in the tree, everything else as JSON in the header. A file is written beside its
 place, forced to the disk and renamed: whoever is killed in the middle leaves the old file as it was.

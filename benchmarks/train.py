@@ -1,0 +1,141 @@
+"""What training costs on one GPU: the Recorder and a full objective on the step of a ResNet-20, and seconds an epoch of CIFAR-10.
+
+    MOHS_DATA=... python benchmarks/train.py [--epochs 3] [--runs 8] [--out results/benchmarks/train.json]
+
+The step is the CUDA-graph step of the loop, batch 128, bfloat16. Each variant's time is the median over rounds in which the
+variants take turns, so that they meet the same clock speeds. An epoch is 391 steps, with augmentation, without evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from mohs.data.examples import Data
+from mohs.data.open_data import open_data
+from mohs.train.graph import GraphStep, can_graph
+from mohs.train.job import Job, build
+from mohs.train.many import train_many
+from mohs.train.run import Run
+from mohs.train.start import settled
+from mohs.train.step import step
+
+from machine import machine
+
+BASE = {"data": "cifar10", "model": "resnet20", "batch": 128, "validation": 0.0, "optimiser": "sgd:lr=0.1", "epochs": 100}
+FULL = {
+    "loss": "encouraging",
+    "regularisers": [{"name": "adr", "weight": 0.05}, {"name": "amc", "weight": {"name": "ramp_up", "epochs": 50, "peak": 0.1}}],
+}
+VARIANTS: dict[str, dict[str, object]] = {
+    "plain": {"record": False},
+    "recorder": {"record": True},
+    "objective": {"record": False, **FULL},
+    "objective and recorder": {"record": True, **FULL},
+}
+
+
+def job_of(data: Data, **changes: object) -> Job:
+    run, made, _ = settled(Run(**(BASE | changes)), data)  # type: ignore[arg-type]
+    return build(run, made, graph=True)
+
+
+def stepper(job: Job) -> Callable[[], None]:
+    """A call that takes one step of the job, through its epochs without end."""
+    take = GraphStep(job) if can_graph(job) else (lambda draw, weights: step(job, draw, weights))
+    batch = job.run.batch
+
+    def draws():  # type: ignore[no-untyped-def]
+        while True:
+            yield from (draw for draw in job.feed.epoch(1) if len(draw.ids) == batch)
+
+    source, weights = draws(), job.training.objective.weights_at(1)
+    if isinstance(take, GraphStep):
+        take.fill(weights)
+    return lambda: take(next(source), weights)
+
+
+def wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def step_times(data: Data, rounds: int, steps: int) -> dict[str, float]:
+    """Milliseconds a step of each variant, the median of rounds in which they take turns."""
+    takes = {name: stepper(job_of(data, **changes)) for name, changes in VARIANTS.items()}
+    times: dict[str, list[float]] = {name: [] for name in takes}
+    for _ in range(rounds):
+        for name, take in takes.items():
+            take()
+            wait()
+            began = time.perf_counter()
+            for _ in range(steps):
+                take()
+            wait()
+            times[name].append((time.perf_counter() - began) / steps * 1e3)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def epoch_seconds(data: Data, *, graph: bool, epochs: int) -> float:
+    """Seconds an epoch of one run, the least of `epochs` after a first."""
+    job = job_of(data, record=True)
+    take = GraphStep(job) if graph and can_graph(job) else (lambda draw, weights: step(job, draw, weights))
+    best = float("inf")
+    for epoch in range(epochs + 1):
+        wait()
+        began = time.perf_counter()
+        for draw in job.feed.epoch(epoch):
+            take(draw, [])
+        wait()
+        best = min(best, time.perf_counter() - began) if epoch else best
+    return best
+
+
+def many_seconds(data: Data, *, runs: int, epochs: int) -> float:
+    """Seconds an epoch a model when `runs` train at once, by the time between the first epoch's end and the last's."""
+    ended: list[float] = []
+    plans = [Run(**(BASE | {"epochs": epochs + 1, "seed": seed})) for seed in range(runs)]  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory() as folder:
+        watch = lambda event: ended.append(time.perf_counter()) if "seconds" in event else None
+        train_many(plans, Data(data.train), folder=Path(folder), watch=watch)
+    return (ended[-1] - ended[runs - 1]) / epochs / runs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--data", default="cifar10")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    data = Data(open_data(args.data).train)
+    steps = step_times(data, args.rounds, args.steps)
+    over = {name: round(ms / steps["plain"] - 1, 4) for name, ms in steps.items()}
+    result = {
+        "machine": machine(),
+        "step_ms": {name: round(ms, 4) for name, ms in steps.items()},
+        "over_plain": over,
+        "epoch_seconds": {
+            "plain loop": round(epoch_seconds(data, graph=False, epochs=args.epochs), 3),
+            "graph": round(epoch_seconds(data, graph=True, epochs=args.epochs), 3),
+            f"{args.runs} at once, a model": round(many_seconds(data, runs=args.runs, epochs=args.epochs), 3),
+        },
+        "n": {"rounds": args.rounds, "steps": args.steps, "epochs": args.epochs, "runs": args.runs},
+    }
+    text = json.dumps(result, indent=1)
+    if args.out:
+        args.out.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""`mohs report`: the HTML report of a run directory, written again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a finished audit.")],
+    out: Annotated[Path | None, typer.Option(help="Write the page here; by default RUN/report.html.")] = None,
+    open_it: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print where it is, its size and what it counts, as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+) -> None:
+    """Write the report of a finished audit as one HTML file that needs no network."""
+    from mohs.report.findings import load_findings
+    from mohs.report.page import chart_script, check_report_path, write_report
+    from mohs.report.summary import kinds
+
+    out = run / "report.html" if out is None else out
+    findings = load_findings(run)
+    check_report_path(out)
+    write_report(findings, out)
+    counts = {kind.name: kind.examples for kind in kinds(findings)}
+    if not chart_script() and not quiet:
+        typer.echo("mohs: written without charts: they need the report extra, pip install 'mohs[report]'", err=True)
+    if as_json:
+        summary = {"out": str(out), "bytes": out.stat().st_size, "examples": len(findings.table), "verdicts": counts}
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    elif not quiet:
+        typer.echo(f"{len(findings.table):,} examples: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
+        typer.echo(f"report: {out}")
+    if open_it:
+        typer.launch(str(out))

@@ -1,0 +1,123 @@
+"""`mohs train`: train a classifier on somebody's data, with any loss, and keep a run that can be trusted and resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mohs.cli import options as o
+from mohs.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from mohs.data.examples import Data
+    from mohs.train.run import Run
+    from mohs.train.trained import Trained
+
+SETTINGS = ("model", "head", "loss", "noise", "optimiser", "schedule", "class_weight", "epochs", "batch", "accumulate", "ema")
+
+
+def train(
+    data: o.DataWord = None,
+    config: o.Config = None,
+    model: o.Model = None,
+    head: o.Head = None,
+    loss: o.Loss = None,
+    regulariser: o.Regulariser = None,
+    noise: o.Noise = None,
+    augment: o.Augment = None,
+    optimiser: o.Optimiser = None,
+    schedule: o.Schedule = None,
+    class_weight: o.ClassWeight = None,
+    epochs: o.Epochs = None,
+    batch: o.Batch = None,
+    accumulate: o.Accumulate = None,
+    ema: o.Ema = None,
+    precision: o.Precision = None,
+    label: o.Label = None,
+    image_size: o.ImageSize = None,
+    seed: o.Seed = None,
+    device: o.Device = "auto",
+    runs: o.Runs = Path("runs"),
+    out: o.Out = None,
+    tracker: o.Tracker = None,
+    dry_run: o.DryRun = False,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Train on DATA. The same command again goes on where it was stopped, and returns at once what was done."""
+    run = run_of(config, locals())
+    found = found_data(run)
+    if dry_run:
+        return _print_plan(run, found, device, as_json=as_json)
+    from mohs.train.loop import train as train_run
+
+    with progress_bar(run.epochs, quiet=quiet) as watch:
+        done = train_run(run, found, runs=runs, out=out, device=device, watch=watch, trackers=tuple(tracker or ()))
+    return None if quiet else _print(done, as_json=as_json)
+
+
+def run_of(config: Path | None, given: dict[str, Any]) -> Run:
+    """The run that the options ask for, over what the file says."""
+    from mohs.train.run import read_run, run_from
+
+    settings = {} if config is None else read_run(config).plain()
+    settings |= {name: given[name] for name in (*SETTINGS, "precision", "seed", "data") if given[name] is not None}
+    settings |= {"regularisers": given["regulariser"]} if given["regulariser"] else {}
+    settings |= {"augment": [word for word in given["augment"] if word != "none"]} if given["augment"] else {}
+    how = {name: given[name] for name in ("label", "image_size") if given[name] is not None}
+    return run_from(settings | ({"open": how} if how else {}))
+
+
+def found_data(run: Run) -> Data:
+    """The run's data; what could not be read is said on stderr."""
+    from mohs.data.open_data import open_data
+
+    found = open_data(run.data, **run.open)
+    lost = found.train.left_out
+    for entry in lost[:5]:
+        typer.echo(f"mohs: left out {entry.path}: {entry.reason}", err=True)
+    if lost:
+        typer.echo(f"mohs: {len(lost):,} of {len(lost) + len(found.train):,} examples were left out", err=True)
+    return found
+
+
+def _print_plan(run: Run, found: Data, device: str, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from mohs.train.estimate import estimate
+    from mohs.train.job import build
+    from mohs.train.start import settled
+
+    run, data, _ = settled(run, found, device=device)
+    job = build(run, data, device=device)
+    cost = estimate(job)
+    if as_json:
+        typer.echo(json.dumps({"run": run.plain(), "estimate": asdict(cost), "device": str(job.device)}, default=str))
+        return
+    for name, value in run.plain().items():
+        if value not in (None, [], {}):
+            typer.echo(f"{name:<14} {json.dumps(value, ensure_ascii=False, default=str)}")
+    sizes = ", ".join(f"{len(part):,} {name}" for name in ("train", "val", "test") if (part := getattr(data, name)) is not None)
+    typer.echo(f"{'examples':<14} {sizes}; {len(data.classes)} classes; inputs {' × '.join(map(str, data.train.shape))}")
+    typer.echo(f"{'network':<14} {cost.parameters:,} parameters on {job.device}")
+    typer.echo(
+        f"{'memory':<14} about {(cost.data_bytes + cost.training_bytes) / 1e6:,.0f} MB, {cost.data_bytes / 1e6:,.0f} of it data"
+    )
+    typer.echo(f"{'time':<14} about {cost.seconds:,.0f} s for {cost.steps:,} steps")
+
+
+def _print(done: Trained, *, as_json: bool) -> None:
+    last = done.history[-1] if done.history else {}
+    if as_json:
+        typer.echo(json.dumps({"folder": str(done.folder), "epochs": len(done.history), **last}))
+        return
+    told = ", ".join(
+        f"{word} {last[name]:.4f}"
+        for name, word in (("accuracy", "training"), ("val_accuracy", "validation"), ("test_accuracy", "test"))
+        if name in last
+    )
+    typer.echo(f"accuracy after {len(done.history)} epochs: {told}")
+    typer.echo(f"run: {done.folder}")

@@ -1,0 +1,92 @@
+"""Labels that people gave to images somebody had labelled already: CIFAR-10N and its like, from a .npz or .csv file.
+
+A file has an array (or column) for each kind of label, one entry an example, in the order of the data; where it has one
+called `clean`, it must be the labels the examples have, which is the proof that the order is the same.
+J. Wei et al., "Learning with noisy labels revisited" (ICLR 2022).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mohs.data.examples import Examples
+from mohs.data.sources.arrays import read_npz
+from mohs.data.sources.labels import class_numbers, label_values, numbers_where_whole
+from mohs.errors import DataError
+
+CLEAN = "clean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HumanLabels:
+    """file: "cifar10n.npz:worse", or a file and the column in it; looked for here and in the folder MOHS_DATA names."""
+
+    file: str
+    column: str | None = None
+
+    def __call__(self, examples: Examples, seed: int = 0) -> Examples:
+        name, column = self.file, self.column
+        if column is None:
+            name, _, column = self.file.rpartition(":")
+        if not name:
+            raise ValueError(f"file: which labels of {self.file}? Write FILE:COLUMN, or give column")
+        return examples.relabelled(human_labels(_found(name), column, examples))
+
+
+def human_labels(path: str | Path, column: str, examples: Examples) -> Tensor:
+    """The labels of this column as numbers of the examples' classes (N,); errors where they cannot be theirs."""
+    path = Path(path)
+    columns = _columns(path)
+    if column not in columns:
+        raise DataError(f"{path}: no labels called {column!r}; there are {', '.join(columns)}")
+    given = _numbers(columns, column, examples, path)
+    if CLEAN in columns:
+        clean = _numbers(columns, CLEAN, examples, path)
+        now = examples.labels if examples.truth is None else examples.truth
+        other = (clean != now).nonzero()
+        if len(other):
+            row = int(other[0])
+            raise DataError(
+                f"{path}: {CLEAN!r} of row {row} is class {examples.classes[int(clean[row])]!r}, the data's "
+                f"{examples.classes[int(now[row])]!r}; {len(other)} differ: the two are not in the same order"
+            )
+    return given
+
+
+def _numbers(columns: Mapping[str, Any], column: str, examples: Examples, path: Path) -> Tensor:
+    values, missing = label_values(columns[column], f"{path}: {column}")
+    if len(values) != len(examples):
+        raise DataError(
+            f"{path}: {column!r} has {len(values)} labels, {examples.name} {len(examples)} examples: "
+            "give the labels of these very examples (add noise before splitting)"
+        )
+    if missing.any():
+        raise DataError(f"{path}: {column!r} of row {int(missing.argmax())} is empty: every example needs a label")
+    return class_numbers(values, examples.classes, f"{path}: {column}")
+
+
+def _columns(path: Path) -> dict[str, Any]:
+    if path.suffix == ".npz":
+        return read_npz(path)
+    if path.suffix in (".csv", ".tsv", ".parquet"):
+        from mohs.data.sources.table_file import read_columns
+
+        table = read_columns(path)
+        found = {name: table.column(name).to_pylist() for name in table.column_names}
+        text = {name for name, values in found.items() if all(one is None or isinstance(one, str) for one in values)}
+        return {name: numbers_where_whole(values) if name in text else values for name, values in found.items()}
+    raise DataError(f"{path}: labels are read from .npz, .csv, .tsv and .parquet files")
+
+
+def _found(name: str) -> Path:
+    places = [Path(name)] + [Path(folder) / name for folder in [os.environ.get("MOHS_DATA")] if folder]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise DataError(f"{name}: no such file here" + (f" or in {places[1].parent}" if len(places) > 1 else ""))
+    return path

@@ -1,0 +1,190 @@
+"""Wrong labels on purpose, by a seed: what the label noise of the literature is, as functions from labels to labels.
+
+    symmetric     with probability r, to one of the other K − 1 classes, each as likely (so 1 − r keep their label)
+    asymmetric    with probability r, to one of the other classes of its group, each as likely; or by a map, class → class
+    pair          with probability r, to the next class (the last to the first)
+
+Each label is moved by itself, so the share moved is binomial about r; `exact=True` moves exactly that share (rounded) of the
+labels that can move. "Uniform over all classes" (which leaves some labels as they were) is r (K − 1)/K here.
+Labels that people gave are in `human_labels.py`, images of no class in `open_set.py`; NOISES has them all.
+Gradient Rescaling (Wang et al., arXiv 1905.11233), section 4; G. Patrini et al. (CVPR 2017) for the maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mohs.data.examples import Examples
+from mohs.data.human_labels import HumanLabels
+from mohs.data.open_set import OpenSet
+from mohs.data.sources.cifar_names import CIFAR100_GROUPS
+from mohs.losses.drop_in import check_between
+from mohs.naming import create_spec
+
+GROUPS: dict[str, list[list[str]]] = {"cifar100": list(CIFAR100_GROUPS.values())}
+MAPS: dict[str, dict[Any, Any]] = {
+    "cifar10": {"truck": "automobile", "bird": "airplane", "deer": "horse", "cat": "dog", "dog": "cat"},
+    "mnist": {2: 7, 3: 8, 5: 6, 6: 5, 7: 1},
+}
+
+
+def symmetric_noise(labels: Tensor, *, rate: float, num_classes: int, seed: int, exact: bool = False) -> Tensor:
+    """labels (N,) -> labels (N,), each moved to another class with probability rate."""
+    _check(labels, num_classes)
+    return _moved(
+        labels, torch.full_like(labels, num_classes - 1), lambda steps: (labels + steps) % num_classes, rate, seed, exact
+    )
+
+
+def asymmetric_noise(
+    labels: Tensor, *, rate: float, groups: Sequence[Sequence[int]], num_classes: int, seed: int, exact: bool = False
+) -> Tensor:
+    """Each label moved, with probability rate, to another class of its group; a class in no group stays."""
+    _check(labels, num_classes)
+    size, place, first = (torch.zeros(num_classes, dtype=torch.long) for _ in range(3))
+    members: list[int] = []
+    for group in groups:
+        for i, one in enumerate(group):
+            if not 0 <= one < num_classes or one in members:
+                raise ValueError(f"groups: class {one} stands twice, or is outside 0..{num_classes - 1}")
+            size[one], place[one], first[one] = len(group), i, len(members) - i
+            members.append(one)
+    table = torch.tensor(members or [0])
+
+    def to(steps: Tensor) -> Tensor:
+        return table[first[labels] + (place[labels] + steps) % size[labels].clamp(min=1)]
+
+    return _moved(labels, (size[labels] - 1).clamp(min=0), to, rate, seed, exact)
+
+
+def map_noise(labels: Tensor, *, rate: float, to: Mapping[int, int], num_classes: int, seed: int, exact: bool = False) -> Tensor:
+    """Each label in the map moved, with probability rate, to the class the map says."""
+    _check(labels, num_classes)
+    table = torch.arange(num_classes)
+    for one, other in to.items():
+        if not (0 <= one < num_classes and 0 <= other < num_classes):
+            raise ValueError(f"to: {one} -> {other} is outside 0..{num_classes - 1}")
+        table[one] = other
+    return _moved(labels, (table[labels] != labels).long(), lambda _: table[labels], rate, seed, exact)
+
+
+def pair_noise(labels: Tensor, *, rate: float, num_classes: int, seed: int, exact: bool = False) -> Tensor:
+    """Each label moved, with probability rate, to the next class."""
+    to = {one: (one + 1) % num_classes for one in range(num_classes)}
+    return map_noise(labels, rate=rate, to=to, num_classes=num_classes, seed=seed, exact=exact)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Symmetric:
+    """To any other class."""
+
+    rate: float
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        check_between("rate", self.rate, 0, 1)
+
+    def __call__(self, examples: Examples, seed: int) -> Examples:
+        number = len(examples.classes)
+        return examples.relabelled(
+            symmetric_noise(examples.labels, rate=self.rate, num_classes=number, seed=seed, exact=self.exact)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asymmetric:
+    """Within groups of classes, or by a map from class to class: lists of names or numbers, or a name in GROUPS or MAPS."""
+
+    rate: float
+    groups: str | Sequence[Sequence[Any]] | None = None
+    to: str | Mapping[Any, Any] | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        check_between("rate", self.rate, 0, 1)
+        if (self.groups is None) == (self.to is None):
+            raise ValueError("asymmetric noise needs groups or to (a map from class to class), one of the two")
+        for field, given, known in (("groups", self.groups, GROUPS), ("to", self.to, MAPS)):
+            if isinstance(given, str) and given not in known:
+                raise ValueError(f"{field}: unknown name {given!r}; known: {', '.join(known)}")
+
+    def __call__(self, examples: Examples, seed: int) -> Examples:
+        labels, classes = examples.labels, examples.classes
+        if self.to is not None:
+            given = MAPS[self.to] if isinstance(self.to, str) else self.to
+            to = {_number(one, classes): _number(other, classes) for one, other in given.items()}
+            moved = map_noise(labels, rate=self.rate, to=to, num_classes=len(classes), seed=seed, exact=self.exact)
+        else:
+            named = GROUPS[self.groups] if isinstance(self.groups, str) else self.groups or ()
+            groups = [[_number(one, classes) for one in group] for group in named]
+            moved = asymmetric_noise(labels, rate=self.rate, groups=groups, num_classes=len(classes), seed=seed, exact=self.exact)
+        return examples.relabelled(moved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """To the next class."""
+
+    rate: float
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        check_between("rate", self.rate, 0, 1)
+
+    def __call__(self, examples: Examples, seed: int) -> Examples:
+        number = len(examples.classes)
+        return examples.relabelled(pair_noise(examples.labels, rate=self.rate, num_classes=number, seed=seed, exact=self.exact))
+
+
+Noise = Symmetric | Asymmetric | Pair | HumanLabels | OpenSet
+NOISES: dict[str, type[Noise]] = {
+    "symmetric": Symmetric,
+    "asymmetric": Asymmetric,
+    "pair": Pair,
+    "human": HumanLabels,
+    "open_set": OpenSet,
+}
+
+
+def add_noise(examples: Examples, spec: Mapping[str, Any], seed: int) -> Examples:
+    """The examples with the noise that {name = "symmetric", rate = 0.4} names; their labels until now are kept as the truth."""
+    return create_spec(NOISES, "noise", spec)(examples, seed)
+
+
+def _moved(labels: Tensor, choices: Tensor, to: Any, rate: float, seed: int, exact: bool) -> Tensor:
+    """labels where they stay, to(steps) where they move; choices (N,): how many other classes each may move to."""
+    check_between("rate", rate, 0, 1)
+    generator = torch.Generator().manual_seed(seed)
+    lot = torch.rand(len(labels), generator=generator, dtype=torch.float64)
+    steps = 1 + (torch.rand(len(labels), generator=generator, dtype=torch.float64) * choices).long()  # 1..choices
+    moving = lot < rate
+    if exact:
+        able = (choices > 0).nonzero().squeeze(1)
+        number = round(rate * len(able))
+        moving = torch.zeros_like(moving)
+        moving[able[lot[able].argsort()[:number]]] = True
+    return torch.where(moving & (choices > 0), to(steps), labels)
+
+
+def _check(labels: Tensor, num_classes: int) -> None:
+    if num_classes < 2:
+        raise ValueError(f"num_classes must be at least 2 for a label to be wrong, got {num_classes}")
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        raise ValueError(f"labels must lie in 0..{num_classes - 1}, got {int(labels.min())} to {int(labels.max())}")
+
+
+def _number(one: Any, classes: Sequence[Any]) -> int:
+    """The number of a class by its name, or by its number where names are none; text may be a number (as keys in TOML are)."""
+    if one in classes:
+        return list(classes).index(one)
+    whole = int(one) if isinstance(one, int) or (isinstance(one, str) and one.isdecimal()) else None
+    if whole is not None and whole in classes:
+        return list(classes).index(whole)
+    if whole is not None and not any(isinstance(name, int) for name in classes) and whole < len(classes):
+        return whole
+    raise ValueError(f"unknown class {one!r}; known: {', '.join(map(str, classes))}")

@@ -1,0 +1,60 @@
+"""Open-set noise: some of the images are replaced by images of another source, and keep the labels they had.
+
+Such an image has no true class here: its truth is NO_LABEL (−100), which losses leave out.
+Y. Wang et al., "Iterative learning with open-set noisy labels" (CVPR 2018).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mohs.data.examples import Examples
+from mohs.errors import DataError
+from mohs.losses.drop_in import check_between
+from mohs.margin import NO_LABEL
+
+
+def replace_images(examples: Examples, others: Examples, *, rate: float, seed: int) -> tuple[Examples, Tensor]:
+    """The examples with round(rate N) of their inputs replaced by different ones of others, and which (N,) bool."""
+    check_between("rate", rate, 0, 1)
+    inputs, theirs = examples.inputs, others.inputs
+    if not isinstance(inputs, Tensor) or not isinstance(theirs, Tensor):
+        raise DataError(
+            f"{examples.name}, {others.name}: images are replaced in memory only: raise memory_limit, or lower image_size"
+        )
+    if examples.shape != others.shape or inputs.dtype != theirs.dtype:
+        raise DataError(
+            f"{others.name} has inputs {others.shape}, {examples.name} {examples.shape}: they must be alike (see image_size)"
+        )
+    number = round(rate * len(examples))
+    if number > len(others):
+        raise DataError(f"{others.name} has {len(others)} images, {number} are wanted: lower the rate")
+    generator = torch.Generator().manual_seed(seed)
+    places = torch.randperm(len(examples), generator=generator)[:number]
+    chosen = torch.randperm(len(others), generator=generator)[:number]
+    mixed = inputs.clone()
+    mixed[places] = theirs[chosen]
+    replaced = torch.zeros(len(examples), dtype=torch.bool)
+    replaced[places] = True
+    truth = (examples.labels if examples.truth is None else examples.truth).masked_fill(replaced, NO_LABEL)
+    return replace(examples, inputs=mixed, truth=truth), replaced
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenSet:
+    """source: what `open_data` opens ("cifar100"); of its training images, scaled to the examples' size where they are files."""
+
+    rate: float
+    source: str
+
+    def __post_init__(self) -> None:
+        check_between("rate", self.rate, 0, 1)
+
+    def __call__(self, examples: Examples, seed: int) -> Examples:
+        from mohs.data.open_data import open_data
+
+        size = (examples.shape[1], examples.shape[2]) if examples.kind == "images" else None
+        return replace_images(examples, open_data(self.source, image_size=size).train, rate=self.rate, seed=seed)[0]

@@ -1,0 +1,54 @@
+"""Images in memory at another size: scaled (bicubic, smoothed where they shrink) to cover it, and cropped about the centre.
+
+Files are read at any size by `pictures.py`, which crops between pixels where it must; here a crop falls on whole pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from mohs.data.examples import Data, Examples
+from mohs.data.pictures import Size
+from mohs.errors import DataError
+
+CHUNK_ENTRIES = 2**24  # pixels scaled at a time, in float32
+
+
+def resize_images(images: Tensor, size: Size) -> Tensor:
+    """Images (N, C, H, W), uint8 or floats from 0 to 1 -> (N, C, *size) of the same type."""
+    height, width = images.shape[-2:]
+    if (height, width) == size:
+        return images
+    scale = max(size[0] / height, size[1] / width)
+    cover = (max(size[0], round(height * scale)), max(size[1], round(width * scale)))
+    top, left = (cover[0] - size[0]) // 2, (cover[1] - size[1]) // 2
+    found = torch.empty(*images.shape[:2], *size, dtype=images.dtype)
+    chunk = max(1, CHUNK_ENTRIES // max(1, images[0].numel() + images.shape[1] * cover[0] * cover[1])) if len(images) else 1
+    for start in range(0, len(images), chunk):
+        part = images[start : start + chunk].float()
+        part = interpolate(part, cover, mode="bicubic", antialias=True)[..., top : top + size[0], left : left + size[1]]
+        whole = images.dtype == torch.uint8
+        found[start : start + chunk] = part.round().clamp(0, 255).to(torch.uint8) if whole else part.to(images.dtype)
+    return found
+
+
+def resized_data(data: Data, size: Size) -> Data:
+    """The data with all images of this size; an error where they are features, or are made elsewhere when asked for."""
+    parts = {name: _resized(examples, size) for name, examples in data.splits.items()}
+    return Data(parts["train"], parts.get("val"), parts.get("test"))
+
+
+def _resized(examples: Examples, size: Size) -> Examples:
+    if examples.kind != "images":
+        raise DataError(f"{examples.name}: image_size is for images; these are features of shape {examples.shape}")
+    if examples.shape[1:] == size:
+        return examples
+    if not isinstance(examples.inputs, Tensor):
+        raise DataError(
+            f"{examples.name}: images of {examples.shape[1:]} are not in memory: give the data set itself image_size {size}"
+        )
+    return replace(examples, inputs=resize_images(examples.inputs, size))

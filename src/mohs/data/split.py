@@ -1,0 +1,70 @@
+"""Splits: what they are called, and how to hold some examples of every class out of a set that has none.
+
+    split(examples, share, seed) -> (the rest, the held out)
+
+Of class c with n_c examples about share · n_c are held out: the whole part of that, and one more for the classes with the
+largest remainders until share · N are held in all. One example of every class always stays, so a tiny class stays whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mohs.data.examples import Data, Examples
+from mohs.errors import DataError
+from mohs.losses.drop_in import check_between, check_choice
+
+SPLITS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing", "t10k"),
+}
+
+
+def split_called(name: str) -> str | None:
+    """ "train", "val" or "test" for a name people give that split, else None."""
+    return next((split for split, names in SPLITS.items() if name.lower() in names), None)
+
+
+def split(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+    """The examples less a share of each class, and that share; what was left out in reading stays with the first."""
+    check_between("share", share, 0, 1, ends="()")
+    held = held_out(examples.labels, share=share, seed=seed)
+    if not len(held):
+        raise DataError(
+            f"{examples.name}: a share of {share:g} of {len(examples)} examples in {len(examples.classes)} classes is none: "
+            "raise the share or give a split of your own"
+        )
+    rest = torch.ones(len(examples), dtype=torch.bool)
+    rest[held] = False
+    return examples.take(rest.nonzero().squeeze(1)), replace(examples.take(held), left_out=())
+
+
+def held_out(labels: Tensor, *, share: float, seed: int) -> Tensor:
+    """labels (N,) -> the places of the held out, in order."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.bincount(labels)  # (K,)
+    quota = share * counts.double()
+    most = (counts - 1).clamp(min=0)
+    number = torch.minimum(quota.floor().long(), most)
+    wanting = round(share * len(labels)) - int(number.sum())
+    by_chance = torch.rand(len(counts), generator=generator)  # among equal remainders
+    order = sorted(range(len(counts)), key=lambda c: (float(quota[c].floor() - quota[c]), float(by_chance[c])))
+    for c in [c for c in order if number[c] < most[c]][: max(wanting, 0)]:
+        number[c] += 1
+    shuffled = torch.randperm(len(labels), generator=generator)
+    places = [shuffled[labels[shuffled] == c][: int(number[c])] for c in range(len(counts))]
+    return torch.cat(places).sort().values if places else torch.empty(0, dtype=torch.long)
+
+
+def only(data: Data, wanted: str | None) -> Data:
+    """The data as they are, or one split of them as the training examples."""
+    if wanted is None:
+        return data
+    check_choice("split", wanted, list(SPLITS))
+    if wanted not in data.splits:
+        raise DataError(f"{data.name} has no {wanted} split; it has {', '.join(data.splits)}")
+    return Data(data.splits[wanted])

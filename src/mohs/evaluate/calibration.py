@@ -1,0 +1,119 @@
+"""Whether a model is right as often as it says: reliability by bins of confidence, their summaries, and one temperature.
+
+    ECE  = Σ_b share_b |accuracy_b − confidence_b|          MCE = max_b |accuracy_b − confidence_b|
+    Brier = mean Σ_k (p_k − [k = y])²                        NLL = −mean log p_y
+    T    = argmin −mean log softmax(z/T)_y                   convex in 1/T: the root of its slope, by bisection
+
+probs (N, K): confidence is the largest probability, right is where it is the label's. probs (N,): the probability of an
+event, confidence is that probability, right is where the event happened (labels 0 or 1), and Brier is mean (p − y)².
+Bins are (low, high]; "width": equal widths (10 in Encouraging Loss, 15 in most others); "mass": as many examples each, equal
+confidences kept together. ECE is biased upwards for few examples and depends on the bins: compare models on the same ones.
+Guo et al., "On calibration of modern neural networks" (ICML 2017), eqs. 3, 5 and 9; Brier (1950).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mohs.evaluate.checks import class_labels, numbers, probabilities
+from mohs.losses.drop_in import check_choice
+
+BINNINGS = ("width", "mass")
+TEMPERATURES = (0.01, 100.0)  # a model that is right on every example has no best one: the lowest is given
+HALVINGS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """By bin (B,), float64 on the CPU: its edges, mean confidence and accuracy (NaN where empty), share of the examples."""
+
+    low: Tensor
+    high: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+    share: Tensor
+
+    @property
+    def gaps(self) -> Tensor:
+        """Accuracy less confidence (B,), 0 where a bin is empty; negative: over-confident."""
+        return (self.accuracy - self.confidence).nan_to_num(0.0)
+
+
+@torch.no_grad()
+def reliability(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> Reliability:
+    """probs (N, K) or (N,), labels (N,) -> confidence, accuracy and share of each bin."""
+    if not isinstance(bins, int) or bins < 1:
+        raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}")
+    check_choice("binning", binning, BINNINGS)
+    given, right = _confidence(probs, labels)
+    confidence = given.double()
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64).to(given.dtype).double()  # a float32 0.3 belongs to (.2, .3]
+    if binning == "mass":
+        places = torch.arange(1, bins) * len(confidence) // bins
+        ordered = confidence.sort().values
+        edges[1:-1] = ordered[(places - 1).clamp(min=0)]
+    at = torch.bucketize(confidence, edges[1:-1])  # (N,): the bin (low, high] of each
+    count = torch.bincount(at, minlength=bins).double()
+    mean = torch.bincount(at, confidence, minlength=bins) / count  # 0/0 = NaN
+    accuracy = torch.bincount(at, right, minlength=bins) / count
+    return Reliability(edges[:-1], edges[1:], mean, accuracy, count / len(confidence))
+
+
+def ece(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> float:
+    """Expected calibration error, from 0 to 1: how far accuracy is from confidence, on average over the examples."""
+    found = reliability(probs, labels, bins, binning=binning)
+    return float((found.share * found.gaps.abs()).sum())
+
+
+def mce(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> float:
+    """Maximum calibration error: that of the worst bin, however few examples it holds."""
+    return float(reliability(probs, labels, bins, binning=binning).gaps.abs().max())
+
+
+@torch.no_grad()
+def brier(probs: Any, labels: Any) -> float:
+    """Brier score: 0 is perfect; for (N, K) up to 2, for an event up to 1."""
+    p, y = _checked(probs, labels)
+    if p.dim() == 1:
+        return float((p.double() - y).square().mean())
+    return float((p.double() - torch.nn.functional.one_hot(y, p.shape[1])).square().sum(1).mean())
+
+
+@torch.no_grad()
+def nll(probs: Any, labels: Any) -> float:
+    """Mean negative log-likelihood in nats; infinite where a label was given probability 0."""
+    p, y = _checked(probs, labels)
+    own = torch.where(y == 1, p, 1 - p) if p.dim() == 1 else p.gather(1, y.unsqueeze(1))
+    return float(-own.double().log().mean())
+
+
+@torch.no_grad()
+def fit_temperature(logits: Any, labels: Any) -> float:
+    """The temperature T from 0.01 to 100 by which to divide these held-out logits (N, K) so that their NLL is least."""
+    z = numbers("logits", logits, dims=(2,)).double()
+    y = class_labels(labels, count=len(z), classes=z.shape[1], device=z.device).unsqueeze(1)
+    z = z - z.gather(1, y)  # the label's at 0: the slope is then the mean of the others under softmax
+    low, high = (z.new_tensor(1 / t).log() for t in reversed(TEMPERATURES))
+    for _ in range(HALVINGS):  # on the device throughout: nothing waits
+        middle = (low + high) / 2
+        rising = ((z * middle.exp()).softmax(1) * z).sum(1).mean() > 0  # NLL rises with 1/T here: the best is below
+        low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
+    return float((-(low + high) / 2).exp())
+
+
+def _checked(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    p = probabilities(probs)
+    return p, class_labels(labels, count=len(p), classes=2 if p.dim() == 1 else p.shape[1], device=p.device)
+
+
+def _confidence(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    """Confidence, and 1 where it was right (N,), on the CPU."""
+    p, y = _checked(probs, labels)
+    if p.dim() == 1:
+        return p.cpu(), y.cpu().double()
+    confidence, predicted = p.max(1)
+    return confidence.cpu(), (predicted == y).cpu().double()

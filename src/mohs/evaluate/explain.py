@@ -1,0 +1,139 @@
+"""Grad-CAM: which parts of an image a class's score rests on, for a whole data set, with numbers and pictures.
+
+    cam = ReLU Σ_c α_c A_c,   α_c = mean over places of ∂z_k/∂A_c          A (C, H, W): the last feature map (`feature_map.py`)
+
+brought to the image's size and divided by its maximum; a map without positive evidence stays 0. The class is the predicted
+one, or the one given. Needs captum (the extra "explain"). Maps are as coarse as the feature map: 7×7 for a ResNet.
+Selvaraju et al., "Grad-CAM" (ICCV 2017), eqs. 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from mohs.evaluate.cam_numbers import area, deletion, insertion, map_entropy
+from mohs.evaluate.checks import class_labels
+from mohs.evaluate.feature_map import FeatureMap, find_feature_map
+from mohs.evaluate.outputs import evaluating, input_batches, logits_of, logits_over
+from mohs.losses.drop_in import check_between
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+COLOURS = ((0.0, 0.0, 0.35), (0.45, 0.05, 0.55), (0.85, 0.25, 0.35), (0.98, 0.6, 0.15), (1.0, 1.0, 0.6))  # dark = 0, light = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """An image each (N,): area above half-maximum, entropy, deletion and insertion; their means (maps of 0 left out)."""
+
+    layer: str
+    area: Tensor
+    entropy: Tensor
+    deletion: Tensor
+    insertion: Tensor
+    maps: Tensor = field(repr=False)
+
+    @property
+    def empty(self) -> float:
+        """The share of images whose map is 0 everywhere."""
+        return float(self.area.isnan().double().mean())
+
+    def means(self) -> dict[str, float]:
+        """The mean of each number over the images."""
+        return {name: float(getattr(self, name).nanmean()) for name in ("area", "entropy", "deletion", "insertion")}
+
+
+def explain(
+    model: nn.Module, images: Any, classes: Any = None, *, layer: str | None = None, steps: int = 20, batch_size: int = 64
+) -> Explanation:
+    """Maps and numbers of images (N, C, H, W), tensors or Examples, for these classes (N,) or the predicted ones."""
+    check_between("steps", steps, 1)
+    found, targets = _prepared(model, images, classes, layer, batch_size)
+    parts, start = [], 0
+    with evaluating(model) as device:
+        for x in input_batches(images, batch_size, device):
+            own = targets[start : start + len(x)]
+            maps = _cams(model, x, own, found)
+            curves = [curve(model, x, maps, own, steps=steps) for curve in (deletion, insertion)]
+            parts.append((area(maps), map_entropy(maps), *curves, maps))
+            start += len(x)
+    return Explanation(found.layer, *(torch.cat([part[i] for part in parts]).cpu() for i in range(5)))
+
+
+def grad_cam(model: nn.Module, images: Any, classes: Any = None, *, layer: str | None = None, batch_size: int = 64) -> Tensor:
+    """Maps (N, H, W) from 0 to 1 for images (N, C, H, W) and classes (N,), by default the predicted ones."""
+    found, targets = _prepared(model, images, classes, layer, batch_size)
+    maps, start = [], 0
+    with evaluating(model) as device:
+        for x in input_batches(images, batch_size, device):
+            maps.append(_cams(model, x, targets[start : start + len(x)], found))
+            start += len(x)
+    return torch.cat(maps)
+
+
+def overlay(image: Tensor, cam: Tensor, *, strength: float = 0.5) -> Image:
+    """image (C, H, W), uint8 or floats 0..1, and its map (H, W) -> the picture with the map laid over it in colour."""
+    from PIL import Image as Pictures
+
+    check_between("strength", strength, 0, 1)
+    if image.dim() != 3 or cam.shape != image.shape[1:]:
+        raise ValueError(f"image must be (C, H, W) and cam (H, W) of its size, got {tuple(image.shape)} and {tuple(cam.shape)}")
+    pixels = (image.float() / 255 if image.dtype == torch.uint8 else image.float()).cpu().clamp(0, 1)
+    pixels = pixels[:3] if len(pixels) >= 3 else pixels[:1].expand(3, -1, -1)
+    mixed = (1 - strength) * pixels + strength * coloured(cam.detach().cpu().float())
+    return Pictures.fromarray((mixed * 255).round().byte().movedim(0, -1).contiguous().numpy())
+
+
+def coloured(cam: Tensor) -> Tensor:
+    """cam (H, W) from 0 to 1 -> colours (3, H, W), from dark blue to light yellow."""
+    anchors = torch.tensor(COLOURS)
+    at = cam.clamp(0, 1) * (len(COLOURS) - 1)
+    low = at.floor().long().clamp(max=len(COLOURS) - 2)
+    between = (at - low).unsqueeze(-1)
+    return (anchors[low] * (1 - between) + anchors[low + 1] * between).movedim(-1, 0)
+
+
+def _prepared(model: nn.Module, images: Any, classes: Any, layer: str | None, batch_size: int) -> tuple[FeatureMap, Tensor]:
+    """The map to look at and the class of each image (N,)."""
+    first = next(input_batches(images, 1, None))
+    if first.dim() != 4:
+        raise ValueError(f"images must have shape (N, C, H, W), got {('N', *first.shape[1:])}")
+    found = find_feature_map(model, first, layer=layer)
+    logits = logits_over(model, images, batch_size=batch_size)
+    if classes is None:
+        return found, logits.argmax(1)
+    return found, class_labels(classes, count=len(logits), classes=logits.shape[1], name="classes", device=logits.device)
+
+
+def _cams(model: nn.Module, x: Tensor, targets: Tensor, found: FeatureMap) -> Tensor:
+    """Maps (n, H, W) of one batch, through captum."""
+    try:
+        from captum.attr import LayerGradCam  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    except ImportError as error:
+        raise ImportError("Grad-CAM needs captum: pip install 'mohs[explain]'") from error
+    with _mapped(model, found) as grid:
+        method = LayerGradCam(lambda inputs: logits_of(model(inputs)), grid)
+        cam = method.attribute(x, target=targets, relu_attributions=True).detach().float()
+    cam = interpolate(cam, size=x.shape[-2:], mode="bilinear", align_corners=False).squeeze(1)
+    largest = cam.amax((1, 2), keepdim=True)
+    return cam / largest.masked_fill(largest == 0, 1.0)  # (n, H, W)
+
+
+@contextmanager
+def _mapped(model: nn.Module, found: FeatureMap) -> Iterator[nn.Module]:
+    """A module that gives the map as (N, C, H, W), put behind the layer for a while: what captum attributes to."""
+    grid = nn.Identity()
+
+    def hook(module: nn.Module, args: Any, out: Tensor) -> Tensor:
+        return found.fold(grid(found.unfold(out)), out)
+
+    with model.get_submodule(found.layer).register_forward_hook(hook):
+        yield grid

@@ -1,0 +1,73 @@
+"""How much of right and of wrong training labels a model has fitted, and the best and last of a history.
+
+    clean   share of examples with a right label that are predicted as labelled
+    noisy   share of examples with a wrong label that are predicted as labelled: memorised
+    truth   share of examples with a wrong label that are predicted as they should have been labelled
+
+A model that learns from noisy labels well has clean and truth near 1 and noisy near 0. Predictions should be made in
+evaluation mode, without augmentation. "Best" is chosen on whatever the history measures: on test data it is optimistic,
+and the final value is the one to rank by.
+Wang et al., "Gradient Rescaling" (2019), Tables 3 and 11.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mohs.errors import DataError
+from mohs.evaluate.checks import same_length
+from mohs.losses.drop_in import check_choice
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Shares from 0 to 1, NaN where there is no such example; wrong: the share of wrong labels."""
+
+    clean: float
+    noisy: float
+    truth: float
+    wrong: float
+
+
+@dataclass(frozen=True)
+class BestFinal:
+    """The best value, its place in the history (from 0), and the last value."""
+
+    best: float
+    best_at: int
+    final: float
+
+
+def label_fit(predicted: Any, labels: Any, truth: Any) -> Fit:
+    """predicted (N,), labels (N,) as trained on, truth (N,) -> the shares fitted."""
+    same_length(predicted=predicted, labels=labels, truth=truth)
+    p, y, t = (torch.as_tensor(values).cpu() for values in (predicted, labels, truth))
+    noisy = y != t
+    return Fit(_share(p == y, ~noisy), _share(p == y, noisy), _share(p == t, noisy), wrong=float(noisy.double().mean()))
+
+
+def best_and_final(
+    history: Sequence[float] | Sequence[Mapping[str, Any]], *, key: str = "accuracy", want: str = "high"
+) -> BestFinal:
+    """A list of numbers, or of mappings with `key`, in order of time -> best and final; want: "high" or "low" is better.
+
+    Steps without the key (not evaluated then) are passed over but keep their places; NaN is never the best.
+    """
+    check_choice("want", want, ("high", "low"))
+    pairs: list[tuple[int, Any]] = [(at, step.get(key) if isinstance(step, Mapping) else step) for at, step in enumerate(history)]
+    known = [(at, float(value)) for at, value in pairs if value is not None]
+    if not known:
+        keys = sorted({name for step in history if isinstance(step, Mapping) for name in step})
+        raise DataError(f"history has no value of {key!r}" + (f"; its keys: {', '.join(keys)}" if keys else ": it is empty"))
+    sound = [(at, value) for at, value in known if not math.isnan(value)] or known
+    at, best = (max if want == "high" else min)(sound, key=lambda pair: pair[1])  # the first among equals
+    return BestFinal(best, at, known[-1][1])
+
+
+def _share(hits: torch.Tensor, among: torch.Tensor) -> float:
+    return float(hits[among].double().mean()) if among.any() else math.nan

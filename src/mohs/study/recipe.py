@@ -1,0 +1,172 @@
+"""A recipe: a paper's table or figure as data, one TOML file; its keys are the fields of a run and are checked at loading.
+
+    [study]    id, paper, what, metric, select ("last" | "best" | "best_val"), seeds, direction ("higher" | "lower"), note,
+               unit ("%": numbers are shown, and the paper's given, as 100 × the metric; the default of accuracies)
+    [base]     the fields of a run that all rows share
+    [smoke]    what to change for a trial in seconds (`--scale smoke`), beyond what SMOKE changes in every recipe
+    [[row]]    label, fields of the run that differ; paper (the paper's number), deviation (how ours differs), against (the
+               label of the row it is to beat) and claim (an id of the register)
+    [[sweep]]  key ("noise.rate"), values: every row is repeated for each; several sweeps multiply
+    [[measure]] name and its own fields: what is measured on each trained network, beside accuracy; label: what its numbers'
+               names begin with, where one measure stands twice
+
+"loss.q" = 0.5 changes one field of a spec. `open` may hold what `study/data.py` adds: limit, holdout_classes, test.
+No logic stands in a recipe: `sweep` is the only grid. A row's label may hold {key} of a sweep.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mohs.losses.drop_in import check_choice
+from mohs.naming import as_spec
+from mohs.study.measure import Named, named_measures
+from mohs.train.run import Run, run_from
+
+OWN = ("label", "paper", "deviation", "against", "claim")
+SELECT, DIRECTIONS, SCALES = ("last", "best", "best_val"), ("higher", "lower"), ("full", "smoke")
+UNITS = ("", "%")
+SMOKE: dict[str, Any] = {"seeds": 1, "epochs": 2, "batch": 32, "open.limit": 20}  # limit: of each class, in every part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What a recipe is about and how its rows are judged."""
+
+    id: str
+    paper: str
+    what: str
+    metric: str = "test_accuracy"
+    select: str = "last"
+    seeds: int = 3
+    direction: str = "higher"
+    note: str = ""
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit is None:
+            object.__setattr__(self, "unit", "%" if self.metric.endswith("accuracy") else "")
+        check_choice("unit", self.unit, UNITS)
+        if not isinstance(self.seeds, int) or self.seeds < 1:
+            raise ValueError(f"seeds must be a whole number of at least 1, got {self.seeds!r}")
+        check_choice("select", self.select, SELECT)
+        check_choice("direction", self.direction, DIRECTIONS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table: a run without its seed, and what the paper says of it."""
+
+    label: str
+    run: Run
+    paper: float | None = None
+    deviation: str = ""
+    against: str | None = None
+    claim: str | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A study, its rows, and what is measured on each network."""
+
+    path: Path
+    study: Study
+    rows: list[Row]
+    measures: list[Named] = field(default_factory=list)
+    scale: str = "full"
+
+
+def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) -> Recipe:
+    """The recipe in this file, whole or shrunk to a trial; an unknown key is an error that names the file."""
+    check_choice("scale", scale, SCALES)
+    try:
+        given = tomllib.loads(Path(path).read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not TOML ({error})") from error
+    _check_keys(path, "the recipe", given, ("study", "base", "smoke", "row", "sweep", "measure"))
+    smoke = {**SMOKE, **given.get("smoke", {})} if scale == "smoke" else {}
+    study = _study(path, given.get("study", {}), seeds=smoke.pop("seeds", None) if seeds is None else seeds)
+    rows = [_row(path, study, merged(given.get("base", {}), row), smoke) for row in _swept(path, given)]
+    _check_rows(path, rows)
+    measures = named_measures(given.get("measure", []), where=str(path), smaller=scale == "smoke")
+    return Recipe(Path(path), study, rows, measures, scale)
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The base with the changes; "loss.q" changes one field of a spec, a whole spec replaces the old one."""
+    made = dict(base)
+    for key, value in changes.items():
+        name, _, part = key.partition(".")
+        old = made.get(name) or {}
+        made[name] = {**(as_spec(old) if isinstance(old, str) else old), part: value} if part else value
+    return made
+
+
+def _study(path: Path, given: Mapping[str, Any], *, seeds: int | None) -> Study:
+    known = dataclasses.fields(Study)
+    _check_keys(path, "[study]", given, tuple(f.name for f in known))
+    for f in known:
+        if f.default is dataclasses.MISSING and f.name not in given:
+            raise ValueError(f"{path}: [study] needs {f.name}")
+    try:
+        return Study(**{**given, **({} if seeds is None else {"seeds": seeds})})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _swept(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows, each for every combination of the sweeps."""
+    sweeps = given.get("sweep", [])
+    for sweep in sweeps:
+        _check_keys(path, "[[sweep]]", sweep, ("key", "values"))
+        if "key" not in sweep or not sweep.get("values"):
+            raise ValueError(f"{path}: a [[sweep]] needs key and values, got {sweep}")
+    for values in itertools.product(*(sweep["values"] for sweep in sweeps)):
+        named = {sweep["key"]: value for sweep, value in zip(sweeps, values, strict=True)}
+        for row in given.get("row", []):
+            told = {key: _filled(row[key], named) for key in ("label", "against", "claim") if key in row}
+            yield {**named, **row, **told}
+
+
+def _filled(text: str, named: Mapping[str, Any]) -> str:
+    for key, value in named.items():
+        text = text.replace(f"{{{key}}}", f"{value:g}" if isinstance(value, float) else str(value))
+    return text
+
+
+def _row(path: Path, study: Study, given: dict[str, Any], smoke: Mapping[str, Any]) -> Row:
+    own = {key: given.pop(key) for key in OWN if key in given}
+    if "label" not in own:
+        raise ValueError(f"{path}: a [[row]] has no label")
+    where, paper = f"{path}, row {own['label']!r}", own.get("paper")
+    if paper is not None and (isinstance(paper, bool) or not isinstance(paper, int | float)):
+        raise ValueError(f"{where}: paper must be the paper's number, got {paper!r}; words go into deviation")
+    if paper is not None and study.unit == "%" and 0 < paper < 1:
+        raise ValueError(f'{where}: paper = {paper:g}, but this study is in %: write {100 * paper:g}, or set unit = ""')
+    try:
+        return Row(run=run_from(merged(given, smoke), where=where), **own)
+    except ValueError as error:
+        raise ValueError(str(error) if where in str(error) else f"{where}: {error}") from error
+
+
+def _check_rows(path: Path, rows: list[Row]) -> None:
+    labels = [row.label for row in rows]
+    if not rows:
+        raise ValueError(f"{path}: a recipe needs at least one [[row]]")
+    for row in rows:
+        if labels.count(row.label) > 1:
+            raise ValueError(f"{path}: two rows are called {row.label!r}; a sweep needs its {{key}} in the label")
+        if row.against is not None and row.against not in labels:
+            raise ValueError(f"{path}: {row.label!r} is against {row.against!r}, which is no row; rows: {', '.join(labels)}")
+
+
+def _check_keys(path: Path, where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in given:
+        if key not in known:
+            raise ValueError(f"{path}: {where} has an unknown key {key!r}; known: {', '.join(known)}")

@@ -1,0 +1,232 @@
+"""Augmentation of a batch on its device: random numbers are drawn first, then applied without a loop and without waiting.
+
+    none                 the batch as it is
+    crop_flip            a crop of each image padded by `padding`, mirrored half of the time
+    translate            a shift of up to `pixels` each way, the edge mirrored: the AMC authors'
+    gaussian_noise       x + N(0, sd²), from pixels of 0 to 1 or features; floating point: the AMC paper's, sd .15
+    random_resized_crop  a part of `scale` of the area and `ratio` of width to height, enlarged to the whole image
+
+`draw(n, generator, shape)` gives tensors of n rows each, on the generator's device, for n inputs of that shape (a process
+may take some of the rows), and `apply(x, *drawn)` is a pure function of tensors, which a CUDA graph may capture;
+`augment(x, generator)` is both. Images are (N, C, H, W), uint8 or floating point, and come back as they came unless said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from mohs.losses.drop_in import check_between, check_choice
+from mohs.models.parts import check_whole
+from mohs.naming import as_spec, create_spec
+from mohs.train.warp import as_floats, resized_crop, shifted
+
+MODES = ("constant", "reflect")
+Drawn = tuple[Tensor, ...]
+
+
+class Augment(Protocol):
+    """Random numbers for n inputs, and what is done with them."""
+
+    @property
+    def draws(self) -> int: ...
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn: ...
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor: ...
+
+
+def augmented(augment: Augment, x: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw and apply, for those who need no graph; the generator may be on another device than x."""
+    drawn = augment.draw(len(x), generator, x.shape[1:])
+    return augment.apply(x, *(numbers.to(x.device) for numbers in drawn))
+
+
+def whole(n: int, most: int, generator: torch.Generator) -> Tensor:
+    """n whole numbers from −most to most."""
+    return torch.randint(-most, most + 1, (n,), generator=generator, device=generator.device)
+
+
+def uniform(n: int, low: float, high: float, generator: torch.Generator) -> Tensor:
+    """n numbers from low to high."""
+    return low + (high - low) * torch.rand(n, generator=generator, device=generator.device)
+
+
+def coin(n: int, generator: torch.Generator) -> Tensor:
+    """n times true or false."""
+    return torch.rand(n, generator=generator, device=generator.device) < 0.5
+
+
+def check_images(name: str, shape: Sequence[int], reach: int = 0) -> None:
+    """Raise unless inputs of this shape are images larger than what is mirrored at their edges."""
+    if len(shape) != 3:
+        raise ValueError(f"{name} takes images (C, H, W), but one input has the shape {tuple(shape)}: leave it out for features")
+    if reach >= min(shape[1:]):
+        raise ValueError(f"{name} reaches {reach} pixels beyond an image of {shape[1]}×{shape[2]}: choose less than its side")
+
+
+@dataclass(frozen=True, kw_only=True)
+class none:  # noqa: N801  (augmentations are called like functions)
+    """The batch as it is."""
+
+    formula: ClassVar[str] = "x"
+    purpose: ClassVar[str] = "to say that nothing is to be done"
+    draws: ClassVar[int] = 0
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        return ()
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        return x
+
+    __call__ = augmented
+
+
+@dataclass(frozen=True, kw_only=True)
+class crop_flip:  # noqa: N801
+    """A random crop of the padded image, mirrored half of the time."""
+
+    formula: ClassVar[str] = "shift by up to padding, mirror"
+    purpose: ClassVar[str] = "CIFAR and other small photographs; flip=False where left and right matter"
+    draws: ClassVar[int] = 3
+    padding: int = 4
+    mode: str = "constant"
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        check_whole("padding", self.padding, 0)
+        check_choice("mode", self.mode, MODES)
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        check_images("crop_flip", shape, self.padding)
+        down, right = whole(n, self.padding, generator), whole(n, self.padding, generator)
+        flip = coin(n, generator)
+        return down, right, flip if self.flip else torch.zeros_like(flip)
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        return shifted(x, *drawn, mode=self.mode)
+
+    __call__ = augmented
+
+
+@dataclass(frozen=True, kw_only=True)
+class translate:  # noqa: N801
+    """A shift of up to `pixels` up, down, left and right."""
+
+    formula: ClassVar[str] = "shift by up to pixels"
+    purpose: ClassVar[str] = "digits and letters, which a mirror would change; the AMC recipe"
+    draws: ClassVar[int] = 2
+    pixels: int = 2
+    mode: str = "reflect"
+
+    def __post_init__(self) -> None:
+        check_whole("pixels", self.pixels, 0)
+        check_choice("mode", self.mode, MODES)
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        check_images("translate", shape, self.pixels)
+        return whole(n, self.pixels, generator), whole(n, self.pixels, generator)
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        return shifted(x, *drawn, mode=self.mode)
+
+    __call__ = augmented
+
+
+@dataclass(frozen=True, kw_only=True)
+class gaussian_noise:  # noqa: N801
+    """Independent noise on every pixel or feature; the result may leave 0 to 1."""
+
+    formula: ClassVar[str] = "x + N(0, sd²)"
+    purpose: ClassVar[str] = "the AMC recipe, and features, which nothing else here augments"
+    draws: ClassVar[int] = 1
+    sd: float = 0.15
+
+    def __post_init__(self) -> None:
+        check_between("sd", self.sd, 0)
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        return (torch.randn(n, *shape, generator=generator, device=generator.device),)
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        return as_floats(x) + self.sd * drawn[0]
+
+    __call__ = augmented
+
+
+@dataclass(frozen=True, kw_only=True)
+class random_resized_crop:  # noqa: N801
+    """A random box, enlarged to the image; a box that would leave the image is cut to its sides. Floating point."""
+
+    formula: ClassVar[str] = "a box of scale of the area, enlarged"
+    purpose: ClassVar[str] = "photographs; the ImageNet recipe, and the Encouraging Loss paper's on CIFAR"
+    draws: ClassVar[int] = 5
+    scale: Sequence[float] = (0.08, 1.0)
+    ratio: Sequence[float] = (3 / 4, 4 / 3)
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "ratio"):
+            object.__setattr__(self, name, check_span(name, getattr(self, name)))
+        check_between("scale", self.scale[1], 0, 1)
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        check_images("random_resized_crop", shape)
+        area = uniform(n, self.scale[0], self.scale[1], generator)
+        ratio = uniform(n, math.log(self.ratio[0]), math.log(self.ratio[1]), generator).exp() * (shape[1] / shape[2])
+        width, height = ((area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1))
+        left, top = uniform(n, 0, 1, generator) * (1 - width), uniform(n, 0, 1, generator) * (1 - height)
+        flip = coin(n, generator)
+        return left, top, width, height, flip if self.flip else torch.zeros_like(flip)
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        left, top, width, height, flip = drawn
+        return resized_crop(x, torch.where(flip, left + width, left), top, torch.where(flip, -width, width), height)
+
+    __call__ = augmented
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """One augmentation after the other."""
+
+    steps: tuple[Augment, ...]
+
+    @property
+    def draws(self) -> int:
+        return sum(step.draws for step in self.steps)
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        return tuple(numbers for step in self.steps for numbers in step.draw(n, generator, shape))
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        for step in self.steps:
+            x, drawn = step.apply(x, *drawn[: step.draws]), drawn[step.draws :]
+        return x
+
+    __call__ = augmented
+
+
+AUGMENTATIONS: dict[str, type[Augment]] = {
+    "none": none,
+    "crop_flip": crop_flip,
+    "translate": translate,
+    "gaussian_noise": gaussian_noise,
+    "random_resized_crop": random_resized_crop,
+}
+
+
+def create_augment(specs: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]) -> InTurn:
+    """The augmentations that the specs name, in this order: `create_augment(["translate", {"name": "gaussian_noise"}])`."""
+    given = [specs] if isinstance(specs, str | Mapping) else specs
+    return InTurn(tuple(create_spec(AUGMENTATIONS, "augmentation", as_spec(spec)) for spec in given))
+
+
+def check_span(name: str, value: Sequence[float]) -> tuple[float, float]:
+    """The two ends of a span, or an error that names the argument."""
+    if not isinstance(value, list | tuple) or len(value) != 2 or not 0 < value[0] <= value[1]:
+        raise ValueError(f"{name} must be two numbers over 0, the smaller first, got {value!r}")
+    return float(value[0]), float(value[1])

@@ -1,0 +1,142 @@
+"""What a linear head is given in place of raw features: features on one scale, and kernel units where there are landmarks.
+
+    x̃ = (x − mean)/scale                                         scale: one for all features, or one for each (see below)
+    φ(x) = K_LL^(−½) k(x̃),   k_l(x̃) = exp(−2 |x̃ − x̃_l|²/d²)      x̃_l: L rows drawn as landmarks; d²: median |x̃_l − x̃_m|²
+
+then centred and divided by one number, so that entries have mean square 1. Without landmarks φ(x) = x̃. Features that share a
+unit (pixels, embeddings: no deviation beyond 10 medians) are divided by one number, which does not blow up what hardly varies;
+features with units of their own each by their own deviation. Labels play no part, so the map may be made of all rows, held
+out or not.
+Williams & Seeger, "Using the Nyström method to speed up kernel machines" (NIPS 2000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mohs.errors import DataError
+
+CHUNK_ENTRIES = 2**22  # features at a time
+DRAWN = 8192  # rows the kernel units are centred by
+OWN_UNITS = 10.0  # deviations this many times the median are a sign of different units
+LEAST_EIGENVALUE = 1e-4  # of the largest: smaller directions of the kernel are rounding
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """x (n, D) -> φ (n, width); made by `feature_map`."""
+
+    mean: Tensor
+    scale: Tensor
+    landmarks: Tensor | None = None
+    reach: float = 1.0
+    projection: Tensor | None = None
+    centre: Tensor | None = None
+
+    @property
+    def width(self) -> int:
+        """The number of inputs a head on this map has."""
+        return len(self.mean) if self.landmarks is None else len(self.landmarks)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = (x.to(self.mean.dtype) - self.mean) / self.scale
+        if self.landmarks is None or self.projection is None or self.centre is None:
+            return x
+        return kernel(x, self.landmarks, self.reach) @ self.projection - self.centre
+
+
+def feature_map(
+    features: Any, *, landmarks: int = 0, seed: int = 0, sample_weight: Tensor | None = None, dtype: torch.dtype | None = None
+) -> FeatureMap:
+    """The map for features (N, D), an array or tensor; landmarks: how many kernel units, 0 for none (N at the most)."""
+    if landmarks < 0:
+        raise ValueError(f"landmarks must be at least 0, got {landmarks}")
+    check_features(features)
+    dtype = dtype or precision(features)
+    mean, deviation = moments(features, sample_weight)
+    plain = FeatureMap(mean.to(dtype), feature_scale(deviation).to(dtype))
+    if not landmarks:
+        return plain
+    order = torch.randperm(len(features), generator=torch.Generator().manual_seed(seed))
+    units = plain(rows(features, order[:landmarks]))
+    distances = torch.cdist(units, units).square()
+    apart = distances[distances > 0]
+    reach = float(apart.median()) if apart.numel() else 1.0
+    projection = inverse_root(kernel(units, units, reach))
+    drawn = kernel(plain(rows(features, order[:DRAWN])), units, reach) @ projection  # (n, L)
+    centre = drawn.mean(0)
+    size = float((drawn - centre).square().mean().sqrt()) or 1.0
+    return FeatureMap(plain.mean, plain.scale, units, reach, projection / size, centre / size)
+
+
+def kernel(x: Tensor, landmarks: Tensor, reach: float) -> Tensor:
+    """x (n, D), landmarks (L, D) -> exp(−2 |x − x_l|²/reach) (n, L); reach is d²."""
+    squares = x.square().sum(1, keepdim=True) + landmarks.square().sum(1)
+    return squares.addmm_(x, landmarks.T, alpha=-2).clamp_(min=0).mul_(-2 / reach).exp_()
+
+
+def inverse_root(gram: Tensor) -> Tensor:
+    """K^(−½) (L, L), eigenvalues that are rounding held up."""
+    values, vectors = torch.linalg.eigh(gram.double())
+    return ((vectors * values.clamp(min=LEAST_EIGENVALUE * float(values.max())).rsqrt()) @ vectors.T).to(gram.dtype)
+
+
+def feature_scale(deviation: Tensor) -> Tensor:
+    """Standard deviations (D,) -> what to divide by (D,): never 0."""
+    varying = deviation[deviation > 0]
+    if not varying.numel():
+        return torch.ones_like(deviation)
+    if varying.max() <= OWN_UNITS * varying.median():
+        return torch.full_like(deviation, float(varying.square().mean().sqrt()))
+    return torch.where(deviation > 0, deviation, 1.0)
+
+
+def moments(features: Any, sample_weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (D,) of each feature in float64; 0 for one that is constant but for rounding."""
+    if sample_weight is None:
+        sample_weight = torch.ones(len(features), dtype=torch.float64)
+    w = (sample_weight / sample_weight.sum()).double()
+    mean = torch.stack([w[part] @ rows(features, part).double() for part in chunks(features)]).sum(0)
+    square = torch.stack([w[part] @ (rows(features, part).double() - mean).square() for part in chunks(features)]).sum(0)
+    deviation = square.sqrt()
+    return mean, torch.where(deviation > 1e-7 * mean.abs(), deviation, 0.0)
+
+
+def rows(features: Any, places: Tensor | slice) -> Tensor:
+    """These rows as a tensor; an array is copied, for it may be read-only."""
+    if isinstance(features, Tensor):
+        return features[places].detach()
+    return torch.from_numpy(np.array(features[places if isinstance(places, slice) else places.numpy()]))
+
+
+def chunks(features: Any) -> Iterator[slice]:
+    """Slices of rows that hold a few million entries each."""
+    step = max(1, CHUNK_ENTRIES // max(1, features.shape[1]))
+    for start in range(0, len(features), step):
+        yield slice(start, min(start + step, len(features)))
+
+
+def precision(features: Any) -> torch.dtype:
+    """float64 where there are few features and rows, float32 where there are many."""
+    return torch.float64 if features.shape[0] * features.shape[1] <= CHUNK_ENTRIES else torch.float32
+
+
+def check_features(features: Any) -> None:
+    """Raise unless features are (N, D), numbers, and finite; the error names the first row that is not."""
+    if not hasattr(features, "shape") or len(features.shape) != 2 or 0 in features.shape:
+        shape = tuple(getattr(features, "shape", ())) or type(features).__name__
+        raise DataError(f"features must be an array or tensor of shape (N, D), neither of them 0, got {shape}")
+    for part in chunks(features):
+        values = rows(features, part)
+        if values.is_complex():
+            raise DataError("features must be real numbers, got complex ones")
+        bad = ~values.isfinite().all(1)
+        if bad.any():
+            row = part.start + int(bad.nonzero()[0])
+            raise DataError(f"features[{row}] holds NaN or infinity: mend or leave out such rows before fitting")

@@ -1,0 +1,120 @@
+"""The loop: a run from its first epoch, or from its last whole one, to its end.
+
+One process, `torchrun` and `accelerate launch` run the same code: Accelerate distributes it, and every process takes its
+part of the same batches (see `feed`). Batch-norm's statistics (averaged over the processes after each epoch), Gradient
+Rescaling's normaliser and AMC's pairs are each process's own. All that a run does at random depends on its seed and the
+epoch; a run that was killed goes on from its last whole epoch and ends, on a CPU, with the very same weights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mohs.data.examples import Data, Examples
+from mohs.errors import RunError
+from mohs.ranks import ranks
+from mohs.train.graph import GraphStep, can_graph
+from mohs.train.job import Job
+from mohs.train.optimisers import set_rate
+from mohs.train.predict import accuracy
+from mohs.train.run import Run
+from mohs.train.run_directory import RunDirectory
+from mohs.train.start import started
+from mohs.train.step import check_finite, step
+from mohs.train.trained import Trained, finish, load_run
+
+Watch = Callable[[dict[str, Any]], None]
+UNWATCHED: Watch = lambda event: None
+RUNS = Path("runs")
+
+
+def train(
+    run: Run,
+    data: Data,
+    *,
+    runs: Path = RUNS,
+    out: Path | None = None,
+    device: str = "auto",
+    watch: Watch = UNWATCHED,
+    **more: Any,
+) -> Trained:
+    """Train, or go on training, or return what was trained before; `watch` is told of every step and epoch.
+
+    The folder is `out`, or one under `runs` named by the run's hash; trackers=("tensorboard",) and the like log there.
+    """
+    with started(run, data, runs=runs, out=out, device=device, **more) as (job, directory):
+        if job is None:
+            return load_run(directory.path)
+        for _ in steps(job, directory, watch):
+            pass
+        return finish(job, directory)
+
+
+def steps(job: Job, directory: RunDirectory | None, watch: Watch, *, graph: bool = True) -> Iterator[None]:
+    """Train to the end, pausing after every step; whoever asks for the next may do other work in between."""
+    take = GraphStep(job) if graph and can_graph(job) else None
+    job.training.train()
+    while job.epoch < job.run.epochs:
+        began, weights = time.perf_counter(), job.training.objective.weights_at(job.epoch)
+        torch.manual_seed(job.run.seed * 1_000_003 + job.epoch * 1009 + ranks()[0])  # for dropout
+        job.reweigh()
+        if take is not None:
+            take.fill(weights)
+        for i, draw in enumerate(job.feed.epoch(job.epoch)):
+            now = job.epoch + i / len(job.feed)
+            set_rate(job.optimiser, job.schedule(now, job.run.epochs), job.schedule.beta1(now, job.run.epochs))
+            take(draw, weights) if take is not None else step(job, draw, weights)
+            watch({"epoch": job.epoch, "step": i + 1, "steps": len(job.feed), "so_far": job.tally.so_far})
+            yield
+        line = end_epoch(job)
+        line["seconds"] = round(time.perf_counter() - began, 3)
+        keep(job, directory, line)
+        watch(line)
+
+
+def end_epoch(job: Job) -> dict[str, Any]:
+    """Close the epoch: what it added up to, how the validation and test sets fare."""
+    epoch = job.epoch
+    line: dict[str, Any] = {"epoch": epoch, **job.tally.close()}
+    check_finite(line.get("total", 0.0), epoch)
+    job.training.objective.end_epoch()
+    job.average_buffers()
+    if job.recorder is not None:
+        job.recorder.end_epoch()
+    if job.trace is not None:
+        job.trace.end_epoch(epoch)
+    for name, examples in (("val", job.data.val), ("test", job.data.test)):
+        if examples is not None:
+            line[f"{name}_accuracy"] = round(measured(job, examples), 6)
+    return line
+
+
+def measured(job: Job, examples: Examples) -> float:
+    """Accuracy with the weights to be used: the averaged ones where there are such."""
+    if job.ema is None:
+        return accuracy(job.training.network, examples, precision=job.run.precision)
+    with job.ema.swapped(job.training.network):
+        return accuracy(job.training.network, examples, precision=job.run.precision)
+
+
+def keep(job: Job, directory: RunDirectory | None, line: dict[str, Any]) -> None:
+    """File the epoch; should the disk be full, say so: what was there before is untouched."""
+    job.history.append(line)
+    job.epoch += 1
+    if directory is None or not job.accelerator.is_main_process:
+        return
+    try:
+        directory.save_checkpoint(job.state())
+        directory.log(line)
+    except OSError as error:
+        raise RunError(
+            f"{directory.path}: epoch {line['epoch']} could not be written ({error.strerror or error}); the run is kept as it "
+            "was before: make room and run the same command again"
+        ) from error
+    if job.accelerator.log_with:
+        job.accelerator.log({k: v for k, v in line.items() if k != "epoch"}, step=line["epoch"])

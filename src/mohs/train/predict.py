@@ -1,0 +1,64 @@
+"""What a network says of examples: logits and features, in batches, without gradients, in evaluation mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mohs.data.examples import Examples
+from mohs.models.network import Network
+
+BATCH = 1024
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode, without gradients; its own mode afterwards."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def outputs(
+    network: Network, examples: Examples, *, inputs: Any = None, precision: str = "no", batch: int = BATCH
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Places (b,), logits (b, K) and features (b, D) of each batch in turn, on the network's device.
+
+    inputs: those of the examples, where they are on the device already; precision: "no", "bf16" or "fp16".
+    """
+    device = next(network.parameters()).device
+    source = examples.inputs if inputs is None else inputs
+    half = torch.float16 if precision == "fp16" else torch.bfloat16
+    with evaluating(network):
+        for start in range(0, len(examples), batch):
+            places = torch.arange(start, min(start + batch, len(examples)))
+            x = source[places.to(source.device) if isinstance(source, Tensor) else places].to(device)
+            with torch.autocast(device.type, half, enabled=precision != "no"):
+                logits, features = network.outputs(x)
+            yield places, logits, features
+
+
+def predict(network: Network, examples: Examples, *, precision: str = "no", batch: int = BATCH) -> tuple[Tensor, Tensor]:
+    """Logits (N, K) and features (N, D) of all examples, on the CPU."""
+    made = [
+        (logits.cpu(), features.cpu()) for _, logits, features in outputs(network, examples, precision=precision, batch=batch)
+    ]
+    return torch.cat([logits for logits, _ in made]), torch.cat([features for _, features in made])
+
+
+def accuracy(network: Network, examples: Examples, *, inputs: Any = None, precision: str = "no") -> float:
+    """The share of examples whose label is the class with the largest logit."""
+    right = torch.zeros((), device=next(network.parameters()).device)
+    labels = examples.labels.to(right.device)
+    for places, logits, _ in outputs(network, examples, inputs=inputs, precision=precision):
+        right += (logits.argmax(1) == labels[places[0] : places[-1] + 1]).sum()
+    return right.item() / len(examples)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from mohs.data.examples import Data, Examples
+from mohs.data.open_data import DATA, open_data
+from mohs.errors import DataError
+
+Save = Callable[..., Path]
+
+
+def test_nothing_is_the_digits() -> None:
+    assert open_data().name == open_data("digits").name == "digits"
+
+
+def test_what_is_in_memory(tmp_path: Path) -> None:
+    x, y = torch.rand(6, 3), torch.arange(6) % 2
+    examples = Examples(x, y, [0, 1])
+    for given in [(x, y), [x.numpy(), y.numpy()], {"features": x, "labels": y}, TensorDataset(x, y), examples, Data(examples)]:
+        data = open_data(given)
+        assert torch.equal(data.train.inputs, x)  # type: ignore[arg-type]
+        assert torch.equal(data.train.labels, y)
+    assert open_data((np.zeros((2, 2)), ["a", "b"])).classes == ["a", "b"]
+
+
+def test_paths_by_what_they_are(tmp_path: Path, save: Save) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 3)), y=[0, 1], test_x=np.zeros((4, 3)), test_y=[0, 1, 0, 1])
+    assert len(open_data(tmp_path / "a.npz").train) == 2
+    assert len(open_data(tmp_path / "a.npz", split="test").train) == 4
+    (tmp_path / "b.csv").write_text("u,kind\n1,a\n2,b\n")
+    assert open_data(str(tmp_path / "b.csv"), label="kind").classes == ["a", "b"]
+    (tmp_path / "shards").mkdir()
+    pyarrow.parquet.write_table(pa.table({"u": [1.0, 2.0], "label": [0, 1]}), tmp_path / "shards" / "0.parquet")
+    assert len(open_data(tmp_path / "shards").train) == 2
+    for name in ("cat", "dog"):
+        save(tmp_path / "pets" / name / "1.png")
+    assert open_data(tmp_path / "pets", image_size=4).train.shape == (3, 4, 4)
+
+
+def test_known_names_lie_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.zeros((2, 16, 16), np.uint16)
+    np.savez(tmp_path / "usps.npz", train_x=x, train_y=[0, 1], test_x=x, test_y=[1, 0])
+    monkeypatch.delenv("MOHS_DATA", raising=False)
+    with pytest.raises(DataError, match=r"usps: where is it\? Pass root, or set MOHS_DATA to the folder it lies in"):
+        open_data("usps")
+    with pytest.raises(DataError, match=r"nowhere \(root, or MOHS_DATA\) is no folder"):
+        open_data("usps", root=tmp_path / "nowhere")
+    assert open_data("usps", root=tmp_path).name == "usps"
+    monkeypatch.setenv("MOHS_DATA", str(tmp_path))
+    assert len(open_data("usps").train) == 2
+    for name, message in [("mnist", "train-images is missing"), ("cifar10", "no cifar10 here"), ("pacs:photo", "no PACS here")]:
+        with pytest.raises(DataError, match=message):
+            open_data(name)
+    with pytest.raises(ValueError, match="usps has no parts to choose from, got usps:one"):
+        open_data("usps:one")
+
+
+def test_what_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"minst: no such file or folder, and no known name; give a folder.*one of digits, mnist, fash"
+    ):
+        open_data("minst")
+    (tmp_path / "a.xlsx").write_text("")
+    with pytest.raises(
+        DataError, match=r"files that end in '\.xlsx' are not read; give a folder or \.zip of class folders, a \.csv"
+    ):
+        open_data(tmp_path / "a.xlsx")
+    with pytest.raises(ValueError, match=r"cannot read a ndarray alone: labels are wanted too, pass \(inputs, labels\)"):
+        open_data(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="data: cannot read a int; give a folder"):
+        open_data(3)
+    with pytest.raises(DataError, match="data: a single class, 0: a classifier needs at least 2"):
+        open_data((np.zeros((3, 2)), [0, 0, 0]))
+    with pytest.raises(DataError, match="digits has no test split; it has train"):
+        open_data(split="test")
+
+
+def test_every_known_name_says_what_it_is() -> None:
+    assert list(DATA) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "usps", "pacs"]
+    assert all("classes" in known.about for known in DATA.values())

@@ -1,0 +1,247 @@
+"""Training: it learns, it resumes to the same weights, and it says what stopped it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mohs.data.examples import Data, Examples
+from mohs.errors import RunError
+from mohs.train.loop import train
+from mohs.train.run import Run
+from mohs.train.run_directory import locked
+from mohs.train.trained import Trained, load_run
+
+SMALL: dict[str, Any] = {
+    "data": "blobs",
+    "model": "mlp:hidden=16",
+    "epochs": 4,
+    "batch": 32,
+    "optimiser": "sgd:lr=0.1",
+    "augment": [],
+}
+EVERYTHING: dict[str, Any] = SMALL | {
+    "model": "mlp:hidden=16,dropout=0.2",
+    "loss": "online_smoothing",
+    "regularisers": [
+        "adr:weight=0.05,tau=2",
+        {"name": "amc", "weight": {"name": "ramp_up", "epochs": 2, "peak": 0.1}},
+        "center:weight=0.01",
+    ],
+    "optimiser": "adamw:lr=0.01",
+    "ema": 0.9,
+    "trace": True,
+    "noise": "symmetric:rate=0.1",
+}
+
+
+def weights(trained: Trained) -> dict[str, torch.Tensor]:
+    return trained.network.state_dict()
+
+
+def assert_same(a: Trained, b: Trained) -> None:
+    for (name, one), other in zip(weights(a).items(), weights(b).values(), strict=True):
+        assert torch.equal(one, other), name
+    assert a.table.equals(b.table)
+    strip = lambda lines: [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+    assert strip(a.history) == strip(b.history)
+
+
+def test_it_learns_and_leaves_a_whole_run(blobs: Data, tmp_path: Path) -> None:
+    done = train(Run(**SMALL), blobs, runs=tmp_path)
+    assert done.history[-1]["test_accuracy"] > 0.9
+    assert [line["epoch"] for line in done.history] == [0, 1, 2, 3]
+    files = {path.name for path in done.folder.iterdir()}
+    assert files == {".lock", "DONE", "run.json", "metrics.jsonl", "model.safetensors", "dynamics.parquet"}
+    about = json.loads((done.folder / "run.json").read_text())
+    assert about["run"]["model"] == {"name": "mlp", "hidden": 16}
+    assert about["versions"]["torch"]
+    assert about["data"]["examples"] == {"train": 108, "val": 12, "test": 30}
+    assert done.folder.name.endswith(about["hash"])
+    assert set(done.table.column_names) >= {"id", "label", "aum", "mean_confidence"}
+    assert set(done.table.column("label").to_pylist()) == {"a", "b", "c"}
+    assert_same(done, load_run(done.folder))
+
+
+def test_a_finished_run_is_only_read(blobs: Data, tmp_path: Path) -> None:
+    first = train(Run(**SMALL), blobs, runs=tmp_path)
+    told: list[Any] = []
+    again = train(Run(**SMALL), blobs, runs=tmp_path, watch=told.append)
+    assert told == []
+    assert_same(first, again)
+
+
+class Stop(Exception):  # noqa: N818
+    """The run is stopped from outside."""
+
+
+def test_a_run_stopped_anywhere_goes_on_to_the_same_end(blobs: Data, tmp_path: Path) -> None:
+    whole = train(Run(**EVERYTHING), blobs, runs=tmp_path / "whole")
+    chance = random.Random(0)
+    stops = 0
+    for _ in range(30):
+        left = chance.randint(1, 12)
+
+        def watch(event: dict[str, Any]) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Stop
+
+        try:
+            done = train(Run(**EVERYTHING), blobs, runs=tmp_path / "stopped", watch=watch)
+            break
+        except Stop:
+            stops += 1
+    assert stops >= 2
+    assert_same(whole, done)
+    assert all(torch.equal(a.nan_to_num(), done.trace[name].nan_to_num()) for name, a in whole.trace.items())
+
+
+KILLED = """
+import os, signal, sys, torch
+from pathlib import Path
+from mohs.train.loop import train
+sys.path.insert(0, sys.argv[1])
+from killed_run import RUN, data
+torch.set_num_threads(int(sys.argv[2]))
+left = int(sys.argv[4])
+def tick(*event):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+sync, watch = os.fsync, tick
+if sys.argv[3] == "writing":
+    watch = lambda event: None
+    os.fsync = lambda file: (tick(), sync(file))
+train(RUN, data(), out=Path(sys.argv[5]), device="cpu", watch=watch)
+"""
+KILLED_RUN = """
+from mohs.data.examples import Data
+from mohs.data.sources.digits import digits
+from mohs.train.run import Run
+import torch
+RUN = Run(data="digits", model="cnn", epochs=3, batch=64, ema=0.9, seed=5, noise="symmetric:rate=0.1", optimiser="adam:lr=0.003")
+def data():
+    return Data(digits().train.take(torch.arange(600)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "seed"), [("a step", 0), ("a step", 1), ("a step", 2), ("writing", 3)])
+def test_killed_at_a_random_step_or_write_it_resumes_to_identical_weights(where: str, seed: int, tmp_path: Path) -> None:
+    """27 steps and epochs' ends, 11 writes: run.json, then checkpoint and metrics of each epoch, weights, dynamics, DONE."""
+    (tmp_path / "killed_run.py").write_text(KILLED_RUN)
+    made: dict[str, Any] = {}
+    exec(KILLED_RUN, made)
+    whole = train(made["RUN"], made["data"](), out=tmp_path / "whole", device="cpu")
+    chance, folder, kills = random.Random(seed), tmp_path / "killed", 0
+    for _ in range(2):
+        at = chance.randint(1, 27 if where == "a step" else 8)
+        words = [str(tmp_path), str(torch.get_num_threads()), where, str(at), str(folder)]
+        kills += subprocess.run([sys.executable, "-c", KILLED, *words], check=False).returncode == -signal.SIGKILL
+    assert kills >= 1
+    assert_same(whole, train(made["RUN"], made["data"](), out=folder, device="cpu"))
+
+
+def test_parts_of_a_batch_change_nothing(blobs: Data, tmp_path: Path) -> None:
+    whole = train(Run(**SMALL), blobs, runs=tmp_path)
+    parts = train(Run(**SMALL, accumulate=4), blobs, runs=tmp_path)
+    for a, b in zip(weights(whole).values(), weights(parts).values(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+
+
+def test_deferred_class_weights_and_counts_come_from_the_data(blobs: Data, tmp_path: Path) -> None:
+    tail = SMALL | {"long_tail": 5.0, "class_weight": "deferred:start=2", "loss": "ldam"}
+    done = train(Run(**tail), blobs, runs=tmp_path)
+    counts = [done.table.column("label").to_pylist().count(c) for c in "abc"]
+    assert counts[0] > counts[1] > counts[2]
+
+
+def test_the_second_process_on_a_run_is_refused(blobs: Data, tmp_path: Path) -> None:
+    with locked(tmp_path / "run"):
+        folder = str(tmp_path / "run")
+        code = f"import pathlib, mohs.train.run_directory as d\nwith d.locked(pathlib.Path({folder!r})): pass"
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode != 0
+    assert "another process is working on this run" in answer.stderr
+
+
+def test_the_folder_of_another_run_is_refused(blobs: Data, tmp_path: Path) -> None:
+    train(Run(**SMALL), blobs, out=tmp_path / "run")
+    with pytest.raises(RunError, match="holds another run"):
+        train(Run(**SMALL, seed=1), blobs, out=tmp_path / "run")
+    other = dataclasses.replace(blobs.train, labels=blobs.train.labels.roll(1))
+    with pytest.raises(RunError, match="holds another run"):
+        train(Run(**SMALL), Data(other, None, blobs.test), out=tmp_path / "run")
+
+
+def test_a_loss_that_is_not_finite_stops_and_leaves_the_run_resumable(blobs: Data, tmp_path: Path) -> None:
+    wild = SMALL | {"optimiser": "sgd:lr=1e30", "epochs": 3}
+    with pytest.raises(RunError, match=r"the loss became (nan|inf) in epoch 0; .* lower the learning rate"):
+        train(Run(**wild), blobs, out=tmp_path / "run")
+    assert not (tmp_path / "run" / "DONE").exists()
+    with pytest.raises(RunError, match="the loss became"):
+        train(Run(**wild), blobs, out=tmp_path / "run")
+
+
+def test_a_full_disk_stops_and_leaves_the_run_resumable(blobs: Data, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: writing fails in the same place, with the same kind of error."""
+    import resource
+
+    whole = train(Run(**SMALL), blobs, out=tmp_path / "whole")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    left = 5
+
+    def watch(event: dict[str, Any]) -> None:
+        nonlocal left
+        left -= "seconds" in event
+        if event["epoch"] == 1 and "step" in event:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with pytest.raises(RunError, match=r"epoch 1 could not be written .*make room and run the same command again"):
+            train(Run(**SMALL), blobs, out=tmp_path / "full", watch=watch)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, old)
+    assert not [path for path in (tmp_path / "full").iterdir() if path.name.endswith(".part")]
+    assert_same(whole, train(Run(**SMALL), blobs, out=tmp_path / "full"))
+
+
+def test_one_class_is_an_error_before_any_training(tmp_path: Path) -> None:
+    alone = Examples(torch.randn(10, 4), torch.zeros(10, dtype=torch.long), ["only"], name="x")
+    with pytest.raises(ValueError, match="class"):
+        train(Run(**SMALL), Data(alone), runs=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_pieces_are_named_before_any_training(blobs: Data, tmp_path: Path) -> None:
+    for change, message in (
+        ({"loss": "gcee"}, "unknown loss 'gcee'"),
+        ({"optimiser": "sgdd"}, "unknown optimiser 'sgdd'"),
+        ({"schedule": "cosin"}, "unknown learning-rate schedule 'cosin'"),
+        ({"model": "resnet21"}, "unknown model 'resnet21'"),
+        ({"head": "arcfaces"}, "unknown head"),
+        ({"regularisers": ["adr"]}, "needs a weight"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(Run(**(SMALL | change)), blobs, runs=tmp_path)
+
+
+def test_environment_is_left_alone(blobs: Data, tmp_path: Path) -> None:
+    before = dict(os.environ)
+    train(Run(**SMALL | {"epochs": 1}), blobs, runs=tmp_path)
+    assert dict(os.environ) == before
