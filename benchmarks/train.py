@@ -83,9 +83,9 @@ def step_times(data: Data, rounds: int, steps: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def epoch_seconds(data: Data, *, graph: bool, epochs: int) -> float:
+def epoch_seconds(data: Data, *, graph: bool, epochs: int, record: bool = True) -> float:
     """Seconds an epoch of one run, the least of `epochs` after a first."""
-    job = job_of(data, record=True)
+    job = job_of(data, record=record)
     take = GraphStep(job) if graph and can_graph(job) else (lambda draw, weights: step(job, draw, weights))
     best = float("inf")
     for epoch in range(epochs + 1):
@@ -118,6 +118,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     data = Data(open_data(args.data).train)
+    if torch.cuda.is_available():
+        torch.cuda.set_stream(torch.cuda.Stream())
     steps = step_times(data, args.rounds, args.steps)
     over = {name: round(ms / steps["plain"] - 1, 4) for name, ms in steps.items()}
     result = {
@@ -125,6 +127,7 @@ def main() -> None:
         "step_ms": {name: round(ms, 4) for name, ms in steps.items()},
         "over_plain": over,
         "epoch_seconds": {
+            "plain loop, not recorded": round(epoch_seconds(data, graph=False, epochs=args.epochs, record=False), 3),
             "plain loop": round(epoch_seconds(data, graph=False, epochs=args.epochs), 3),
             "graph": round(epoch_seconds(data, graph=True, epochs=args.epochs), 3),
             f"{args.runs} at once, a model": round(many_seconds(data, runs=args.runs, epochs=args.epochs), 3),

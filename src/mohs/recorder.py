@@ -75,6 +75,12 @@ class Recorder:
             _name_bad_row(ids, logits, labels, self.num_examples)
             raise
 
+    def to(self, device: torch.device | str) -> Recorder:
+        """This record, moved there; `update` does it by itself."""
+        for name in (*SAVED, "turn"):
+            setattr(self, f"_{name}", getattr(self, f"_{name}").to(device))
+        return self
+
     def end_epoch(self) -> None:
         """Merge over the ranks where there are several, and raise if rows were bad."""
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
@@ -127,8 +133,7 @@ class Recorder:
         if self._quick and epoch is not None:
             raise ValueError('epoch= needs the full record: leave it out, or track more than ("aum",)')
         if self._sums.device != logits.device:
-            for name in (*SAVED, "turn"):
-                setattr(self, f"_{name}", getattr(self, f"_{name}").to(logits.device))
+            self.to(logits.device)
         return ids.to(logits.device, torch.int64), labels.to(logits.device, torch.int64)
 
     def _drop_bad(self, ids: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:

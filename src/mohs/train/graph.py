@@ -2,12 +2,15 @@
 
 A small network's step is hundreds of small kernels, and a GPU waits for them to be launched one by one. The graph
 reads its batch from fixed places, which are filled before each replay; the rate of learning and the regularisers' weights
-are tensors on the device. A last, smaller batch takes the plain step. Needs one process, data on the device, no fp16.
+are tensors on the device. A last, smaller batch has a graph of its own. Needs one process, data on the device, no fp16,
+and a stream that is not the default one for all that the job does (`own_stream`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,34 +28,46 @@ def can_graph(job: Job) -> bool:
     return job.device.type == "cuda" and job.feed.resident and alone and len(job.feed.examples) >= job.run.batch
 
 
-class GraphStep:
-    """`take(draw, weights)` for a job; what the warm-up changed is put back before the first."""
+def own_stream(job: Job) -> AbstractContextManager[Any]:
+    """A stream for this job's work, where its device has streams."""
+    if job.device.type != "cuda":
+        return nullcontext()
+    return torch.cuda.stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        first = next(iter(job.feed.epoch(0)))
-        self.draw = Draw(first.ids.clone(), tuple(numbers.clone() for numbers in first.drawn))
-        self.weights = [torch.zeros((), device=job.device) for _ in job.training.objective.weights]
+
+class Captured:
+    """The step on batches of one size; what the warm-up changed is put back."""
+
+    def __init__(self, job: Job, like: Draw, weights: Sequence[Tensor]) -> None:
+        self.draw = Draw(like.ids.clone(), tuple(numbers.clone() for numbers in like.drawn))
         self.graph = torch.cuda.CUDAGraph()
         restore = snapshot(job)
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM):
-                step(job, self.draw, self.weights)
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(self.graph, stream=side):
-            step(job, self.draw, self.weights)
+        for _ in range(WARM):
+            step(job, self.draw, weights)
+        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
+            step(job, self.draw, weights)
         restore()
 
-    def __call__(self, draw: Draw, weights: Sequence[float | Tensor]) -> None:
-        if len(draw.ids) != len(self.draw.ids):
-            return step(self.job, draw, weights)
+    def replay(self, draw: Draw) -> None:
         self.draw.ids.copy_(draw.ids)
         for place, numbers in zip(self.draw.drawn, draw.drawn, strict=True):
             place.copy_(numbers)
         self.graph.replay()
-        return None
+
+
+class GraphStep:
+    """`take(draw)` for a job, after `fill(weights)` for each epoch; a graph is captured for every size of batch that comes."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.weights = [torch.zeros((), device=job.device) for _ in job.training.objective.weights]
+        self.captured: dict[int, Captured] = {}
+
+    def __call__(self, draw: Draw, weights: Sequence[float | Tensor]) -> None:
+        size = len(draw.ids)
+        if size not in self.captured:
+            self.captured[size] = Captured(self.job, draw, self.weights)
+        self.captured[size].replay(draw)
 
     def fill(self, weights: Sequence[float]) -> None:
         """The regularisers' weights of the epoch that begins."""
@@ -62,13 +77,12 @@ class GraphStep:
 
 def snapshot(job: Job) -> Callable[[], None]:
     """A call that puts all of the job's tensors back to what they are now; those that do not exist yet, to 0."""
-    kept = {id(tensor): tensor.clone() for tensor in tensors(job)}
+    kept = {id(tensor): (tensor, tensor.clone()) for tensor in tensors(job)}  # holding the tensor, its id stays its own
 
     def restore() -> None:
         with torch.no_grad():
             for tensor in tensors(job):
-                old = kept.get(id(tensor))
-                tensor.zero_() if old is None else tensor.copy_(old)
+                tensor.copy_(kept[id(tensor)][1]) if id(tensor) in kept else tensor.zero_()
 
     return restore
 

@@ -185,7 +185,7 @@ def build(run: Run, data: Data, *, device: str = "auto", graph: bool = False, **
         schedule=schedule,
         feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, **processes),
         tally=Tally(here),
-        recorder=Recorder(len(train), head=network.head if run.trace else None) if run.record else None,
+        recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
         ema=None if run.ema is None else EMA(network, decay=run.ema),
     )

@@ -18,7 +18,7 @@ import torch
 from mohs.data.examples import Data, Examples
 from mohs.errors import RunError
 from mohs.ranks import ranks
-from mohs.train.graph import GraphStep, can_graph
+from mohs.train.graph import GraphStep, can_graph, own_stream
 from mohs.train.job import Job
 from mohs.train.optimisers import set_rate
 from mohs.train.predict import accuracy
@@ -50,8 +50,9 @@ def train(
     with started(run, data, runs=runs, out=out, device=device, **more) as (job, directory):
         if job is None:
             return load_run(directory.path)
-        for _ in steps(job, directory, watch):
-            pass
+        with own_stream(job):
+            for _ in steps(job, directory, watch):
+                pass
         return finish(job, directory)
 
 
