@@ -64,6 +64,65 @@ def test_value_and_gradient_are_those_of_the_plain_loop(options, shape):
     torch.testing.assert_close(gradient(lambda z: adr(z, **options), logits), gradient(lambda z: plain(z, **options), logits))
 
 
+@pytest.mark.parametrize("options", [*OPTIONS, {"tau": 4}, {"tau": 5}], ids=str)
+@pytest.mark.parametrize("classes", [384, 1000])
+def test_the_quick_search_in_float32_agrees_with_the_plain_loop_in_float64(options, classes):
+    logits = draw(3, classes, dtype=torch.float32)
+    exact = logits.double()
+    torch.testing.assert_close(adr(logits, **options).double(), plain(exact, **options), rtol=1e-5, atol=0)
+    ours, theirs = gradient(lambda z: adr(z, **options), logits), gradient(lambda z: plain(z, **options), exact)
+    torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-6 * theirs.abs().max().item())
+
+
+@pytest.mark.parametrize("f", [adr, lambda z: adr(z, detach_phi=True), lambda z: adr(z, scope="batch"), entropy_penalty])
+def test_a_kept_graph_gives_the_same_gradient_again(f):
+    leaf = draw(5, 400, dtype=torch.float32).requires_grad_()
+    value = f(leaf)
+    [once] = torch.autograd.grad(value, leaf, retain_graph=True)
+    kept = once.clone()
+    [with_graph] = torch.autograd.grad(value, leaf, create_graph=True)
+    [twice] = torch.autograd.grad(value, leaf, retain_graph=True)
+    [last] = torch.autograd.grad(value, leaf)
+    assert torch.equal(once, kept)  # later passes leave it alone
+    for again in (with_graph, twice, last):
+        assert torch.equal(again, once)
+    with pytest.raises(RuntimeError, match="second time"):
+        value.backward()
+
+
+@pytest.mark.parametrize("f", [adr, entropy_penalty])
+def test_the_gradient_takes_over_memory_only_when_the_graph_is_freed(f):
+    saved = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append(tensor.data_ptr())
+        return tensor
+
+    leaf = draw(5, 400, dtype=torch.float32).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        value = f(leaf)
+    [kept] = torch.autograd.grad(value, leaf, retain_graph=True)
+    assert kept.data_ptr() not in saved
+    [last] = torch.autograd.grad(value, leaf)
+    assert last.data_ptr() in saved
+    assert torch.equal(kept, last)
+
+
+def test_gradients_add_up_over_batches():
+    leaf = draw(5, 400, dtype=torch.float32).requires_grad_()
+    adr(leaf).backward()
+    once = leaf.grad.clone()
+    entropy_penalty(leaf).backward()
+    torch.testing.assert_close(leaf.grad, once + gradient(entropy_penalty, leaf.detach()))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_a_gradient_for_each_batch_by_vmap():
+    batches = draw(3, 5, 400, dtype=torch.float32)
+    by_hand = torch.stack([gradient(adr, batch) for batch in batches])
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(adr))(batches), by_hand)
+
+
 @pytest.mark.parametrize("options", [o for o in [*OPTIONS, {"tau": 5}] if not o.get("detach_phi")], ids=str)
 def test_gradcheck(options):
     assert torch.autograd.gradcheck(lambda z: adr(z, **options), draw(3, 5, scale=1.0).requires_grad_())
@@ -86,6 +145,7 @@ def test_top_classes_hold_the_largest_values(classes, count, seed, coarse):
     count = min(count, classes)
     p = torch.rand(4, classes, generator=torch.Generator().manual_seed(seed))
     p = (p * 5).round() / 5 if coarse else p  # coarse: many ties
+    p = p.double() if seed % 4 == 0 else p
     values, found = top_classes(p, count)
     assert all(len(set(row)) == count for row in found.tolist())
     assert torch.equal(values, p.topk(count, dim=1).values)

@@ -13,8 +13,11 @@ from typing import Annotated
 import typer
 
 from mohs import __version__
+from mohs.cli.apply import apply
+from mohs.cli.audit import audit
 from mohs.cli.emphasis import emphasis
 from mohs.cli.listing import listing
+from mohs.cli.report import report
 from mohs.cli.score import score
 from mohs.cli.train import train
 from mohs.errors import DataError, RunError
@@ -29,6 +32,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command("audit")(audit)
+app.command("report")(report)
+app.command("apply")(apply)
 app.command("emphasis")(emphasis)
 app.command("list")(listing)
 app.command("score")(score)

@@ -34,9 +34,10 @@ def apply(
 
     if (decisions is None) != undo:
         raise ValueError("give the decisions.csv to apply, or --undo to take an earlier one back (one of the two)")
-    to = run / "labels.csv" if to is None else to
-    check_table_path(to)
+    if to is not None:
+        check_table_path(to)
     findings = load_findings(run)
+    to = run / "labels.csv" if to is None else to
     if decisions is None:
         done = undo_labels(findings.table, to)
         _print({"out": str(to), "undone": True}, done, as_json, quiet)

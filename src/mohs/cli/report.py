@@ -21,10 +21,10 @@ def report(
     from mohs.report.page import chart_script, check_report_path, write_report
     from mohs.report.summary import kinds
 
-    out = run / "report.html" if out is None else out
+    if out is not None:
+        check_report_path(out)
     findings = load_findings(run)
-    check_report_path(out)
-    write_report(findings, out)
+    out = write_report(findings, run / "report.html" if out is None else out)
     counts = {kind.name: kind.examples for kind in kinds(findings)}
     if not chart_script() and not quiet:
         typer.echo("mohs: written without charts: they need the report extra, pip install 'mohs[report]'", err=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mohs.cli import options as o
-from mohs.cli.progress import progress_bar
+from mohs.cli.progress import progress
 
 if TYPE_CHECKING:
     from mohs.data.examples import Data
@@ -54,7 +54,7 @@ def train(
         return _print_plan(run, found, device, as_json=as_json)
     from mohs.train.loop import train as train_run
 
-    with progress_bar(run.epochs, quiet=quiet) as watch:
+    with progress(quiet=quiet) as (_, watch):
         done = train_run(run, found, runs=runs, out=out, device=device, watch=watch, trackers=tuple(tracker or ()))
     return None if quiet else _print(done, as_json=as_json)
 

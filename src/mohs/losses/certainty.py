@@ -3,9 +3,10 @@
     T = Σ of the squares of the τ largest probabilities      ∂T/∂z_j = 2 p_j (p_j [j among them] − T)
     H = −Σ p_j log p_j                                       ∂H/∂z_j = −u_j,  u_j = p_j (z_j − Σ p_k z_k)
 
-u gives H as well: at the class with the largest p it is p (log p + H). So (N, K) arrays are p, u and the gradient, three
-as for cross-entropy, where plain autograd holds six. p and u are outputs too, so that second derivatives come out
-right; which classes are the τ largest is not differentiated. H is as exact as the largest logit's last digit.
+u gives H as well: at the class with the largest p it is p (log p + H). So (N, K) arrays are p and u, whose memory the
+gradient takes over if the graph is not kept: two, where cross-entropy has three and plain autograd six. p and u are
+outputs too, so that second derivatives come out right; which classes are the τ largest is not differentiated.
+H is as exact as the largest logit's last digit.
 A NaN or infinite logit makes its row NaN: mask a class out with a large negative logit such as −1e4, not with −inf.
 """
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mohs.losses.top_classes import top_classes
-from mohs.margin import check_logits, full_precision, log_probs
+from mohs.margin import check_logits, full_precision, is_traced, log_probs
 
 
 def certainty(logits: Tensor, *, tau: int) -> tuple[Tensor, Tensor]:
@@ -52,6 +53,12 @@ def _rows(logits: Tensor, tau: int) -> Tensor:
     return logits.movedim(1, -1).flatten(0, -2)
 
 
+def _last_use(saved: Tensor) -> bool:
+    """Whether the backward pass under way frees what was saved, so that its memory may be taken for the gradient."""
+    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private: it may go one day
+    return not is_traced(saved) and keeps_graph is not None and not keeps_graph()
+
+
 class _Certainty(torch.autograd.Function):
     """(logits (N, K), τ) -> T, H, p, u, the τ largest p and their classes."""
 
@@ -76,11 +83,14 @@ class _Certainty(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
         squares, p, u, highest, index = ctx.saved_tensors
-        g_squares, g_entropy = (torch.zeros_like(squares) if g is None else g for g in grads[:2])
-        g_p, g_u, g_highest = grads[2:5]
-        pull = 2 * g_squares.unsqueeze(1) * highest  # on the τ largest p
-        pull = (pull if g_highest is None else pull + g_highest) * highest  # (N, τ), and on their logits
-        grad = (u * -g_entropy.unsqueeze(1)).addcmul_(p, -pull.sum(1, keepdim=True)).scatter_add_(1, index, pull)  # (N, K)
+        g_squares, g_entropy, g_p, g_u, g_highest, _ = grads
+        scale = torch.zeros_like(squares) if g_entropy is None else -g_entropy
+        take_u = g_p is None and g_u is None and _last_use(u)
+        grad = u.mul_(scale.unsqueeze(1)) if take_u else u * scale.unsqueeze(1)  # (N, K)
+        if g_squares is not None or g_highest is not None:
+            pull = 0.0 if g_squares is None else 2 * g_squares.unsqueeze(1) * highest  # on the τ largest p
+            pull = (pull if g_highest is None else pull + g_highest) * highest  # (N, τ), and on their logits
+            grad = grad.addcmul_(p, -pull.sum(1, keepdim=True)).scatter_add_(1, index, pull)
         if g_p is not None:
             grad = grad + p * (g_p - (p * g_p).sum(1, keepdim=True))
         if g_u is not None:

@@ -84,7 +84,7 @@ class Objective(nn.Module):
         """Tell those parts that learn from epoch to epoch (online label smoothing) that one has ended."""
         for part in self.modules():
             if part is not self and hasattr(part, "end_epoch"):
-                part.end_epoch()
+                part.end_epoch()  # type: ignore[operator]
 
     def __repr__(self) -> str:
         terms = ", ".join(f"({w!r}, {r!r})" for w, r in zip(self.weights, self.regularisers, strict=True))

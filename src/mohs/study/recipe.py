@@ -80,6 +80,7 @@ class Recipe:
     rows: list[Row]
     measures: list[Named] = field(default_factory=list)
     scale: str = "full"
+    whole: bool = True  # every measure is there: a trial leaves out those whose files are not
 
 
 def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) -> Recipe:
@@ -91,11 +92,12 @@ def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) ->
         raise ValueError(f"{path}: not TOML ({error})") from error
     _check_keys(path, "the recipe", given, ("study", "base", "smoke", "row", "sweep", "measure"))
     smoke = {**SMOKE, **given.get("smoke", {})} if scale == "smoke" else {}
-    study = _study(path, given.get("study", {}), seeds=smoke.pop("seeds", None) if seeds is None else seeds)
+    fewer = smoke.pop("seeds", None)
+    study = _study(path, given.get("study", {}), seeds=fewer if seeds is None else seeds)
     rows = [_row(path, study, merged(given.get("base", {}), row), smoke) for row in _swept(path, given)]
     _check_rows(path, rows)
     measures = named_measures(given.get("measure", []), where=str(path), smaller=scale == "smoke")
-    return Recipe(Path(path), study, rows, measures, scale)
+    return Recipe(Path(path), study, rows, measures, scale, whole=len(measures) == len(given.get("measure", [])))
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

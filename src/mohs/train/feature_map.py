@@ -84,7 +84,8 @@ def kernel(x: Tensor, landmarks: Tensor, reach: float) -> Tensor:
 def inverse_root(gram: Tensor) -> Tensor:
     """K^(−½) (L, L), eigenvalues that are rounding held up."""
     values, vectors = torch.linalg.eigh(gram.double())
-    return ((vectors * values.clamp(min=LEAST_EIGENVALUE * float(values.max())).rsqrt()) @ vectors.T).to(gram.dtype)
+    root: Tensor = (vectors * values.clamp(min=LEAST_EIGENVALUE * float(values.max())).rsqrt()) @ vectors.T
+    return root.to(gram.dtype)
 
 
 def feature_scale(deviation: Tensor) -> Tensor:
@@ -120,6 +121,12 @@ def chunks(features: Any) -> Iterator[slice]:
     step = max(1, CHUNK_ENTRIES // max(1, features.shape[1]))
     for start in range(0, len(features), step):
         yield slice(start, min(start + step, len(features)))
+
+
+def pieces(values: Tensor, size: int) -> Iterator[Tensor]:
+    """The rows of a tensor, so many at a time."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
 def precision(features: Any) -> torch.dtype:

@@ -30,7 +30,7 @@ from mohs.hardness.out_of_sample import NoiseFit, fit_noise
 from mohs.losses.drop_in import check_between
 from mohs.margin import NO_LABEL
 from mohs.recorder import Recorder
-from mohs.train.feature_map import FeatureMap, feature_map
+from mohs.train.feature_map import FeatureMap, feature_map, pieces
 from mohs.train.linear import Loss, as_loss, check_rows
 from mohs.train.mapped import Mapped
 
@@ -135,7 +135,7 @@ class _Heads:
         self.plan = [len(labels), classes, self.folds, mapped.map.width, seed, epochs, batch, repr(loss)]
 
     def train_epoch(self) -> None:
-        batches = torch.randperm(len(self.labels), generator=self.order).split(self.batch)
+        batches = list(pieces(torch.randperm(len(self.labels), generator=self.order), self.batch))
         for i, places in enumerate(batches):
             for group in self.optimiser.param_groups:
                 group["lr"] = RATE * one_cycle((self.epoch + (i + 0.5) / len(batches)) / self.epochs)
@@ -161,7 +161,7 @@ class _Heads:
     def look(self) -> None:
         """Record what each head says of the rows it does not train on."""
         for f in range(self.folds):
-            for places in (self.fold == f).nonzero().squeeze(1).split(Mapped.BLOCK):
+            for places in pieces((self.fold == f).nonzero().squeeze(1), Mapped.BLOCK):
                 self.logits[places] = self.mapped[places] @ self.weight[f].T + self.bias[f]
         if not self.logits.isfinite().all():
             raise DataError("the heads' logits overflowed in training: scale the features, or take another loss")
@@ -214,7 +214,7 @@ def _table(heads: _Heads, names: list[Any]) -> pa.Table:
     """What the last look and the whole course tell of each example; angles are those of the mapped features."""
     parts = []
     for f in range(heads.folds):
-        for places in (heads.fold == f).nonzero().squeeze(1).split(Mapped.BLOCK):
+        for places in pieces((heads.fold == f).nonzero().squeeze(1), Mapped.BLOCK):
             made = measure(heads.logits[places], heads.labels[places], heads.mapped[places], heads.weight[f].detach())
             parts.append(host({"row": places, **made}))
     columns = joined(parts)

@@ -106,6 +106,16 @@ class Job:
             if getattr(self, name) is not None:
                 getattr(self, name).load_state_dict(state[name])
 
+    def event(self, done: int) -> dict[str, Any]:
+        """What whoever watches is told after so many steps of the epoch."""
+        return {
+            "epoch": self.epoch,
+            "epochs": self.run.epochs,
+            "step": done,
+            "steps": len(self.feed),
+            "so_far": self.tally.so_far,
+        }
+
     def reweigh(self) -> None:
         """Set the class weights that this epoch is due, where they change."""
         if self.run.class_weight is not None:

@@ -23,7 +23,7 @@ from mohs.losses import LOSSES, create_loss
 from mohs.losses.cross_entropy import CrossEntropyLoss
 from mohs.losses.drop_in import check_between
 from mohs.naming import create_spec
-from mohs.train.feature_map import FeatureMap, feature_map, rows
+from mohs.train.feature_map import FeatureMap, feature_map, pieces, rows
 
 WARM_STEPS = 20  # of L-BFGS on cross-entropy, before another loss takes over
 RATE = 0.05  # Adam's learning rate, at its peak
@@ -127,7 +127,7 @@ class _Problem:
         classes = int(labels.max()) + 1 if num_classes is None else num_classes
         if classes < 2 or int(labels.max()) >= classes or int(labels.min()) < 0:
             raise ValueError(f"labels must lie in 0..{classes - 1}, of at least 2 classes; got up to {int(labels.max())}")
-        inputs = torch.cat([mapped(part) for part in rows(features, slice(None)).split(BLOCK)])
+        inputs = torch.cat([mapped(part) for part in pieces(rows(features, slice(None)), BLOCK)])
         return _Problem(inputs, labels, classes, l2, None if weight is None else weight.to(inputs.dtype), mapped)
 
     def value(self, loss: Loss, theta: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def minimise(problem: _Problem, loss: Loss, steps: int) -> Tensor:
         theta = torch.from_numpy(flat.copy()).view(shape).to(problem.inputs.dtype).requires_grad_()
         value = problem.value(loss, theta)
         (gradient,) = torch.autograd.grad(value, theta)
-        return float(value), gradient.double().flatten().numpy()
+        return value.item(), gradient.double().flatten().numpy()
 
     precise = problem.inputs.dtype == torch.float64
     options = {"maxiter": steps, "maxfun": 2 * steps, "gtol": 1e-7 if precise else 1e-5, "ftol": 1e-14 if precise else 1e-9}

@@ -70,7 +70,7 @@ def steps(job: Job, directory: RunDirectory | None, watch: Watch, *, graph: bool
             now = job.epoch + i / len(job.feed)
             set_rate(job.optimiser, job.schedule(now, job.run.epochs), job.schedule.beta1(now, job.run.epochs))
             take(draw, weights) if take is not None else step(job, draw, weights)
-            watch({"epoch": job.epoch, "step": i + 1, "steps": len(job.feed), "so_far": job.tally.so_far})
+            watch(job.event(i + 1))
             yield
         line = end_epoch(job)
         line["seconds"] = round(time.perf_counter() - began, 3)

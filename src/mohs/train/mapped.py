@@ -22,7 +22,8 @@ class Mapped:
     HALF: ClassVar[int] = 2**29
 
     def __init__(self, features: Any, map: FeatureMap) -> None:  # noqa: A002
-        self.features, self.map, self.kept = features, map, None
+        self.features, self.map = features, map
+        self.kept: Tensor | None = None
         entries = len(features) * map.width
         if map.landmarks is None or entries > self.HALF:
             return
@@ -30,7 +31,7 @@ class Mapped:
         for start in range(0, len(features), self.BLOCK):
             part = slice(start, min(start + self.BLOCK, len(features)))
             kept[part] = map(rows(features, part))
-        self.kept: Tensor | None = kept
+        self.kept = kept
 
     def __len__(self) -> int:
         return len(self.features)

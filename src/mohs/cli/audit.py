@@ -1,0 +1,85 @@
+"""`mohs audit`: from data to a verdict on every example, a table and a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mohs.cli import options as o
+from mohs.cli.progress import progress
+
+if TYPE_CHECKING:
+    from mohs.audit import Audit
+
+NAMES = ("easy", "hard", "ambiguous", "mislabelled", "noise")
+Loss = Annotated[str, typer.Option(help="auto: chosen by the noise that is found; or a loss (mohs list losses).")]
+Folds = Annotated[int, typer.Option(help="Into how many parts embeddings are dealt.")]
+GateWord = Annotated[
+    list[str] | None, typer.Option("--gate", help="Exit with 1 unless it holds, as mislabelled<0.02; may be repeated.")
+]
+Csv = Annotated[bool, typer.Option("--csv", help="Write the table as CSV too.")]
+
+
+def audit(
+    data: o.DataWord = None,
+    model: o.Model = None,
+    loss: Loss = "auto",
+    epochs: o.Epochs = None,
+    batch: o.Batch = None,
+    folds: Folds = 5,
+    label: o.Label = None,
+    image_size: o.ImageSize = None,
+    seed: o.Seed = None,
+    device: o.Device = "auto",
+    runs: o.Runs = Path("runs"),
+    out: o.Out = None,
+    gate: GateWord = None,
+    csv: Csv = False,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Find the easy, hard, ambiguous and mislabelled examples of DATA; without DATA, of digits with a tenth of labels wrong."""
+    from mohs.audit import audit as audit_data
+    from mohs.examine.gate import parse_gate
+
+    gates = [parse_gate(text, NAMES) for text in gate or ()]
+    given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed}
+    wishes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    how = {name: value for name, value in (("label", label), ("image_size", image_size)) if value is not None}
+    with progress(quiet=quiet) as (tell, watch):
+        done = audit_data(
+            data, out=out, runs=runs, open_as=how, loss=loss, folds=folds, device=device, tell=tell, watch=watch, **wishes
+        )
+    table = _as_csv(done) if csv else done.folder / "hardness.parquet"
+    broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
+    if not quiet:
+        _print(done, table, broken, as_json=as_json)
+    if broken:
+        raise typer.Exit(1)
+
+
+def _as_csv(done: Audit) -> Path:
+    from mohs.hardness.table import write_table
+
+    write_table(done.table, done.folder / "hardness.csv")
+    return done.folder / "hardness.csv"
+
+
+def _print(done: Audit, table: Path, broken: list[str], *, as_json: bool) -> None:
+    facts = done.findings.facts
+    if as_json:
+        plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares, "gates broken": broken}
+        typer.echo(json.dumps({**plain, "loss": done.findings.chosen}, default=str))
+        return
+    counts = ", ".join(f"{share * len(done.table):,.0f} {name}" for name, share in done.shares.items() if name != "noise")
+    typer.echo(f"{len(done.table):,} examples: {counts}")
+    if "labels made wrong" in facts:
+        wrong, flagged, hits = (facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong"))
+        typer.echo(f"{wrong} labels had been made wrong: {hits} of them are among the {flagged} flagged")
+    for gate in broken:
+        typer.echo(f"over the gate: {gate} does not hold")
+    typer.echo(f"table:  {table}")
+    typer.echo(f"report: {done.report}")

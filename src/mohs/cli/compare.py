@@ -1,0 +1,148 @@
+"""`mohs compare`: two finished runs example by example, or losses trained on equal budgets with the same seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mohs.cli import options as o
+from mohs.cli.study import telling_ends
+
+if TYPE_CHECKING:
+    from mohs.compare import SettingCompared
+    from mohs.train.run import Run
+
+SETTINGS = ("model", "head", "noise", "optimiser", "schedule", "epochs", "batch")
+WANTED = "give two folders of runs, or --loss at least twice with at most one DATA"
+DEMONSTRATION = ["cross_entropy", "gradient_rescaling"]  # where nothing is named, for five epochs
+
+
+def compare(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN_A RUN_B | DATA]", help="Two folders of runs; or, with --loss, the data.")
+    ] = None,
+    loss: Annotated[
+        list[str] | None,
+        typer.Option(help="A loss to compare (mohs list losses), as gce:q=0.5; repeat it. The first is the baseline."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, the same for every loss.")] = 5,
+    model: o.Model = None,
+    head: o.Head = None,
+    regulariser: o.Regulariser = None,
+    noise: o.Noise = None,
+    augment: o.Augment = None,
+    optimiser: o.Optimiser = None,
+    schedule: o.Schedule = None,
+    epochs: o.Epochs = None,
+    batch: o.Batch = None,
+    label: o.Label = None,
+    image_size: o.ImageSize = None,
+    seed: o.Seed = None,
+    device: o.Device = "auto",
+    runs: o.Runs = Path("runs"),
+    out: Annotated[Path | None, typer.Option(help="Draw the comparison of losses into this .svg or .png file.")] = None,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Compare RUN_A with RUN_B on the examples both hold out, or several losses (--loss A --loss B) on DATA."""
+    given, options = words or [], locals()
+    if out is not None:
+        from mohs.report.charts import check_chart_path
+
+        check_chart_path(out)
+    if loss or not given:
+        settings = settings_of(given, loss or DEMONSTRATION, options if loss else {**options, "epochs": epochs or 5})
+        return _losses(settings, seeds=seeds, runs=runs, device=device, out=out, as_json=as_json, quiet=quiet)
+    return _two_runs(given, out, seed or 0, as_json=as_json)
+
+
+def settings_of(words: list[str], losses: list[str], given: dict[str, Any]) -> dict[str, Run]:
+    """A run for each loss, alike in everything else."""
+    from mohs.train.run import run_from
+
+    if len(losses) < 2 or len(words) > 1:
+        raise ValueError(f"{WANTED}, got {len(losses)} loss(es) and {len(words)} words")
+    shared = {name: given[name] for name in (*SETTINGS, "seed") if given[name] is not None}
+    shared |= {"data": words[0]} if words else {}
+    shared |= {"regularisers": given["regulariser"]} if given["regulariser"] else {}
+    shared |= {"augment": [word for word in given["augment"] if word != "none"]} if given["augment"] else {}
+    how = {name: given[name] for name in ("label", "image_size") if given[name] is not None}
+    twice = [name for name in losses if losses.count(name) > 1]
+    if twice:
+        raise ValueError(f"--loss {twice[0]} is given twice: a loss cannot be compared with itself")
+    return {name: run_from({**shared, "loss": name, "record": False, **({"open": how} if how else {})}) for name in losses}
+
+
+def _losses(
+    settings: dict[str, Run], *, seeds: int, runs: Path, device: str, out: Path | None, as_json: bool, quiet: bool
+) -> None:
+    from mohs.compare import compare_settings
+
+    found = compare_settings(settings, seeds=seeds, runs=runs, device=device, watch=telling_ends(quiet=quiet))
+    if as_json:
+        typer.echo(json.dumps([_plain({**dataclasses.asdict(one), "n": one.n}) for one in found]))
+    else:
+        _print_table(found)
+    if out is not None:
+        from mohs.report.charts import save_chart
+        from mohs.study.chart import comparison_chart
+
+        run = next(iter(settings.values()))
+        save_chart(comparison_chart(found, title=f"{run.data}, {seeds} seed(s), {run.epochs} epochs"), out)
+        if not quiet:
+            typer.echo(f"wrote {out}", err=True)
+
+
+def _print_table(found: list[SettingCompared]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False, title="test accuracy in %", title_justify="left")
+    table.add_column("loss", overflow="fold")
+    for head in ("mean ± SD (n)", f"to {found[0].name} [95 %]", "p (Holm)"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for one in found:
+        mean = f"{100 * one.mean:.2f} ± {100 * one.sd:.2f} ({one.n})" if one.n > 1 else f"{100 * one.mean:.2f} ({one.n})"
+        span = _span(one.difference_low, one.difference_high)
+        gap = "" if math.isnan(one.difference) else f"{100 * one.difference:+.2f} {span}"
+        word = one.verdict + (f" ({one.failed} run(s) failed)" if one.failed else "")
+        table.add_row(one.name, mean if one.n else "failed", gap, "" if math.isnan(one.p) else f"{one.p:.2g}", word)
+    Console().print(table)
+
+
+def _two_runs(words: list[str], out: Path | None, seed: int, *, as_json: bool) -> None:
+    from mohs.compare import compare_runs
+
+    if len(words) != 2:
+        raise ValueError(f"{WANTED}, got {len(words)} words and no --loss")
+    if out is not None:
+        raise ValueError("--out draws a comparison of losses: two runs are compared in words")
+    a, b = map(Path, words)
+    found = compare_runs(a, b, seed=seed)
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(found)))
+        return
+    typer.echo(f"on the {found.n:,} {found.on} examples that both runs held out:")
+    typer.echo(f"    {100 * found.accuracy_a:6.2f} %  {a}")
+    typer.echo(f"    {100 * found.accuracy_b:6.2f} %  {b}")
+    typer.echo(f"difference {100 * found.difference:+.2f} points {_span(found.low, found.high)} (95 %, bootstrap over examples)")
+    typer.echo(
+        f"{found.only_a:,} right in the first alone, {found.only_b:,} in the second alone; McNemar's exact p = {found.p:.2g}"
+    )
+    typer.echo("this is about these two networks: whether a setting is better takes several seeds (mohs compare --loss ...)")
+
+
+def _span(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f"[{100 * low:.2f}, {100 * high:.2f}]"
+
+
+def _plain(one: dict[str, Any]) -> dict[str, Any]:
+    """As JSON wants it: no NaN."""
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in one.items()}

@@ -1,0 +1,188 @@
+"""The register of the papers' claims: what each says, what was run for it, and the verdict that the results give.
+
+One TOML file a paper in `study/claims/`, an array [[claim]] each: id, where, what, paper (its numbers), counterpart (what is
+run here and how it deviates), and optionally
+
+    recipe, results                                files in the repository
+    better, worse, metric, direction, margin       rows of `results`: the verdict is computed (paired over seeds, or by margin)
+    check = "analytic", test                       a test that shows it: file::name
+    verdict, reason, n, hardware, date             said, where nothing can be computed from a table of results
+    headline                                       true: named in the summary
+
+A claim with nothing to compute and nothing said is "not run".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mohs.errors import DataError
+from mohs.losses.drop_in import check_choice
+from mohs.study.collect import by_seed, read_results
+from mohs.study.judge import judge
+from mohs.study.statistics import DIRECTIONS
+
+REGISTER = Path(__file__).parent / "claims"
+VERDICTS = ("holds", "fails", "draw", "not run")
+NEEDED = ("id", "where", "what", "paper", "counterpart")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim as the register has it; `source` is the paper's short name."""
+
+    id: str
+    where: str
+    what: str
+    paper: str
+    counterpart: str
+    source: str
+    recipe: str | None = None
+    results: str | None = None
+    better: str | None = None
+    worse: str | None = None
+    metric: str = "test_accuracy"
+    direction: str = "higher"
+    margin: float | None = None
+    check: str | None = None
+    test: str | None = None
+    verdict: str | None = None
+    reason: str = ""
+    n: int | None = None
+    hardware: str = ""
+    date: str = ""
+    headline: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("direction", self.direction, DIRECTIONS)
+        if self.verdict is not None:
+            check_choice("verdict", self.verdict, VERDICTS)
+        if self.check is not None:
+            check_choice("check", self.check, ("analytic",))
+        if (self.better is None) != (self.worse is None):
+            raise ValueError("better and worse go together")
+
+    @property
+    def computed(self) -> bool:
+        """Whether the verdict is to come from rows of the results."""
+        return self.better is not None and self.results is not None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a claim, the evidence in a few words, and n, hardware and date of the runs."""
+
+    verdict: str
+    evidence: str
+    n: int | None = None
+    hardware: str = ""
+    date: str = ""
+
+
+def read_register(folder: Path = REGISTER) -> list[Claim]:
+    """All claims, papers in the order of their names; an unknown key, or an id that stands twice, is an error."""
+    claims = [claim for path in sorted(folder.glob("*.toml")) for claim in _read(path)]
+    seen: set[str] = set()
+    for claim in claims:
+        if claim.id in seen:
+            raise DataError(f"{folder}: the id {claim.id!r} stands twice")
+        seen.add(claim.id)
+    return claims
+
+
+def verdict_of(claim: Claim, root: Path) -> Verdict:
+    """Computed from the committed results where they are there, else as the register says, else "not run"."""
+    if claim.computed and (root / str(claim.results)).is_file():
+        return _computed(claim, root / str(claim.results))
+    if claim.verdict is not None:
+        return Verdict(claim.verdict, claim.reason, claim.n, claim.hardware, claim.date)
+    if claim.test is not None:
+        return Verdict("holds", claim.reason or "shown by a test, which fails where it does not hold")
+    return Verdict("not run", claim.reason or ("its results are not there yet" if claim.results else ""))
+
+
+def problems(claims: Sequence[Claim], root: Path) -> list[str]:
+    """Every way in which a claim cannot be traced to what the repository holds."""
+    found = []
+    for claim in claims:
+        for name in ("recipe", "results"):
+            path = getattr(claim, name)
+            late = name == "results" and claim.verdict in (None, "not run")  # a study that is still to be run
+            if path is not None and not (root / path).is_file() and not late:
+                found.append(f"{claim.id}: {name} = {path}, which is not there")
+        if claim.test is not None and not _has_test(root, claim.test):
+            found.append(f"{claim.id}: test = {claim.test}, which is not there")
+        if claim.check is not None and claim.test is None:
+            found.append(f'{claim.id}: check = "{claim.check}" needs a test that shows it')
+        try:
+            verdict = verdict_of(claim, root).verdict
+        except DataError as error:
+            found.append(str(error))
+            continue
+        if verdict != "not run" and claim.test is None and claim.results is None:
+            found.append(f"{claim.id}: the verdict {verdict!r} rests on no results and no test")
+        if claim.computed and verdict != "not run" and claim.recipe is None:
+            found.append(f"{claim.id}: computed from {claim.results}, but no recipe says how that was made")
+    return found
+
+
+def _read(path: Path) -> list[Claim]:
+    try:
+        given = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path}: not TOML ({error})") from error
+    known = [f.name for f in dataclasses.fields(Claim) if f.name != "source"]
+    claims = []
+    for number, entry in enumerate(given.get("claim", []), 1):
+        where = f"{path.name}, claim {number} ({entry.get('id', 'no id')})"
+        for key in NEEDED:
+            if key not in entry:
+                raise DataError(f"{where}: needs {key}")
+        for key in entry:
+            if key not in known:
+                raise DataError(f"{where}: unknown key {key!r}; known: {', '.join(known)}")
+        try:
+            claims.append(Claim(source=path.stem, **_plain(entry)))
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from error
+    return claims
+
+
+def _plain(entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry with a date of TOML as text, and its texts on one line."""
+    made = {key: value.isoformat() if hasattr(value, "isoformat") else value for key, value in entry.items()}
+    return {key: " ".join(value.split()) if isinstance(value, str) else value for key, value in made.items()}
+
+
+def _computed(claim: Claim, path: Path) -> Verdict:
+    results = read_results(path)
+    sides = {}
+    for row in (claim.better, claim.worse):
+        sides[row] = by_seed(results, str(row), claim.metric)
+        failed = [str(one["error"]) for one in results if one["row"] == row and "error" in one]
+        if not sides[row] and failed:
+            return Verdict("not run", f"every run of {row} failed: {failed[0]}")
+        if not sides[row]:
+            rows = ", ".join(dict.fromkeys(str(one["row"]) for one in results))
+            raise DataError(f"{claim.id}: {claim.results} has no {claim.metric} of a row {row!r}; its rows: {rows}")
+    found = judge(sides[claim.better], sides[claim.worse], direction=claim.direction, margin=claim.margin)
+    means = [sum(side.values()) / len(side) for side in sides.values()]
+    p = "" if found.p != found.p else f", p = {found.p:.2g}"
+    told = (
+        f"{claim.better} {means[0]:.4g}, {claim.worse} {means[1]:.4g} ({claim.metric}): {found.difference:+.3g}{p}; {found.how}"
+    )
+    own = [one for one in results if one["row"] in sides]
+    where = "; ".join(sorted({str(one["hardware"]) for one in own if "hardware" in one}))
+    when = max((str(one["date"]) for one in own if "date" in one), default="")
+    return Verdict(found.verdict, f"{told}. {claim.reason}".strip(), found.n, where, when)
+
+
+def _has_test(root: Path, test: str) -> bool:
+    file, _, name = test.partition("::")
+    path = root / file
+    return path.is_file() and (not name or f"def {name.rpartition('::')[2].partition('[')[0]}(" in path.read_text())

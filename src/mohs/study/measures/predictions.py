@@ -1,0 +1,83 @@
+"""Measures of what the network says of the test set: calibration, margins, energy, classes with many and few examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from mohs.data.examples import Data
+from mohs.evaluate.calibration import BINNINGS, brier, ece
+from mohs.evaluate.imbalance import by_shots
+from mohs.hardness.angular import avh
+from mohs.hardness.snapshot import energy, gap, norm
+from mohs.losses.drop_in import check_between, check_choice
+from mohs.margin import margin
+from mohs.study.measures.shown import said_of, test_of
+from mohs.train.trained import Trained
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """ece, nll and brier: whether the network is right as often as it says."""
+
+    bins: int = 15
+    binning: str = "width"
+
+    def __post_init__(self) -> None:
+        check_between("bins", self.bins, 1)
+        check_choice("binning", self.binning, BINNINGS)
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        test = test_of(data)
+        logits = said_of(trained, test).logits.double()
+        probs = logits.softmax(1)
+        return {
+            "ece": ece(probs, test.labels, self.bins, binning=self.binning),
+            "nll": float(cross_entropy(logits, test.labels)),  # from logits: a probability may round to 0
+            "brier": brier(probs, test.labels),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Margins:
+    """mean_margin (log-odds of the label), mean_gap (to the largest other logit), mean_norm of features, mean_avh."""
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        test = test_of(data)
+        out = said_of(trained, test)
+        columns = {
+            "mean_margin": margin(out.logits, test.labels),
+            "mean_gap": gap(out.logits, test.labels),
+            "mean_norm": norm(out.features),
+            "mean_avh": avh(out.features, out.weight, test.labels),
+        }
+        return {name: float(values.double().mean()) for name, values in columns.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy:
+    """mean_energy: minus the log-sum-exp of the logits."""
+
+    kind: str = "free"
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, ("free", "max_logit"))
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        return {"mean_energy": float(energy(said_of(trained, test_of(data)).logits, kind=self.kind).double().mean())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imbalance:
+    """many, medium, few: accuracy on classes with more than `many`, in between, fewer than `few` examples; balanced."""
+
+    many: int = 100
+    few: int = 20
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        test = test_of(data)
+        counts = torch.bincount(data.train.labels, minlength=len(data.classes))
+        found = by_shots(said_of(trained, test).logits.argmax(1), test.labels, counts, many=self.many, few=self.few)
+        return {name: getattr(found, name) for name in ("many", "medium", "few", "balanced")}

@@ -1,0 +1,85 @@
+"""The plan of a study: every row with every seed as a run, and which of these runs are one and the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mohs.data.noise import NOISES
+from mohs.heads import HEADS
+from mohs.losses import LOSSES, REGULARISERS
+from mohs.models import MODELS, model_spec
+from mohs.naming import as_spec, create_spec
+from mohs.study.recipe import Recipe, Row
+from mohs.train.augment import AUGMENTATIONS
+from mohs.train.optimisers import OPTIMISERS
+from mohs.train.run import Run
+from mohs.train.schedule import LR_SCHEDULES
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A row with one seed."""
+
+    row: Row
+    seed: int
+    run: Run
+
+    @property
+    def key(self) -> str:
+        """The same for equal runs: what the study's notes file them by."""
+        return hashlib.sha256(json.dumps(self.run.plain(), sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def plan(recipe: Recipe) -> list[Planned]:
+    """Every row with seeds 0..n−1 added to its run's own, rows first; every piece named in them exists."""
+    for row in recipe.rows:
+        check_run(row.run, where=f"{recipe.path}, row {row.label!r}")
+    return [
+        Planned(row, seed, dataclasses.replace(row.run, seed=row.run.seed + seed))
+        for seed in range(recipe.study.seeds)
+        for row in recipe.rows
+    ]
+
+
+def distinct(planned: Sequence[Planned]) -> list[Planned]:
+    """One of each run: rows that are equal are trained once."""
+    made: dict[str, Planned] = {}
+    for one in planned:
+        made.setdefault(one.key, one)
+    return list(made.values())
+
+
+def check_run(run: Run, *, where: str) -> None:
+    """Raise unless every piece that the run names exists and has the fields it is given, before anything is trained."""
+    try:
+        _check_fields(LOSSES, "loss", as_spec(run.loss))
+        for spec in run.regularisers:
+            _check_fields(REGULARISERS, "regulariser", as_spec(spec), own=("weight",))
+        if run.head is not None and as_spec(run.head).get("name") != "linear":
+            _check_fields(HEADS, "head", as_spec(run.head))
+        if model_spec(run.model)["name"] != "auto":
+            create_spec(MODELS, "model", model_spec(run.model))
+        create_spec(OPTIMISERS, "optimiser", as_spec(run.optimiser))
+        create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
+        for spec in run.augment or ():
+            create_spec(AUGMENTATIONS, "augmentation", as_spec(spec))
+        if run.noise is not None:
+            create_spec(NOISES, "noise", as_spec(run.noise))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _check_fields(table: Mapping[str, Any], kind: str, spec: Mapping[str, Any], *, own: tuple[str, ...] = ()) -> None:
+    """As `create_spec` checks, for pieces that take some of their fields from the data and cannot be made yet."""
+    name = str(spec.get("name"))
+    if name not in table:
+        raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(table)}")
+    known = [f.name for f in dataclasses.fields(table[name])]
+    for key in spec:
+        if key not in ("name", *own, *known):
+            raise ValueError(f"{name} has no field {key!r}; its fields: {', '.join(known)}")

@@ -1,0 +1,80 @@
+"""`mohs compare` as a person uses it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from mohs.cli.compare import compare
+from mohs.errors import DataError
+
+app = typer.Typer()
+app.command()(compare)
+QUICK = ("--model", "cnn:width=4", "--epochs", "1", "--seeds", "2", "--device", "cpu")
+needs_charts = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="needs the report extra")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def mohs(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+@needs_charts
+def test_losses_are_compared_and_drawn_and_their_runs_too(here: Path) -> None:
+    losses = ("--loss", "cross_entropy", "--loss", "gce:q=0.5", "--noise", "symmetric:rate=0.2")
+    done = mohs("digits", *losses, *QUICK, "--out", "compare.svg")
+    assert done.exit_code == 0, done.exception
+    assert "gce:q=0.5" in done.stdout
+    assert "[4/4] gce:q=0.5, seed 1:" in done.stderr
+    assert (here / "compare.svg").read_text().startswith("<svg")
+    told = json.loads(mohs(*losses, *QUICK, "--json", "--quiet").stdout)
+    assert [(one["name"], one["n"]) for one in told] == [("cross_entropy", 2), ("gce:q=0.5", 2)]
+    assert told[0]["difference"] is None
+    assert told[1]["difference"] == pytest.approx(told[1]["mean"] - told[0]["mean"])
+    runs = [str(next(here.glob(f"runs/digits-cnn-{loss}-s0-*"))) for loss in ("cross_entropy", "gce")]
+    shown = mohs(*runs)
+    assert shown.exit_code == 0, shown.exception
+    assert "test examples that both runs held out" in shown.stdout
+    assert "McNemar" in shown.stdout
+    pair = json.loads(mohs(*runs, "--json").stdout)
+    assert pair["accuracy_a"] == pytest.approx(told[0]["values"]["0"], abs=1e-6)
+
+
+@needs_charts
+def test_what_is_wrong_is_said(here: Path) -> None:
+    for words, error, message in (
+        (("a", "b"), DataError, "a is no run"),
+        (("a",), ValueError, "give two folders of runs, or --loss at least twice"),
+        (("--loss", "gce"), ValueError, "got 1 loss(es) and 0 words"),
+        (("a", "b", "--loss", "gce", "--loss", "mae"), ValueError, "got 2 loss(es) and 2 words"),
+        (("--loss", "gce", "--loss", "gce"), ValueError, "--loss gce is given twice"),
+        (("--loss", "gce", "--loss", "gcee"), ValueError, "unknown loss 'gcee'"),
+        (("a", "b", "--out", "x.svg"), ValueError, "two runs are compared in words"),
+        (("--out", "x.pdf"), ValueError, "charts are written as .svg or .png"),
+        (("nowhere", "--loss", "gce", "--loss", "mae"), DataError, "nowhere: no such file or folder"),
+    ):
+        problem = mohs(*words).exception
+        assert isinstance(problem, error), words
+        assert message in str(problem), words
+    assert not (here / "runs").exists()
+
+
+def test_with_no_words_it_shows_itself_on_digits() -> None:
+    from mohs.cli.compare import DEMONSTRATION, settings_of
+
+    given = dict.fromkeys(
+        ("model", "head", "noise", "optimiser", "schedule", "epochs", "batch", "seed", "regulariser", "augment")
+    )
+    settings = settings_of([], DEMONSTRATION, {**given, "label": None, "image_size": None, "epochs": 5})
+    assert list(settings) == ["cross_entropy", "gradient_rescaling"]
+    assert all((run.data, run.epochs) == ("digits", 5) for run in settings.values())

@@ -1,0 +1,118 @@
+"""Which examples are shown, what stands on their cards, and their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mohs.data.examples import Examples
+from mohs.errors import DataError
+from mohs.hardness.table import add_columns, column
+from mohs.report.findings import Findings
+from mohs.report.gallery import AT_LEAST, SHARES, cards, flagged, gallery_rows, group_rows, names_of, title
+from mohs.report.thumbnails import data_address, picture, shrink, thumbnails_of, webp
+
+
+class Gone:
+    """Images whose files are no longer there."""
+
+    shape = (4, 3, 8, 8)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, places: torch.Tensor) -> torch.Tensor:
+        raise DataError("gone.png: no such file")
+
+
+def test_groups_hold_their_verdicts_the_surest_first(digits: Findings) -> None:
+    table = digits.table
+    verdicts = table.column("verdict").to_pylist()
+    for group, rows in group_rows(table).items():
+        chance = column(table, f"p_{group}")
+        if group == "hard":
+            assert {verdicts[i] for i in rows} <= {"hard", "easy"}
+            assert len(rows) == AT_LEAST
+            assert all(i in rows for i, v in enumerate(verdicts) if v in ("hard", "easy") and chance[i] > chance[rows[-1]])
+        else:
+            wanted = [i for i, v in enumerate(verdicts) if v == group]
+            assert rows == sorted(wanted, key=lambda i: -chance[i])[: len(rows)]
+    assert len(set(gallery_rows(table))) == len(gallery_rows(table))
+
+
+def test_at_most_600_and_what_one_group_leaves_others_take(synthetic: Callable[..., Any]) -> None:
+    groups = group_rows(synthetic(9000, ["a", "b", "c"]))
+    assert sum(map(len, groups.values())) == sum(SHARES.values()) == 600
+    assert len(groups["hard"]) < SHARES["hard"]
+    assert len(groups["mislabelled"]) > SHARES["mislabelled"]
+
+
+def test_cards_and_flags_say_what_the_table_says(digits: Findings) -> None:
+    names = names_of(digits.table, digits.classes)
+    rows = digits.table.to_pylist()
+    for card in cards(digits.table, names):
+        row = rows[card["row"]]
+        assert (card["id"], names[card["label"]], card["why"]) == (str(row["id"]), row["label"], row["why"])
+        assert card["chance"] == row[f"p_{card['group']}"]
+        if card["group"] == "mislabelled":
+            assert card["suggested"] is not None
+            assert names[card["suggested"]] == row["suggested_label"]
+        elif row["suggested_label"] == row["label"]:
+            assert card["suggested"] is None
+    found = flagged(digits.table, names)
+    assert [id_ for id_, *_ in found] == [str(rows[row]["id"]) for row in group_rows(digits.table)["mislabelled"]]
+    assert all(old != new and 50 <= p <= 100 for _, old, new, p in found)
+
+
+def test_labels_beyond_the_classes_are_named_too(synthetic: Callable[..., Any]) -> None:
+    table = synthetic(60, ["a", "b", "c"])
+    assert sorted(names_of(table, ["z", "b"])[:2]) == ["b", "z"]
+    assert set(names_of(table, ["z", "b"])) == {"a", "b", "c", "z"}
+    assert cards(table, names_of(table, []))
+
+
+def test_rows_without_a_verdict_are_left_aside(synthetic: Callable[..., Any]) -> None:
+    table = synthetic(60, ["a", "b", "c"])
+    verdicts = [None, *table.column("verdict").to_pylist()[1:]]
+    assert 0 not in gallery_rows(add_columns(table, {"verdict": verdicts}))
+
+
+@pytest.mark.parametrize(("path", "shown"), [("a/b/c.png", "c.png"), ("a\\b.png", "b.png"), ("/", "/"), (None, "17")])
+def test_titles_are_the_files_names(path: str | None, shown: str) -> None:
+    assert title({"id": "17", "path": path}) == shown  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "LA"])
+def test_pictures_of_any_kind_become_small_webp(mode: str) -> None:
+    image = Image.new(mode, (300, 100))
+    small = shrink(image)
+    assert small.size == (64, 21)
+    assert image.size == (300, 100)
+    assert webp(small)[8:12] == b"WEBP"
+    assert data_address(image).startswith("data:image/webp;base64,")
+
+
+def test_tiny_pictures_lose_nothing() -> None:
+    import io
+
+    pixels = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)
+    back = Image.open(io.BytesIO(webp(shrink(Image.fromarray(pixels)))))
+    np.testing.assert_array_equal(np.asarray(back.convert("L")), pixels)
+
+
+def test_pictures_of_examples() -> None:
+    inputs = torch.randint(0, 255, (4, 3, 9, 7), dtype=torch.uint8)
+    thumbnails = thumbnails_of(Examples(inputs, torch.zeros(4, dtype=torch.long), ["a"]))
+    assert thumbnails is not None
+    (image,) = thumbnails([2])
+    np.testing.assert_array_equal(np.asarray(image), inputs[2].permute(1, 2, 0))
+    assert thumbnails_of(Examples(torch.rand(4, 9), torch.zeros(4, dtype=torch.long), ["a"])) is None
+    gone = Examples(Gone(), torch.zeros(4, dtype=torch.long), ["a"])
+    assert thumbnails_of(gone)([1]) == [None]  # type: ignore[misc]
+    assert np.asarray(picture(torch.tensor([[[0.0, 1.0, float("nan")]]]))).tolist() == [[0, 255, 0]]
+    assert picture(torch.rand(2, 5, 6)).size == (6, 5)

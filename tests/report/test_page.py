@@ -1,0 +1,163 @@
+"""The page as text: what it says, what it weighs, and that nothing of the data can run; the browser's tests drive it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mohs.report.page as pages
+from mohs.hardness.noise_rate import estimate_noise
+from mohs.report.drawings import VERDICT_COLOURS
+from mohs.report.findings import Findings
+from mohs.report.page import page, write_report
+from mohs.report.summary import kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
+
+needs_charts = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="needs the report extra")
+
+
+class Elements(HTMLParser):
+    """Every element's tag and attributes, and the text of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self._in_script = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script" and "type" not in dict(attrs):
+            self._in_script = True
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "script":
+            self._in_script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script:
+            self.scripts[-1] += data
+
+
+def test_the_summary_is_in_plain_words(digits: Findings) -> None:
+    text = " ".join(sentences(digits))
+    counts = {kind.name: kind.examples for kind in kinds(digits)}
+    assert f"{len(digits.table):,} examples of 10 classes" in text
+    assert f"{counts['mislabelled']:,} (" in text
+    assert "2 could not be read" in text
+    assert sum(counts.values()) == len(digits.table)
+    assert "labels are wrong" in noise_sentence(digits)
+    assert training_sentence(digits).startswith("mlp(64) was trained with the loss gce:q=0.7.")
+    assert [step.command for step in next_steps(digits) if step.command] == ["mohs apply RUN decisions.csv --to labels.csv"]
+    named = replace(digits, facts={"run": "runs/a b"})
+    assert next_steps(named)[1].command.startswith("mohs apply 'runs/a b'")
+    assert scale_end(digits) in (0.2, 0.3)
+
+
+def test_the_summary_of_clean_data_and_of_little(synthetic: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    estimate = estimate_noise(labels, np.eye(3)[labels] * 0.9 + rng.dirichlet(np.ones(3), 300) * 0.1)
+    table = synthetic(300, ["a", "b", "c"])
+    clean = Findings(table.filter(np.array(table.column("verdict").to_pylist()) == "easy"), "n", "h", ["a", "b", "c"], estimate)
+    assert noise_sentence(clean).startswith("No sign of wrong labels")
+    assert next_steps(clean)[0].text.startswith("No label looks wrong")
+    assert "none probably" in sentences(clean)[1]
+    assert "No example was found mislabelled" in page(clean) or "cards" in page(clean)
+    assert training_sentence(clean) == "No training loss is on record for these findings."
+    assert noise_sentence(replace(clean, estimate=None)) == "The share of wrong labels was not estimated for this run."
+
+
+@needs_charts
+def test_only_its_own_scripts_may_run(digits: Findings, hostile: Findings) -> None:
+    for findings in (digits, hostile):
+        text = page(findings)
+        found = Elements(text)
+        policy = next(a["content"] for tag, a in found.tags if tag == "meta" and a.get("http-equiv"))
+        assert policy is not None
+        assert policy.startswith("default-src 'none'; script-src 'sha256-")
+        hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in found.scripts]
+        assert len(hashes) == 2
+        assert all(f"'sha256-{value}'" in policy for value in hashes)
+        assert not [a for _, a in found.tags for name in a if name.startswith("on")]
+        assert all((a.get("src") or "data:").startswith("data:image/webp") for _, a in found.tags if "src" in a)
+        assert not [tag for tag, _ in found.tags if tag in ("iframe", "object", "embed", "base", "link")]
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0e-\x1f]", text)
+
+
+def test_hostile_names_are_shown_not_obeyed(hostile: Findings) -> None:
+    text = page(hostile)
+    assert "<script>window.hit" not in text
+    assert "<img src=x" not in text
+    assert "⟨U+202E⟩" in text
+    assert "⟨U+DC80⟩" in text
+    assert "{{ 7 * 7 }}" in text
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert data is not None
+    assert json.loads(data[1])["classes"] == list(hostile.classes)
+
+
+def test_landmarks_headings_and_words_for_pictures(digits: Findings) -> None:
+    found = Elements(page(digits))
+    tags = [tag for tag, _ in found.tags]
+    assert tags.count("main") == tags.count("h1") == tags.count("header") == 1
+    assert all(a.get("alt") for tag, a in found.tags if tag == "img")
+    ids = [a["id"] for _, a in found.tags if a.get("id")]
+    assert len(ids) == len(set(ids))
+    wanted = [a[name] for _, a in found.tags for name in ("aria-labelledby", "aria-describedby") if name in a]
+    wanted += [(a["href"] or "")[1:] for tag, a in found.tags if tag == "a"]
+    assert set(wanted) <= set(ids)
+    assert [a["lang"] for tag, a in found.tags if tag == "html"] == ["en"]
+
+
+def test_without_charts_the_numbers_stand_in_tables(digits: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "chart_script", lambda: "")
+    text = page(digits)
+    assert "The charts need the report extra" in text
+    assert "<details open>" in text
+    assert 'class="drawing"' not in text
+    assert len(Elements(text).scripts) == 1
+    assert len(text) < 1_000_000
+
+
+@needs_charts
+def test_50_000_examples_stay_under_5_mb(synthetic: Callable[..., Any], tmp_path: Path) -> None:
+    classes = [f"class {i}" for i in range(10)]
+
+    def thumbnails(rows: Any) -> list[Any]:
+        noise = (np.random.default_rng(row).integers(0, 255, (8, 8, 3), dtype=np.uint8) for row in rows)
+        return [Image.fromarray(pixels).resize((200, 160), Image.Resampling.BICUBIC) for pixels in noise]
+
+    findings = Findings(synthetic(50_000, classes), "fifty thousand", "h", classes, chosen="gce:q=0.7", thumbnails=thumbnails)
+    out = write_report(findings, tmp_path / "big.html")
+    assert out.stat().st_size < 5_000_000
+    assert out.read_text().count("<img loading") == 600
+
+
+def test_where_it_may_be_written(digits: Findings, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the report is an HTML page; give the file the ending .html"):
+        write_report(digits, tmp_path / "report.pdf")
+    with pytest.raises(ValueError, match="does not exist; make it first"):
+        write_report(digits, tmp_path / "no" / "report.html")
+
+
+def test_colours_of_verdicts_are_those_of_the_style(digits: Findings) -> None:
+    style = page(digits)
+    assert all(f"--{name}: {colour};" in style for name, colour in VERDICT_COLOURS.items())
+
+
+def test_a_hard_case_for_templates_an_empty_class_name(synthetic: Callable[..., Any]) -> None:
+    assert "(empty)" in page(Findings(synthetic(60, ["", "b"]), "n", "h", ["", "b"]))

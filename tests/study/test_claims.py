@@ -1,0 +1,156 @@
+"""The register of claims: verdicts from results, what cannot be traced, and the page that the repository holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mohs.errors import DataError
+from mohs.study.claims import REGISTER, Claim, problems, read_register, verdict_of
+from mohs.study.claims_page import PAGE, claims_page, write_claims_page
+
+ROOT = Path(__file__).parents[2]
+ENTRY = """
+[[claim]]
+id = "toy/1"
+where = "Table 1"
+what = "A is better than B."
+paper = "A 83.3; B 60.9"
+counterpart = "digits"
+"""
+COMPUTED = """recipe = "recipes/toy/1.toml"
+results = "results/toy/1.csv"
+better = "A"
+worse = "B"
+"""
+
+
+def repository(root: Path, text: str, *, results: str | None = None) -> list[Claim]:
+    for folder in ("register", "recipes/toy", "results/toy", "tests"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / "register" / "toy.toml").write_text(text)
+    (root / "recipes/toy/1.toml").write_text("")
+    (root / "tests/test_toy.py").write_text("def test_one() -> None: ...\n")
+    if results is not None:
+        (root / "results/toy/1.csv").write_text(results)
+    return read_register(root / "register")
+
+
+CSV = "row,seed,test_accuracy,hardware,date\n" + "".join(
+    f"{row},{seed},{value},abacus,2031-01-0{seed + 1}\n"
+    for row, values in {"A": (0.8, 0.82, 0.81), "B": (0.6, 0.62, 0.61001)}.items()
+    for seed, value in enumerate(values)
+)
+
+
+def test_a_verdict_is_computed_from_the_committed_rows(tmp_path: Path) -> None:
+    (claim,) = repository(tmp_path, ENTRY + COMPUTED, results=CSV)
+    found = verdict_of(claim, tmp_path)
+    assert (found.verdict, found.n, found.hardware, found.date) == ("holds", 3, "abacus", "2031-01-03")
+    assert "A 0.81, B 0.61 (test_accuracy): +0.2, p = " in found.evidence
+    (turned,) = repository(tmp_path, ENTRY + COMPUTED + 'direction = "lower"\nmargin = 0.1\n')
+    assert verdict_of(turned, tmp_path).verdict == "fails"
+    assert problems([claim, turned], tmp_path) == []
+
+
+def test_said_shown_and_not_run(tmp_path: Path) -> None:
+    (late,) = repository(tmp_path, ENTRY + COMPUTED)
+    assert (verdict_of(late, tmp_path).verdict, verdict_of(late, tmp_path).evidence) == (
+        "not run",
+        "its results are not there yet",
+    )
+    (said,) = repository(
+        tmp_path, ENTRY + 'results = "recipes/toy/1.toml"\nverdict = "draw"\nreason = "so so"\nn = 4\ndate = 2031-01-01'
+    )
+    assert verdict_of(said, tmp_path).verdict == "draw"
+    assert (verdict_of(said, tmp_path).n, verdict_of(said, tmp_path).date) == (4, "2031-01-01")
+    (shown,) = repository(tmp_path, ENTRY + 'check = "analytic"\ntest = "tests/test_toy.py::test_one"')
+    assert verdict_of(shown, tmp_path).verdict == "holds"
+    assert problems([late, said, shown], tmp_path) == []
+    failed = "row,seed,test_accuracy,error\nA,0,,the loss became nan\nB,0,0.5,\n"
+    (broken,) = repository(tmp_path, ENTRY + COMPUTED, results=failed)
+    assert verdict_of(broken, tmp_path).verdict == "not run"
+    assert "every run of A failed: the loss became nan" in verdict_of(broken, tmp_path).evidence
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ('recipe = "recipes/none.toml"', "toy/1: recipe = recipes/none.toml, which is not there"),
+        ('results = "results/none.csv"\nverdict = "holds"', "toy/1: results = results/none.csv, which is not there"),
+        ('test = "tests/test_toy.py::test_two"', "toy/1: test = tests/test_toy.py::test_two, which is not there"),
+        ('check = "analytic"', 'toy/1: check = "analytic" needs a test that shows it'),
+        ('verdict = "fails"', "toy/1: the verdict 'fails' rests on no results and no test"),
+        (COMPUTED.replace('recipe = "recipes/toy/1.toml"', ""), "toy/1: computed from results/toy/1.csv, but no recipe says"),
+        (COMPUTED.replace('"B"', '"C"'), "has no test_accuracy of a row 'C'; its rows: A, B"),
+    ],
+)
+def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str) -> None:
+    claims = repository(tmp_path, ENTRY + more, results=CSV)
+    assert any(problem in found for found in problems(claims, tmp_path))
+    with pytest.raises(DataError, match="the register of claims has problems"):
+        write_claims_page(tmp_path, register=tmp_path / "register")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (ENTRY + ENTRY, "the id 'toy/1' stands twice"),
+        (ENTRY + 'verdit = "holds"', r"claim 1 \(toy/1\): unknown key 'verdit'"),
+        (ENTRY + 'verdict = "maybe"', "verdict must be one of holds, fails, draw, not run, got 'maybe'"),
+        (ENTRY + 'better = "A"', "better and worse go together"),
+        (ENTRY + 'direction = "up"', "direction must be one of higher, lower"),
+        (ENTRY.replace('paper = "A 83.3; B 60.9"', ""), r"claim 1 \(toy/1\): needs paper"),
+        ("[[claim]", "not TOML"),
+    ],
+)
+def test_a_register_that_is_wrong_says_where(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        repository(tmp_path, text)
+
+
+def test_the_page_counts_and_summarises(tmp_path: Path) -> None:
+    second = ENTRY.replace("toy/1", "toy/2").replace("A is better than B.", "B | is fine.")
+    repository(tmp_path, ENTRY + COMPUTED + "headline = true\n" + second, results=CSV)
+    page = write_claims_page(tmp_path, register=tmp_path / "register").read_text()
+    assert page == claims_page(tmp_path, register=tmp_path / "register")
+    assert "2 claims of 1 papers; 1 were put to a test here" in page
+    assert "| toy | 2 | 1 | 0 | 0 | 1 |" in page
+    assert "- A is better than B. (toy, Table 1, n = 3)" in page
+    assert "B \\| is fine." in page
+    assert "[1.csv](../results/toy/1.csv)" in page
+
+
+needs_register = pytest.mark.skipif(not list(REGISTER.glob("*.toml")), reason="the register has no claims yet")
+
+
+@needs_register
+def test_every_claim_of_the_repository_can_be_traced() -> None:
+    assert problems(read_register(), ROOT) == []
+
+
+@needs_register
+def test_every_claim_that_a_recipe_names_is_in_the_register() -> None:
+    from mohs.study.recipe import read_recipe
+
+    known = {claim.id for claim in read_register()}
+    for path in sorted((ROOT / "recipes").rglob("*.toml")):
+        for row in read_recipe(path).rows:
+            assert row.claim is None or row.claim in known, f"{path}: {row.claim}"
+
+
+@needs_register
+def test_rows_that_claims_name_are_rows_of_their_recipes() -> None:
+    from mohs.study.recipe import read_recipe
+
+    for claim in read_register():
+        if claim.recipe is not None and claim.better is not None:
+            rows = [row.label for row in read_recipe(ROOT / claim.recipe).rows]
+            assert {claim.better, claim.worse} <= set(rows), f"{claim.id}: rows of {claim.recipe} are {rows}"
+
+
+@needs_register
+def test_the_page_in_docs_is_the_one_that_is_generated() -> None:
+    assert (ROOT / PAGE).is_file(), "write it: mohs study --claims"
+    assert (ROOT / PAGE).read_text() == claims_page(ROOT), "write it anew: mohs study --claims"
