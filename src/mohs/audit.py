@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,22 @@ from mohs.data.examples import Data
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.sources.digits import digits
+from mohs.errors import RunError
+from mohs.examine.caution import cautions
 from mohs.examine.examined import Examined, Wishes
 from mohs.examine.features import examine_features
 from mohs.examine.images import examine_images
+from mohs.examine.trained import examine_trained
 from mohs.hardness.verdict import VERDICTS
 from mohs.report.findings import WORDS, Findings, load_findings, save_findings
 from mohs.report.page import write_report
 from mohs.report.thumbnails import thumbnails_of
+from mohs.train.checkpoint import written_whole
 from mohs.train.run_directory import locked, surroundings
 
 WRONG = {"name": "symmetric", "rate": 0.1}
-EXAMINERS = {"images": examine_images, "features": examine_features}
+MARK = "audit.json"  # whose folder it is
+EXAMINERS: dict[str, Callable[[Data, Wishes, Path], Examined]] = {"images": examine_images, "features": examine_features}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,21 +69,56 @@ def audit(
     """Audit data: a path or name as `open_data` takes them, arrays, a Dataset, or nothing for the demonstration.
 
     out: the folder, by default one under `runs` named by data and settings. open_as: how to read the data (label, image_size,
-    ...). wishes: model, loss, epochs, batch, folds, seed, device; tell(text) and watch(event) are told how it goes.
+    ...). wishes: model, loss, epochs, batch, folds, seed, device, run (a finished run whose network judges in place of one
+    trained here); tell(text) and watch(event) are told how it goes.
     """
     wanted = Wishes(**wishes)
     found = demonstration(wanted.seed) if data is None else open_data(data, **(open_as or {}))
-    wanted.tell(describe(found))
+    wanted.step("data", describe(found))
     name = run_name(found, wanted)
-    with locked(Path(out) if out is not None else Path(runs) / name) as directory:
-        folder = directory.path
+    with workplace(Path(out) if out is not None else Path(runs) / name, name) as folder:
         if not finished(folder, name):
-            examined = EXAMINERS[found.train.kind](found, wanted, folder)
-            save_findings(gathered_findings(found, examined, name, folder), folder)
+            examine = EXAMINERS[found.train.kind] if wanted.run is None else examine_trained
+            save_findings(gathered_findings(found, examine(found, wanted, folder), name, folder), folder)
+            tidy(folder)
         findings = load_findings(folder)
-        wanted.tell("report")
+        if "caution" in findings.facts:
+            wanted.tell(f"Caution: {findings.facts['caution']}")
+        wanted.step("report", str(folder / "report.html"))
         report = write_report(findings, folder / "report.html")
     return Audit(findings.table, folder, report, findings)
+
+
+@contextmanager
+def workplace(folder: Path, name: str) -> Iterator[Path]:
+    """The audit's folder, made where it is missing, for this process and this audit alone."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(folder))
+            claim(folder, name)
+        except OSError as error:
+            raise RunError(f"{folder}: cannot be written ({error.strerror or error}): give another folder with out") from error
+        yield folder
+
+
+def claim(folder: Path, name: str) -> None:
+    """Write down whose folder it is, or refuse that of another audit: what is kept there is not to be mixed up."""
+    file = folder / MARK
+    held = json.loads(file.read_text())["audit"] if file.exists() else name
+    if held != name:
+        raise RunError(
+            f"{folder} holds another audit ({held}, this one is {name}; data or settings differ): choose another folder"
+        )
+    if not file.exists():
+        with written_whole(file) as part:
+            part.write_text(json.dumps({"audit": name}) + "\n")
+
+
+def tidy(folder: Path) -> None:
+    """Remove what only an interrupted audit needs."""
+    for pattern in ("*/checkpoint.safetensors", "scores.parquet", "neighbours.safetensors"):
+        for file in folder.glob(pattern):
+            file.unlink(missing_ok=True)
 
 
 def demonstration(seed: int = 0) -> Data:
@@ -96,7 +137,7 @@ def describe(data: Data) -> str:
 
 def run_name(data: Data, wishes: Wishes) -> str:
     """A name for the folder: the data's, and a hash of the data and of what was wished for."""
-    plain = {name: value for name, value in vars(wishes).items() if name not in ("tell", "watch", "device")}
+    plain = {name: value for name, value in vars(wishes).items() if name not in ("tell", "watch", "device") and value is not None}
     text = json.dumps([plain, data.train.fingerprint()], sort_keys=True, default=str)
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in Path(str(data.name)).stem) or "data"
     return f"audit-{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -104,9 +145,10 @@ def run_name(data: Data, wishes: Wishes) -> str:
 
 def finished(folder: Path, name: str) -> bool:
     """Whether the folder holds the findings of this very audit."""
-    if not (folder / WORDS).exists():
+    try:
+        return bool(json.loads((folder / WORDS).read_text())["facts"].get("audit") == name)
+    except (OSError, ValueError, KeyError):  # not there, or not whole: it is made anew
         return False
-    return bool(json.loads((folder / WORDS).read_text())["facts"].get("audit") == name)
 
 
 def gathered_findings(data: Data, examined: Examined, name: str, folder: Path) -> Findings:
@@ -136,7 +178,7 @@ def gathered_findings(data: Data, examined: Examined, name: str, folder: Path) -
         held_out=examined.held_out,
         thumbnails=thumbnails_of(train),
         left_out=data.train.left_out,
-        facts={**examined.facts, **extra},
+        facts=cautions(examined.table, {**examined.facts, **extra}),
     )
 
 

@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import mohs
+from mohs.cli import app
+from mohs.cli.listing import KINDS
 
 needs_charts = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="needs the report extra")
 
@@ -42,10 +45,55 @@ def test_list_losses() -> None:
     [("regularisers", {"adr", "amc"}), ("heads", {"arcface", "avh"}), ("schedules", {"ramp_up"}), ("scores", {"avh", "aum"})],
 )
 def test_list_the_rest(kind: str, names: set[str]) -> None:
-    rows = json.loads(run("list", kind, "--json").stdout)
+    rows = json.loads(CliRunner().invoke(app, ["list", kind, "--json"]).stdout)
     assert names <= {row["name"] for row in rows}
     assert all(row["formula"] and row["for"] for row in rows)
-    assert all(name in run("list", kind).stdout for name in names)
+    told = CliRunner().invoke(app, ["list", kind]).stdout
+    assert all(name in told for name in names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "settings"),
+    [
+        ("models", "cnn", "width=16"),
+        ("data", "cifar10", "MOHS_DATA"),
+        ("noises", "symmetric", "rate=required"),
+        ("augmentations", "crop_flip", "padding=4"),
+        ("optimisers", "sgd", "momentum=0.9"),
+        ("lr_schedules", "cosine", "warmup=0.0"),
+        ("attacks", "pgd", "steps="),
+        ("degradations", "blur", "sigma=required"),
+        ("measures", "ece", "bins=15"),
+    ],
+)
+def test_list_what_training_and_studies_take(kind: str, name: str, settings: str) -> None:
+    found = CliRunner().invoke(app, ["list", kind, "--json"])
+    assert found.exit_code == 0
+    rows = {row["name"]: row for row in json.loads(found.stdout)}
+    assert settings in rows[name]["settings"]
+    assert all(row["for"] for row in rows.values())
+    assert not any("\n" in text for row in rows.values() for text in row.values())
+    assert name in CliRunner().invoke(app, ["list", kind]).stdout
+
+
+def test_help_names_every_kind() -> None:
+    told = " ".join(CliRunner().invoke(app, ["list", "--help"]).stdout.split())
+    assert all(kind in told for kind in KINDS)
+
+
+def test_list_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = json.loads(CliRunner().invoke(app, ["list", "recipes", "--json"]).stdout)
+    assert any(row["name"].endswith("recipes/gr/table3.toml") for row in rows)  # of the source tree
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes/a.toml").write_text('study = {paper = "Nobody, Table 1", what = "does it run?", seeds = 2}\n[[row]]\n')
+    (tmp_path / "recipes/b.toml").write_text("study =")
+    (tmp_path / "recipes/c.toml").write_text("[run]")
+    a, b, c = json.loads(CliRunner().invoke(app, ["list", "recipes", "--json"]).stdout)
+    assert (a["name"], a["formula"], a["for"]) == ("recipes/a.toml", "Nobody, Table 1", "does it run?")
+    assert a["settings"] == "1 row(s), 2 seeds, by test_accuracy"
+    assert b["for"].startswith("cannot be read as a recipe (Invalid value")
+    assert c["for"] == "cannot be read as a recipe ('study')"
 
 
 def test_emphasis_as_json() -> None:

@@ -15,10 +15,12 @@ import typer
 from mohs import __version__
 from mohs.cli.apply import apply
 from mohs.cli.audit import audit
+from mohs.cli.compare import compare
 from mohs.cli.emphasis import emphasis
 from mohs.cli.listing import listing
 from mohs.cli.report import report
 from mohs.cli.score import score
+from mohs.cli.study import study
 from mohs.cli.train import train
 from mohs.errors import DataError, RunError
 
@@ -35,10 +37,12 @@ app = typer.Typer(
 app.command("audit")(audit)
 app.command("report")(report)
 app.command("apply")(apply)
+app.command("compare")(compare)
 app.command("emphasis")(emphasis)
 app.command("list")(listing)
 app.command("score")(score)
 app.command("train")(train)
+app.command("study")(study)
 
 
 def _show_version(wanted: bool) -> None:

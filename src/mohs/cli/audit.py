@@ -20,6 +20,10 @@ Folds = Annotated[int, typer.Option(help="Into how many parts embeddings are dea
 GateWord = Annotated[
     list[str] | None, typer.Option("--gate", help="Exit with 1 unless it holds, as mislabelled<0.02; may be repeated.")
 ]
+RunFolder = Annotated[
+    Path | None, typer.Option("--run", help="Judge by the network of this finished run, in place of training one.")
+]
+Cleanlab = Annotated[bool, typer.Option("--cleanlab", help="Write a CSV with cleanlab's columns added: is_label_issue, ...")]
 Csv = Annotated[bool, typer.Option("--csv", help="Write the table as CSV too.")]
 
 
@@ -36,8 +40,10 @@ def audit(
     device: o.Device = "auto",
     runs: o.Runs = Path("runs"),
     out: o.Out = None,
+    run: RunFolder = None,
     gate: GateWord = None,
     csv: Csv = False,
+    cleanlab: Cleanlab = False,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -49,11 +55,14 @@ def audit(
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed}
     wishes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how = {name: value for name, value in (("label", label), ("image_size", image_size)) if value is not None}
-    with progress(quiet=quiet) as (tell, watch):
-        done = audit_data(
-            data, out=out, runs=runs, open_as=how, loss=loss, folds=folds, device=device, tell=tell, watch=watch, **wishes
-        )
-    table = _as_csv(done) if csv else done.folder / "hardness.parquet"
+    wishes |= {"loss": loss, "folds": folds, "device": device, "run": run}
+    try:
+        with progress(quiet=quiet) as (tell, watch):
+            done = audit_data(data, out=out, runs=runs, open_as=how, tell=tell, watch=watch, **wishes)
+    except KeyboardInterrupt:
+        typer.echo("mohs: interrupted; the same command again goes on from what is finished", err=True)
+        raise typer.Exit(130) from None
+    table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
         _print(done, table, broken, as_json=as_json)
@@ -61,10 +70,11 @@ def audit(
         raise typer.Exit(1)
 
 
-def _as_csv(done: Audit) -> Path:
+def _as_csv(done: Audit, *, cleanlab: bool) -> Path:
+    from mohs.examine.cleanlab import cleanlab_columns
     from mohs.hardness.table import write_table
 
-    write_table(done.table, done.folder / "hardness.csv")
+    write_table(cleanlab_columns(done.table) if cleanlab else done.table, done.folder / "hardness.csv")
     return done.folder / "hardness.csv"
 
 

@@ -73,9 +73,9 @@ def run_of(config: Path | None, given: dict[str, Any]) -> Run:
 
 def found_data(run: Run) -> Data:
     """The run's data; what could not be read is said on stderr."""
-    from mohs.data.open_data import open_data
+    from mohs.study.data import opened
 
-    found = open_data(run.data, **run.open)
+    found = opened(run)
     lost = found.train.left_out
     for entry in lost[:5]:
         typer.echo(f"mohs: left out {entry.path}: {entry.reason}", err=True)

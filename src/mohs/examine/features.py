@@ -1,23 +1,27 @@
 """Features (embeddings): heads alone, in folds, so that every example is judged by a head that never saw its label.
 
 A first pass with GCE gives the noise estimate; where that calls for another loss, a second pass uses it. Each goes on from
-its last epoch when it is interrupted.
+its last epoch when it is interrupted. Neighbours are sought among all examples up to 50,000, beyond that among a sample
+whose size falls with their number (10,000 for a million), and the facts say so.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
+from torch import Tensor
 
 from mohs.data.examples import Data, Examples
-from mohs.examine.examined import Examined, Wishes
+from mohs.examine.emphasis import FIRST_LOSS, choose_loss, loss_spec
+from mohs.examine.examined import Array, Examined, Wishes
 from mohs.hardness.neighbours import neighbour_agreement
-from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
+from mohs.hardness.noise_rate import estimate_noise
 from mohs.hardness.out_of_sample import judged
 from mohs.hardness.table import add_columns
 from mohs.naming import as_spec
@@ -25,53 +29,79 @@ from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.folds import FoldOutputs, out_of_fold
 from mohs.train.trained import with_origin
 
-FIRST_LOSS = "gce:q=0.7"
 EPOCHS = 20
+EXACT, FEWEST, COSINES = 50_000, 10_000, 2.5e9  # examples all of which are compared; references; comparisons beyond
 
 
 def examine_features(data: Data, wishes: Wishes, folder: Path) -> Examined:
     """Passes, scores and verdict."""
     began, train, epochs = time.perf_counter(), data.train, wishes.epochs or EPOCHS
-    wishes.tell(f"first look: heads in {wishes.folds} folds, {epochs} epochs with {FIRST_LOSS}")
-    made = passed(train, FIRST_LOSS, wishes, epochs, folder / "first")
-    probs = torch.softmax(made.logits.double() / made.noise.temperature, 1).numpy()
-    estimate = estimate_noise(train.labels.numpy(), probs, classes=list(range(len(train.classes))))
+    if wishes.model != "auto":
+        raise ValueError(f"model={wishes.model!r} is for images: features are judged by linear heads; leave it out")
+    spec = None if wishes.loss == "auto" else loss_spec(wishes.loss, train)
+    folds = min(wishes.folds, len(train))
+    wishes.step("first look", f"heads in {folds} folds, {epochs} epochs with {FIRST_LOSS}")
+    made = passed(train, as_spec(FIRST_LOSS), wishes, epochs, folder / "first")
+    estimate = estimate_noise(train.labels.numpy(), probabilities(made), classes=list(range(len(train.classes))))
     wishes.tell(estimate.summary)
-    suggestion = suggest_emphasis(estimate)
-    chosen = suggestion.spec if wishes.loss == "auto" else wishes.loss
-    reason = suggestion.reason if wishes.loss == "auto" else "You asked for this loss."
-    wishes.tell(f"loss: {chosen}. {reason}")
-    if as_spec(chosen) != as_spec(FIRST_LOSS):
-        made = passed(train, chosen, wishes, epochs, folder / "second")
-        probs = torch.softmax(made.logits.double() / made.noise.temperature, 1).numpy()
-    wishes.tell("scores and neighbours")
-    near = neighbour_agreement(torch.as_tensor(train.inputs).float(), train.labels)
-    table = with_origin(add_columns(made.table, {"neighbours": near}), train)
+    chosen, reason = choose_loss(estimate, wishes)
+    spec = loss_spec(chosen, train) if spec is None else spec
+    if spec == as_spec(FIRST_LOSS):
+        wishes.step("training", "the first look was trained with this loss already")
+    else:
+        wishes.step("training", f"heads in {folds} folds, {epochs} epochs with {chosen}")
+        made = passed(train, spec, wishes, epochs, folder / "second")
+    among = references(len(train))
+    wishes.step("scores", f"angles, margins and neighbours among {among:,} examples")
+    table = with_neighbours(made.table, train, among, folder / "neighbours.safetensors")
+    wishes.step("verdict", "by the probability that the label is right, from heads that did not see it")
     return Examined(
         table=judged(table, made.right),
         estimate=estimate,
         chosen=chosen,
         reason=reason,
-        held_out=(probs, np.asarray(train.labels)),
+        held_out=(probabilities(made), np.asarray(train.labels)),
         facts={
-            "model": f"linear heads on kernel features, {wishes.folds} folds",
+            "model": f"linear heads on kernel features, {folds} folds,",
             "epochs": epochs,
             "seconds": round(time.perf_counter() - began, 1),
             "seed": wishes.seed,
-            "out of sample": True,
+            "out of sample": "yes: no head saw the labels it judges",
+            "neighbours": "exact" if among == len(train) else f"sought among {among:,} examples drawn at random",
+            **({"classes of one example, not judged": ", ".join(map(str, made.lone))} if made.lone else {}),
         },
     )
 
 
-def passed(examples: Examples, loss: str, wishes: Wishes, epochs: int, folder: Path) -> FoldOutputs:
+def references(examples: int) -> int:
+    """Among how many examples the neighbours of so many are sought."""
+    return examples if examples <= EXACT else max(FEWEST, min(EXACT, int(COSINES / examples)))
+
+
+def with_neighbours(table: pa.Table, examples: Examples, among: int, file: Path) -> pa.Table:
+    """The table with names, files and neighbours; these are kept in the file, as finding them takes long."""
+    if not file.exists():
+        features = torch.as_tensor(examples.inputs).float()
+        save_tree({"neighbours": neighbour_agreement(features, examples.labels, references=among)}, file)
+    near: Tensor = load_tree(file)["neighbours"]
+    return with_origin(add_columns(table, {"neighbours": near}), examples)
+
+
+def probabilities(made: FoldOutputs) -> Array:
+    """Of each class, out of sample, at the temperature that fits the labels (N, K)."""
+    p: Array = torch.softmax(made.logits.double() / made.noise.temperature, 1).numpy()
+    return p
+
+
+def passed(examples: Examples, loss: Mapping[str, Any], wishes: Wishes, epochs: int, folder: Path) -> FoldOutputs:
     """One pass, from its last epoch if it was begun before."""
     file = folder / "checkpoint.safetensors"
     state: Any = load_tree(file) if file.exists() else None
     return out_of_fold(
         torch.as_tensor(examples.inputs),
         examples.labels,
-        loss=as_spec(loss),
-        folds=wishes.folds,
+        loss=loss,
+        folds=min(wishes.folds, len(examples)),
         seed=wishes.seed,
         epochs=epochs,
         classes=examples.classes,

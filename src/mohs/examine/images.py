@@ -12,46 +12,47 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
-from mohs.data.examples import Data, Examples
+from mohs.data.examples import Data
+from mohs.data.split import held_out as held_out_places
 from mohs.examine.course import course_by_hardness
+from mohs.examine.emphasis import FIRST_LOSS, MEMORISING, choose_loss, loss_spec
 from mohs.examine.examined import Array, Examined, Wishes
-from mohs.hardness.measure import finished, host, joined, measure
-from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
-from mohs.hardness.table import add_columns
+from mohs.examine.scoring import on_device, scored
+from mohs.hardness.noise_rate import estimate_noise
 from mohs.hardness.verdict import verdict
-from mohs.models.network import Network, head_weight
 from mohs.naming import as_spec
 from mohs.train.loop import train
-from mohs.train.predict import outputs, predict
+from mohs.train.predict import predict
 from mohs.train.run import Run
-from mohs.train.trained import Trained, with_origin
+from mohs.train.trained import Trained
 
-FIRST_LOSS = "gce:q=0.7"
 FIRST_SHARE = 0.4  # of the epochs, for the first look
+HELD_OUT = 0.1  # of the examples, in the first look
 WORK, FEWEST, MOST = 600_000, 10, 30  # examples looked at in all on a CPU, and the bounds of epochs
-MEMORISING = ("cross_entropy", "encouraging", "focal", "mse")
 
 
 def examine_images(data: Data, wishes: Wishes, folder: Path) -> Examined:
     """Both trainings, the scores and the verdict."""
+    if wishes.loss != "auto":
+        loss_spec(wishes.loss, data.train)
     epochs = wishes.epochs or default_epochs(len(data.train), torch.cuda.is_available() and wishes.device != "cpu")
     base: dict[str, Any] = {"data": data.name, "model": wishes.model, "batch": wishes.batch, "seed": wishes.seed}
-    first = Run(**base, loss=FIRST_LOSS, epochs=max(2, round(FIRST_SHARE * epochs)), validation=0.0 if data.test else 0.1)
-    wishes.tell(f"first look: {first.epochs} epochs with {FIRST_LOSS}")
+    first = Run(**base, loss=FIRST_LOSS, epochs=max(2, round(FIRST_SHARE * epochs)), validation=held_share(data, wishes.seed))
+    wishes.step("first look", f"{first.epochs} epochs with {FIRST_LOSS}")
     looked = train(first, data, out=folder / "first", device=wishes.device, watch=wishes.watch)
     estimate = estimate_noise(table=looked.table)
     wishes.tell(estimate.summary)
-    suggestion = suggest_emphasis(estimate)
-    chosen = suggestion.spec if wishes.loss == "auto" else wishes.loss
-    reason = suggestion.reason if wishes.loss == "auto" else "You asked for this loss."
-    wishes.tell(f"training: {epochs} epochs with {chosen}. {reason}")
+    chosen, reason = choose_loss(estimate, wishes)
+    wishes.step("training", f"{epochs} epochs with {chosen}, every example recorded")
     second = Run(**base, loss=chosen, epochs=epochs, validation=0.0, trace=True)
     trained = train(second, data, out=folder / "run", device=wishes.device, watch=wishes.watch)
-    wishes.tell("scores and neighbours")
-    table = verdict(scored(trained, data.train), by="aum" if as_spec(chosen)["name"] in MEMORISING else "margin")
+    wishes.step("scores", "angles, margins and neighbours")
+    table = scored(trained, data.train, folder / "scores.parquet", device=wishes.device)
+    by = "aum" if as_spec(chosen)["name"] in MEMORISING else "margin"
+    wishes.step("verdict", f"by the {by}")
+    table = verdict(table, by=by)
     return Examined(
         table=table,
         estimate=estimate_noise(table=trained.table),
@@ -59,7 +60,7 @@ def examine_images(data: Data, wishes: Wishes, folder: Path) -> Examined:
         reason=reason,
         history=trained.history,
         dynamics=course_by_hardness(trained.trace, table) if trained.trace else None,
-        held_out=held_out(trained if data.test else looked, data, first),
+        held_out=held_out(trained if data.test or data.val else looked, data, first, wishes.device),
         facts=facts(trained, looked),
     )
 
@@ -69,47 +70,34 @@ def default_epochs(examples: int, gpu: bool) -> int:
     return MOST if gpu else int(min(MOST, max(FEWEST, WORK // max(examples, 1))))
 
 
-def scored(trained: Trained, examples: Examples) -> pa.Table:
-    """All scores of the trained network on its training examples, with what was recorded on the way."""
-    network = on_device(trained.network)
-    weight, parts = head_weight(network), []
-    for places, logits, features in outputs(network, examples):
-        parts.append(
-            host(measure(logits, examples.labels[places].to(logits.device), features, weight))
-            | {"features": host({"f": features})["f"]}
-        )
-    columns = {**joined(parts), "label": examples.labels.numpy()}
-    table = finished(columns, trained.classes)
-    if trained.table is None:
-        raise ValueError(f"{trained.folder} holds no dynamics: train it with record=True")
-    recorded = trained.table.drop_columns([name for name in trained.table.column_names if name in table.column_names])
-    return with_origin(add_columns(table, {name: recorded.column(name) for name in recorded.column_names}), examples)
+def held_share(data: Data, seed: int) -> float:
+    """What the first look holds back: nothing where there are other examples to check by, or too few to spare any."""
+    if data.test or data.val:
+        return 0.0
+    return HELD_OUT if len(held_out_places(data.train.labels, share=HELD_OUT, seed=seed)) else 0.0
 
 
-def on_device(network: Network) -> Network:
-    """The network where it runs fastest."""
-    return network.to("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def held_out(trained: Trained, data: Data, first: Run) -> tuple[Array, Array] | None:
+def held_out(trained: Trained, data: Data, first: Run, device: str) -> tuple[Array, Array] | None:
     """Probabilities (M, K) and labels (M,) of examples that the network was not trained on."""
     from mohs.train.job import prepared
 
-    examples = data.test or prepared(first, data).val
+    examples = data.test or data.val or prepared(first, data).val
     if examples is None or not len(examples):
         return None
-    logits, _ = predict(on_device(trained.network), examples)
+    logits, _ = predict(on_device(trained.network, device), examples)
     return torch.softmax(logits.double(), 1).numpy(), np.asarray(examples.labels)
 
 
 def facts(trained: Trained, looked: Trained) -> dict[str, Any]:
     """What the report says of how it was made."""
     seconds = sum(line["seconds"] for run in (looked, trained) for line in run.history)
+    last = looked.history[-1]
+    held = last.get("val_accuracy", last.get("test_accuracy"))
     return {
         "model": as_spec(trained.run.model)["name"],
         "parameters": sum(p.numel() for p in trained.network.parameters()),
         "epochs": trained.run.epochs,
         "seconds of training": round(seconds, 1),
         "seed": trained.run.seed,
-        "held out in the first look": looked.history[-1].get("val_accuracy", looked.history[-1].get("test_accuracy")),
+        **({} if held is None else {"accuracy on what the first look held out": held}),
     }

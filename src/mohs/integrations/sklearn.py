@@ -38,8 +38,9 @@ Array = np.ndarray[Any, Any]
 class MohsClassifier(ClassifierMixin, BaseEstimator):
     """A linear softmax classifier on features (N, D), or one on `hidden` kernel units, fitted with any mohs loss.
 
-    loss: "auto", a name of `mohs.LOSSES`, a mapping with a name, or a loss. hidden: kernel units between features and head
-    (None: linear). l2: the penalty on the head's weights. steps: the most that fitting it takes. folds, epochs: of the audit.
+    loss: "auto", a name of `mohs.LOSSES` ("gce", "gce:q=0.5"), a mapping with a name, or a loss. hidden: kernel units between
+    features and head (None: linear). l2: the penalty on the head's weights. steps: the most that fitting it takes. folds and
+    epochs are the audit's.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         *,
         loss: str | Mapping[str, Any] | Loss = AUTO,
         hidden: int | None = None,
-        l2: float = 1e-3,
+        l2: float = 1e-2,
         folds: int = 5,
         epochs: int = 20,
         audit: bool = True,
@@ -92,7 +93,7 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
             sample_weight=None if weight is None else weight.float(),
         )  # fmt: skip
         if enough:
-            probs = torch.softmax(self._outputs.logits.double(), 1)
+            probs = torch.softmax(self._outputs.logits.double() / self._outputs.noise.temperature, 1)
             self.noise_ = estimate_noise(labels, probs, classes=range(len(self.classes_)), seed=self.seed)
             if auto:
                 self.loss_ = suggest_emphasis(self.noise_).loss

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mohs.losses.drop_in import check_choice
 from mohs.losses.schedule import SCHEDULES, Schedule
+from mohs.losses.soft_labels import soft_label_loss
 from mohs.naming import create_spec, snake
 
 Weight = float | Schedule
@@ -62,9 +63,13 @@ class Objective(nn.Module):
         epoch: float = 0,
         sample_weight: Tensor | None = None,
         weights: Sequence[float | Tensor] | None = None,
+        soft: Tensor | None = None,
     ) -> Tensor:
         weights = self.weights_at(epoch) if weights is None else weights
-        total = self.loss(logits, labels) if sample_weight is None else self.loss(logits, labels, sample_weight=sample_weight)
+        if soft is not None:
+            total = soft_label_loss(self.loss, logits, soft)
+        else:
+            total = self.loss(logits, labels) if sample_weight is None else self.loss(logits, labels, sample_weight=sample_weight)
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
         paired = logits.detach().argmax(1) if self.pair_labels == "predicted" else labels
         given = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired}

@@ -28,10 +28,10 @@ def top_classes(p: Tensor, count: int) -> tuple[Tensor, Tensor]:
     columns, rest = p[:, : depth * width].view(-1, depth, width), p[:, depth * width :]
     best = _places(columns.amax(1), count)  # (N, count)
     inside = columns.gather(2, best.unsqueeze(1).expand(-1, depth, -1)).flatten(1)  # (N, depth · count)
-    place = _places(torch.cat([inside, rest], 1), count)
+    candidates = torch.cat([inside, rest], 1)
+    place = _places(candidates, count)
     found = best.gather(1, place % count) + place // count * width
-    found = torch.where(place < depth * count, found, place + depth * (width - count))
-    return p.gather(1, found), found
+    return candidates.gather(1, place), torch.where(place < depth * count, found, place + depth * (width - count))
 
 
 def _places(x: Tensor, count: int) -> Tensor:

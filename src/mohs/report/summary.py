@@ -55,6 +55,8 @@ def sentences(findings: Findings) -> list[str]:
         f"{_count(wrong)} probably {_bear(wrong.examples)} a wrong label, {_count(hard)} {_are(hard.examples)} hard but rightly "
         f"labelled, and {_count(between)} {_lie(between.examples)} between classes; the rest is easy.",
     ]
+    if "caution" in findings.facts:
+        said.append(f"Caution: {findings.facts['caution']}")
     if "not scored" in by_name:
         said.append(f"{by_name['not scored'].examples:,} could not be scored and are left aside.")
     if findings.left_out:

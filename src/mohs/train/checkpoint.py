@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -22,12 +23,12 @@ from mohs.errors import DataError
 TENSOR, NUMBERED = "<tensor>", "<numbered>"  # marks in the JSON: a tensor stands here; the keys of this dict were numbers
 
 
-def save_tree(tree: Any, path: Path) -> None:
-    """Write the tree; its tensors may be on any device."""
+def save_tree(tree: Any, path: Path, *, sync: bool = True) -> None:
+    """Write the tree; its tensors may be on any device. sync: wait until the disk has it, in case the machine itself dies."""
     tensors: dict[str, Tensor] = {}
     plain = json.dumps(_strip(tree, "", tensors))
-    with written_whole(path) as part:
-        part.write_bytes(save(tensors, metadata={"tree": plain}))
+    with written_whole(path, sync=sync) as part:
+        part.write_bytes(save(on_host(tensors), metadata={"tree": plain}))
 
 
 def load_tree(path: Path) -> Any:
@@ -43,23 +44,36 @@ def load_tree(path: Path) -> Any:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """A file to write to that takes the place of `path` when the block ends, and never when it fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
+        if sync:
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
+def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU, each with memory of its own; those on another device come over in one piece, not one by one."""
+    far = {name: tensor for name, tensor in tensors.items() if not tensor.is_cpu}
+    near = {name: tensor.contiguous().clone() for name, tensor in tensors.items() if tensor.is_cpu}
+    if far:
+        sizes = [tensor.numel() * tensor.element_size() for tensor in far.values()]
+        pieces = torch.split(torch.cat([tensor.reshape(-1).view(torch.uint8) for tensor in far.values()]).cpu(), sizes)
+        for (name, tensor), piece in zip(far.items(), pieces, strict=True):
+            near[name] = piece.clone().view(tensor.dtype).view(tensor.shape)  # a clone begins where its type may begin
+    return near
+
+
 def _strip(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     """The tree with marks for its tensors, which go to `tensors` by their place."""
     if isinstance(tree, Tensor):
-        tensors[place] = tree.detach().to("cpu", copy=True).contiguous()  # a copy: safetensors refuses two names for one memory
+        tensors[place] = tree.detach()
         return TENSOR
     if isinstance(tree, Mapping):
         numbered = any(isinstance(key, int) for key in tree)

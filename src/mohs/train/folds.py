@@ -36,6 +36,7 @@ from mohs.train.mapped import Mapped
 
 RATE, DECAY, WARM_UP = 0.01, 0.01, 0.1  # Adam's peak rate, its weight decay, the share of steps before the peak
 DYNAMICS = ("aum", "mean_margin", "mean_confidence", "variability", "forgetting", "first_learnt", "epochs")
+START = 1e-3  # the weights' size at the beginning
 State = dict[str, Any]
 
 
@@ -125,12 +126,13 @@ class _Heads:
         self.mapped, self.labels, self.fold, self.epochs, self.batch = mapped, labels, fold, epochs, batch
         self.folds, self.epoch, self.sample_weight = int(fold.max()) + 1, 0, sample_weight
         self.losses = [copy.deepcopy(loss) for _ in range(self.folds)]  # each its own: some keep a state
-        self.weight = torch.zeros(self.folds, classes, mapped.map.width, requires_grad=True)
+        self.order = torch.Generator().manual_seed(seed)
+        start = START * torch.randn(classes, mapped.map.width, generator=self.order)  # from 0 some losses do not move
+        self.weight = start.repeat(self.folds, 1, 1).requires_grad_()
         self.bias = torch.zeros(self.folds, classes, requires_grad=True)
         groups = [{"params": [self.weight], "weight_decay": DECAY}, {"params": [self.bias], "weight_decay": 0.0}]
         self.optimiser = torch.optim.AdamW(groups, lr=RATE)
         self.recorder = Recorder(len(labels))
-        self.order = torch.Generator().manual_seed(seed)
         self.logits = torch.empty(len(labels), classes)
         self.plan = [len(labels), classes, self.folds, mapped.map.width, seed, epochs, batch, repr(loss)]
 
@@ -235,6 +237,8 @@ def _encoded(features: Any, labels: Any, classes: Sequence[Any] | None) -> tuple
         index, names = encode(values, num_classes=count, classes=classes)
     except ValueError as error:
         raise DataError(str(error)) from error
+    if values.shape != (len(features),):
+        raise ValueError(f"labels must have shape ({len(features)},), one a row of features, got {values.shape}")
     if len(np.unique(index)) < 2:
         raise DataError("labels name fewer than 2 classes: there is nothing to tell apart")
     return torch.from_numpy(index), names

@@ -48,9 +48,11 @@ class Training(nn.Module):
         super().__init__()
         self.network, self.objective = network, objective
 
-    def forward(self, x: Tensor, labels: Tensor, weights: list[float | Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, labels: Tensor, weights: list[float | Tensor], soft: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         logits, features = self.network.outputs(x, labels)
-        return self.objective(logits, labels, features=features, weights=weights), logits, features
+        return self.objective(logits, labels, features=features, weights=weights, soft=soft), logits, features
 
 
 @dataclass(eq=False)
@@ -69,6 +71,7 @@ class Job:
     recorder: Recorder | None = None
     trace: Trace | None = None
     ema: EMA | None = None
+    soft: Tensor | None = None  # (N, K), the share of each class in each label, where labels are not whole
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -105,6 +108,13 @@ class Job:
         for name in ("recorder", "trace", "ema"):
             if getattr(self, name) is not None:
                 getattr(self, name).load_state_dict(state[name])
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of the loss, scaled where fp16 needs it."""
+        if self.accelerator.scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            self.accelerator.backward(loss)
 
     def event(self, done: int) -> dict[str, Any]:
         """What whoever watches is told after so many steps of the epoch."""
@@ -164,8 +174,17 @@ def default_augment(examples: Examples) -> list[dict[str, Any]]:
     return [{"name": "crop_flip", "padding": examples.shape[-1] // 8}]
 
 
-def build(run: Run, data: Data, *, device: str = "auto", graph: bool = False, **trackers: Any) -> Job:
-    """Everything that a resolved run on prepared data needs, from its seed."""
+def build(
+    run: Run,
+    data: Data,
+    *,
+    device: str = "auto",
+    graph: bool = False,
+    start: Mapping[str, Tensor] | None = None,
+    soft: Tensor | None = None,
+    **trackers: Any,
+) -> Job:
+    """Everything that a resolved run on prepared data needs, from its seed; start: weights to begin with instead."""
     accelerator = Accelerator(
         mixed_precision=run.precision,
         cpu=device == "cpu",
@@ -176,13 +195,17 @@ def build(run: Run, data: Data, *, device: str = "auto", graph: bool = False, **
     network = create_model(
         run.model, shape=train.shape, num_classes=len(train.classes), head=run.head, scale=scale_of(train), seed=run.seed
     )
+    if start is not None:
+        network.load_state_dict(start)
     training = Training(network, build_objective(run, network, train)).to(here)
     schedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
     moving = schedule.beta1(0, run.epochs) is not None
     optimiser = create_spec(OPTIMISERS, "optimiser", as_spec(run.optimiser)).build(
         training.parameters(), here, moving_beta1=moving
     )
-    wrapped, optimiser = accelerator.prepare(training, optimiser)
+    wrapped = accelerator.prepare(training)
+    if accelerator.scaler is not None:
+        optimiser = accelerator.prepare(optimiser)  # which looks for a scaled gradient's overflow; else it only costs time
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
     augment = create_augment(run.augment) if run.augment else None
     return Job(
@@ -198,6 +221,7 @@ def build(run: Run, data: Data, *, device: str = "auto", graph: bool = False, **
         recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
         ema=None if run.ema is None else EMA(network, decay=run.ema),
+        soft=None if soft is None else soft.to(here),
     )
 
 

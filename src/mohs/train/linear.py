@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mohs.losses import LOSSES, create_loss
+from mohs.losses import LOSSES
 from mohs.losses.cross_entropy import CrossEntropyLoss
 from mohs.losses.drop_in import check_between
-from mohs.naming import create_spec
+from mohs.naming import as_spec, create_spec
 from mohs.train.feature_map import FeatureMap, feature_map, pieces, rows
 
-WARM_STEPS = 20  # of L-BFGS on cross-entropy, before another loss takes over
+WARM_STEPS = 3  # of L-BFGS on cross-entropy, before another loss takes over: more, and wrong labels are learnt that it keeps
 RATE = 0.05  # Adam's learning rate, at its peak
 BLOCK = 8192  # rows mapped and multiplied at a time
 Loss = Callable[..., Tensor]
@@ -47,11 +47,9 @@ class Head:
 
 
 def as_loss(loss: str | Mapping[str, Any] | Loss) -> Loss:
-    """A loss from its name, from {"name": ..., fields}, or as it is."""
-    if isinstance(loss, str):
-        return create_loss(loss)
-    if isinstance(loss, Mapping):
-        return create_spec(LOSSES, "loss", loss)
+    """A loss from its name or word ("gce", "gce:q=0.5"), from {"name": "gce", "q": 0.5}, or as it is."""
+    if isinstance(loss, str | Mapping):
+        return create_spec(LOSSES, "loss", as_spec(loss))
     if not callable(loss):
         raise ValueError(f"loss must be a name, a mapping with a name, or a loss, got {loss!r}; names: {', '.join(LOSSES)}")
     return loss
@@ -63,7 +61,7 @@ def fit_head(
     *,
     loss: str | Mapping[str, Any] | Loss = "cross_entropy",
     num_classes: int | None = None,
-    l2: float = 1e-3,
+    l2: float = 1e-2,
     sample_weight: Tensor | None = None,
     landmarks: int = 0,
     seed: int = 0,
@@ -85,7 +83,7 @@ def head_path(
     *,
     loss: str | Mapping[str, Any] | Loss = "cross_entropy",
     num_classes: int | None = None,
-    l2: float = 1e-3,
+    l2: float = 1e-2,
     sample_weight: Tensor | None = None,
     landmarks: int = 0,
     seed: int = 0,

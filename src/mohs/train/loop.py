@@ -89,8 +89,9 @@ def end_epoch(job: Job) -> dict[str, Any]:
         job.recorder.end_epoch()
     if job.trace is not None:
         job.trace.end_epoch(epoch)
+    due = (epoch + 1) % job.run.check_every == 0 or epoch + 1 == job.run.epochs
     for name, examples in (("val", job.data.val), ("test", job.data.test)):
-        if examples is not None:
+        if due and examples is not None:
             line[f"{name}_accuracy"] = round(measured(job, examples), 6)
     return line
 
@@ -110,8 +111,8 @@ def keep(job: Job, directory: RunDirectory | None, line: dict[str, Any]) -> None
     if directory is None or not job.accelerator.is_main_process:
         return
     try:
-        directory.save_checkpoint(job.state())
         directory.log(line)
+        directory.save_checkpoint(job.state())
     except OSError as error:
         raise RunError(
             f"{directory.path}: epoch {line['epoch']} could not be written ({error.strerror or error}); the run is kept as it "

@@ -51,12 +51,13 @@ class Run:
     ema: float | None = None
     record: bool = True
     trace: bool = False
+    check_every: int = 1
     seed: int = 0
     noise_seed: int | None = None
     open: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("batch", 1), ("accumulate", 1)):
+        for name, least in (("epochs", 0), ("batch", 1), ("accumulate", 1), ("check_every", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")

@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -26,6 +27,7 @@ from typing import Any
 from mohs.errors import RunError
 from mohs.train.checkpoint import load_tree, save_tree, written_whole
 
+SYNC = 5.0  # seconds: checkpoints that follow one another faster are not all forced to the disk
 PACKAGES = ("mohs", "torch", "numpy", "accelerate", "torchvision", "timm")
 
 
@@ -65,18 +67,19 @@ class RunDirectory:
                 part.write_text(json.dumps(about, indent=1, default=str) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a last line that was cut off is left out."""
-        file, lines = self.path / "metrics.jsonl", []
-        for line in file.read_text().splitlines() if file.exists() else ():
+        """The lines of metrics.jsonl, of each epoch the last one; a line that was cut off is left out."""
+        file = self.path / "metrics.jsonl"
+        lines: dict[int, dict[str, Any]] = {}
+        for text in file.read_text().splitlines() if file.exists() else ():
             with contextlib.suppress(json.JSONDecodeError):
-                lines.append(json.loads(line))
-        return lines
+                line = json.loads(text)
+                lines[line["epoch"]] = line
+        return [lines[epoch] for epoch in sorted(lines)]
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Add an epoch's line, in place of one for the same epoch."""
-        kept = [old for old in self.metrics() if old["epoch"] < line["epoch"]]
-        with written_whole(self.path / "metrics.jsonl") as part:
-            part.write_text("".join(json.dumps(entry) + "\n" for entry in [*kept, dict(line)]))
+        """Add an epoch's line; an epoch that was begun anew has a second one, which counts."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
     def checkpoint(self) -> Any:
         """The last checkpoint, None where there is none."""
@@ -84,7 +87,10 @@ class RunDirectory:
         return load_tree(file) if file.exists() else None
 
     def save_checkpoint(self, tree: Any) -> None:
-        save_tree(tree, self.path / "checkpoint.safetensors")
+        """Put this checkpoint in the place of the last; on a machine that dies, some seconds of them may be lost."""
+        file = self.path / "checkpoint.safetensors"
+        due = not file.exists() or time.time() - file.stat().st_mtime > SYNC
+        save_tree(tree, file, sync=due)
 
     def finish(self) -> None:
         """The run is whole: say so, and drop what only a resumed run needs."""

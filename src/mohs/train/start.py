@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from accelerate.state import AcceleratorState, PartialState
+from torch import Tensor
 from torch import distributed as dist
 
 from mohs.data.check import check_examples
@@ -20,10 +23,24 @@ from mohs.train.run_directory import RunDirectory, locked, surroundings
 
 @contextmanager
 def started(
-    run: Run, data: Data, *, runs: Path, out: Path | None, device: str = "auto", trackers: tuple[str, ...] = ()
+    run: Run,
+    data: Data,
+    *,
+    runs: Path,
+    out: Path | None,
+    device: str = "auto",
+    trackers: tuple[str, ...] = (),
+    start: Mapping[str, Tensor] | None = None,
+    soft: Tensor | None = None,
 ) -> Iterator[tuple[Job | None, RunDirectory]]:
-    """The job, restored where it was begun before, and its folder, locked; no job where the run is done."""
+    """The job, restored where it was begun before, and its folder, locked; no job where the run is done.
+
+    start: weights to begin with; soft: shares of the classes (N, K) in place of the labels of the prepared training set.
+    """
     run, data, fingerprint = settled(run, data, device=device)
+    if soft is not None and len(soft) != len(data.train):
+        raise ValueError(f"soft has {len(soft)} rows for {len(data.train)} training examples: one an example is wanted")
+    fingerprint += "".join(f"-{digest(given)}" for given in (start, soft) if given is not None)
     name = run.hash(fingerprint)
     folder = out or runs / f"{run.name()}-{name}"
     with ExitStack() as held:
@@ -34,7 +51,7 @@ def started(
         if from_first(directory.done):
             yield None, directory
             return
-        job = build(run, data, device=device, graph=run.precision != "fp16", **tracking(trackers, folder))
+        job = build(run, data, device=device, graph=run.precision != "fp16", start=start, soft=soft, **tracking(trackers, folder))
         state = from_first(directory.checkpoint() if first else None)
         if state is not None:
             job.restore(state)
@@ -53,6 +70,13 @@ def settled(run: Run, data: Data, *, device: str = "auto") -> tuple[Run, Data, s
     fingerprint = "-".join(part.fingerprint() for part in (data.train, data.val, data.test) if part is not None)
     run = resolved(run, data.train, cuda=PartialState().device.type == "cuda")
     return run, prepared(run, data), fingerprint
+
+
+def digest(given: Tensor | Mapping[str, Tensor]) -> str:
+    """A hash of a tensor, or of tensors under their names."""
+    tensors = {"": given} if isinstance(given, Tensor) else given
+    parts = (name.encode() + value.cpu().contiguous().numpy().tobytes() for name, value in sorted(tensors.items()))
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:8]
 
 
 def choose_device(device: str) -> None:
@@ -82,5 +106,6 @@ def about(run: Run, data: Data, name: str, fingerprint: str) -> dict[str, Any]:
         "shape": list(data.train.shape),
         "classes": data.classes,
         "processes": PartialState().num_processes,
+        "date": datetime.now(UTC).date().isoformat(),
         **surroundings(),
     }

@@ -24,17 +24,17 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
     for i, (ids, inputs, given) in enumerate(parts):
         last = i == len(parts) - 1
         with nullcontext() if last else job.accelerator.no_sync(job.wrapped):
-            total, logits, features = job.wrapped(inputs, given, weights)
+            total, logits, features = job.wrapped(inputs, given, weights, None if job.soft is None else job.soft[ids])
             if total.is_cpu:  # elsewhere asking would wait for the device: the end of the epoch will tell
                 check_finite(total.item(), job.epoch)
             share = draw.share * len(ids) / len(draw.ids)
-            job.accelerator.backward(total if share == 1 else share * total)
+            job.backward(total if share == 1 else share * total)
         if draw.share > 0:
             note(job, ids, logits.detach(), given, features.detach())
     if job.run.clip is not None:
         job.accelerator.clip_grad_norm_(job.wrapped.parameters(), job.run.clip)
     job.optimiser.step()
-    job.optimiser.zero_grad()
+    job.optimiser.zero_grad(set_to_none=True)
     if job.ema is not None:
         job.ema.update(job.training.network)
 

@@ -1,0 +1,124 @@
+"""`mohs adapt`: from labelled data of one domain to a classifier for another that has no labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mohs.cli import options as o
+from mohs.cli.progress import progress
+from mohs.cli.train import run_of
+
+if TYPE_CHECKING:
+    from mohs.data.examples import Data
+    from mohs.train.selftrain import Adapted
+
+Source = Annotated[str, typer.Option(help="Labelled data: a folder, a file or a known name, as mnist or digits.")]
+Target = Annotated[str, typer.Option(help="Data of the new domain, as usps, mnist:invert, cifar10:contrast=0.3 or a folder.")]
+Select = Annotated[
+    str, typer.Option(help="Which predictions to believe: cbst_avh, cbst, avh, confidence, mrkld, lrent, crst, random.")
+]
+Rounds = Annotated[int, typer.Option(help="How often to select and train again.")]
+Share = Annotated[tuple[float, float, float], typer.Option(help="Of the target to believe: at first, more each round, at most.")]
+Again = Annotated[o.Number, typer.Option(help="Epochs of each round after the first; default: --epochs.")]
+Unlabelled = Annotated[
+    bool, typer.Option("--unlabelled", help="The target is a folder of images, or an .npz of x, without labels.")
+]
+Take = Annotated[str, typer.Option(help="Whose network to name: last, source_accuracy, target_entropy or target_avc.")]
+ONLY_SHOWN = 64
+
+
+def adapt(
+    source: Source = "digits",
+    target: Target = "digits:invert",
+    selection: Select = "cbst_avh",
+    rounds: Rounds = 6,
+    portion: Share = (0.20, 0.05, 0.50),
+    again_epochs: Again = None,
+    unlabelled: Unlabelled = False,
+    take: Take = "last",
+    config: o.Config = None,
+    model: o.Model = None,
+    head: o.Head = None,
+    loss: o.Loss = None,
+    augment: o.Augment = None,
+    optimiser: o.Optimiser = None,
+    schedule: o.Schedule = None,
+    epochs: o.Epochs = None,
+    batch: o.Batch = None,
+    precision: o.Precision = None,
+    image_size: o.ImageSize = None,
+    seed: o.Seed = None,
+    device: o.Device = "auto",
+    out: o.Out = None,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Train on SOURCE, then on what the network believes of TARGET, whose labels serve for reporting only."""
+    given = locals() | {"data": source}
+    unasked = ("regulariser", "noise", "class_weight", "accumulate", "ema", "label")
+    run = run_of(config, given | dict.fromkeys(unasked))
+    from mohs.losses.drop_in import check_choice
+    from mohs.train.rounds import CRITERIA
+    from mohs.train.selftrain import adapt as adapt_network
+
+    check_choice("take", take, list(CRITERIA))
+    found, new = _opened(source, target, image_size=image_size, unlabelled=unlabelled, seed=run.seed)
+    again = {} if again_epochs is None else {"epochs": again_epochs}
+    folder = out or Path("adapted") / f"{run.name()}-{new.name}-{selection}".replace(":", "_").replace("/", "_")
+    with progress(quiet=quiet) as (tell, watch):
+        done = adapt_network(
+            found.train, new.train, run=run, folder=folder, selection=selection, rounds=rounds, portion=portion, again=again,
+            test=new.test, device=device, watch=watch, tell=tell,
+        )  # fmt: skip
+    shown = _only(done, new)
+    if not quiet:
+        _print(done, take, shown, as_json=as_json)
+
+
+def _opened(source: str, target: str, *, image_size: int | None, unlabelled: bool, seed: int) -> tuple[Data, Data]:
+    from mohs.data.domains import ARROW, open_domain, open_pair, paired
+    from mohs.data.unlabelled import open_unlabelled
+
+    how: dict[str, Any] = {} if image_size is None else {"image_size": image_size}
+    if not unlabelled:
+        return open_pair(f"{source}{ARROW}{target}", seed=seed, **how)
+    found = open_domain(source, seed=seed, **how)
+    return paired(found, open_unlabelled(target, found.train))
+
+
+def _only(done: Adapted, target: Data) -> Path | None:
+    """A picture of what the last round's selection took and the other did not; None where that is nothing."""
+    from mohs.data.picture_grid import picture_grid
+
+    number = len(done.rounds) - 1
+    places, labels = done.only_here(number)
+    if target.train.kind != "images" or not len(places):
+        return None
+    captions = [str(target.classes[k]) for k in labels[:ONLY_SHOWN].tolist()]
+    picture_grid(target.train, places[:ONLY_SHOWN].tolist(), captions=captions).save(done.folder / "only-here.png")
+    return done.folder / "only-here.png"
+
+
+def _print(done: Adapted, take: str, shown: Path | None, *, as_json: bool) -> None:
+    trained = done.take(take)
+    if as_json:
+        files = {"folder": done.folder, "table": done.folder / "target.parquet", "network": trained.folder, "pictures": shown}
+        typer.echo(json.dumps({**files, "rounds": done.rounds}, default=str))
+        return
+    names = {"round": "round", "selected": "selected", "true": "right", "target_accuracy": "target", "source_accuracy": "source"}
+    columns = {name: word for name, word in names.items() if any(line.get(name) is not None for line in done.rounds)}
+    typer.echo("  ".join(f"{word:>8}" for word in columns.values()))
+    for line in done.rounds:
+        typer.echo("  ".join(_cell(line.get(name)) for name in columns))
+    typer.echo(f"network: {trained.folder}")
+    typer.echo(f"table:   {done.folder / 'target.parquet'}")
+    if shown is not None:
+        typer.echo(f"selected here and not by the other: {shown}")
+
+
+def _cell(value: Any) -> str:
+    return f"{value:8.4f}" if isinstance(value, float) else f"{'' if value is None else value:>8}"

@@ -1,0 +1,85 @@
+"""`mohs doctor`: what is installed, on what it runs, whether it works, and what to do where it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mohs.cli import options as o
+
+if TYPE_CHECKING:
+    from mohs.doctor import Health, Package
+
+BROKEN = 4
+
+
+def doctor(
+    self_test: Annotated[
+        bool, typer.Option("--self-test/--no-self-test", help="Train, write and report something small, to see that it works.")
+    ] = True,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Check this installation: versions, device, extras, a self-test. Exits with 4 where something needed is broken."""
+    from mohs.doctor import examine
+
+    health = examine(test=self_test)
+    if as_json:
+        typer.echo(json.dumps(plain(health), ensure_ascii=False))
+    elif not quiet:
+        _print(health)
+    if not health.fine:
+        raise typer.Exit(BROKEN)
+
+
+def plain(health: Health) -> dict[str, Any]:
+    """The findings as JSON holds them, with the state of each extra."""
+    made = dataclasses.asdict(health)
+    for extra, shown in zip(health.extras, made["extras"], strict=True):
+        shown["state"] = extra.state
+    return {"fine": health.fine, **made}
+
+
+def _print(health: Health) -> None:
+    typer.echo(f"mohs {health.mohs}, Python {health.python}, {health.system}")
+    for line in _machine(health.machine):
+        typer.echo(line)
+    typer.echo("\nneeded")
+    for package in health.packages:
+        typer.echo(f"    {_state(package):<8} {package.name} {package.version or ''}{_problem(package)}".rstrip())
+    typer.echo("\nextras")
+    for extra in health.extras:
+        names = ", ".join(f"{one.name} {one.version or '(not installed)'}{_problem(one)}" for one in extra.packages)
+        typer.echo(f"    {extra.state:<8} {extra.name:<10} {extra.purpose}\n{'':<24}{names}")
+    if health.checks:
+        typer.echo("\nself-test")
+    for check in health.checks:
+        typer.echo(f"    {'ok' if check.passed else 'FAILED':<8} {check.name:<10} {check.detail}")
+    typer.echo("\n" + ("all that is needed works" if health.fine else "something needed is broken"))
+    for line in health.advice:
+        typer.echo(f"    {line}")
+
+
+def _machine(machine: dict[str, Any]) -> list[str]:
+    memory = f", {machine['memory'] / 1e9:,.0f} GB of memory" if machine["memory"] else ""
+    lines = [f"{machine['cores']} cores{memory}, {machine['disk_free'] / 1e9:,.0f} GB free on this disk"]
+    lines += [f"GPU: {gpu['name']}, {gpu['free'] / 1e9:,.0f} of {gpu['memory'] / 1e9:,.0f} GB free" for gpu in machine["gpus"]]
+    if not machine["gpus"]:
+        lines.append(f"no GPU that torch can use{': ' + machine['gpu_problem'] if 'gpu_problem' in machine else ''}")
+    lines.append(
+        f"known data sets are looked for in {machine['data_folder']}"
+        if machine["data_folder"]
+        else "MOHS_DATA is not set: of the known data sets only digits is at hand"
+    )
+    return lines
+
+
+def _state(package: Package) -> str:
+    return "ok" if package.works else "BROKEN" if package.problem else "MISSING"
+
+
+def _problem(package: Package) -> str:
+    return f" ({package.problem})" if package.problem else ""
