@@ -5,13 +5,10 @@ BIN := $(VENV)/bin
 KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 READY := $(VENV)/ready-$(KEY)
 
-.PHONY: demo test lint types check bench clean
+.PHONY: demo test lint types check bench browser smoke clean
 
-demo: $(READY)  ## what each loss pays attention to, and how hard each of scikit-learn's digits is
-	@mkdir -p runs
-	$(BIN)/mohs emphasis --relative --out runs/emphasis.svg
-	$(BIN)/mohs score --out runs/digits.parquet
-	@echo "The picture is runs/emphasis.svg, the table of hardness runs/digits.parquet"
+demo: $(READY)  ## an audit of scikit-learn's digits with a tenth of the labels made wrong: a table and a report
+	$(BIN)/mohs audit --out runs/digits
 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest
@@ -25,6 +22,15 @@ types: $(READY)
 
 check: lint types test
 
+smoke: $(READY)  ## every study of the papers, each in about a second
+	$(BIN)/mohs study recipes --scale smoke --quiet
+
+browser:  ## Debian's Chromium, for the tests of the report; without it they are skipped
+	@command -v chromium >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  apt-get install -y -qq --no-install-recommends chromium fonts-liberation fonts-noto-core >/dev/null; } || \
+	  echo "no chromium here: the report's browser tests will be skipped"
+
 bench: $(READY)  ## time and memory of the losses against F.cross_entropy
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/regularisers.py
@@ -37,5 +43,5 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mohs needs Python 3.11 or later: make PYTHON=python3.12"; exit 4; }
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 4; }
 	@echo "Installing into $(VENV): a few minutes and about 6 GB, most of it torch ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[vision,report,hf,lightning,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[vision,report,hf,lightning,explain,dev]'
 	@touch $@

@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mohs.angle import angle, angles
+    from mohs.apply import apply_decisions
+    from mohs.audit import Audit, audit
+    from mohs.compare import compare_runs, compare_settings
+    from mohs.data.examples import Data, Examples
+    from mohs.data.noise import add_noise
+    from mohs.data.open_data import open_data
     from mohs.data.with_ids import WithIds
     from mohs.emphasis import emphasis, focus, spread
-    from mohs.errors import DataError
+    from mohs.errors import DataError, RunError
+    from mohs.evaluate.attack import robust_accuracy
+    from mohs.evaluate.calibration import ece, fit_temperature, reliability
+    from mohs.evaluate.masking import masking_report
     from mohs.hardness.angular import avc, avh
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
+    from mohs.hardness.out_of_sample import fit_noise
     from mohs.hardness.scores import SCORES
     from mohs.hardness.verdict import verdict
     from mohs.heads import HEADS, create_head
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from mohs.heads.lsoftmax import LSoftmaxHead
     from mohs.heads.normface import NormFaceHead
     from mohs.heads.sphereface import SphereFaceHead
+    from mohs.integrations.sklearn import MohsClassifier
     from mohs.losses import LOSSES, REGULARISERS, create_loss, create_regulariser
     from mohs.losses.adr import ADR, EntropyPenalty
     from mohs.losses.amc import AMC, EuclideanContrastive
@@ -53,156 +64,105 @@ if TYPE_CHECKING:
     from mohs.losses.transition import pair_transition, symmetric_transition
     from mohs.losses.truncated_gce import TruncatedGeneralizedCrossEntropyLoss, keep_mask
     from mohs.margin import margin
+    from mohs.models import MODELS, create_model, scale_of
     from mohs.recorder import Recorder
+    from mohs.report.findings import Findings, load_findings
+    from mohs.report.page import write_report
     from mohs.score import score, score_features, score_logits
+    from mohs.study.recipe import read_recipe
+    from mohs.study.run import run_study
+    from mohs.train.folds import out_of_fold
+    from mohs.train.many import train_many
+    from mohs.train.run import Run
+    from mohs.train.trained import load_run
 
 __version__ = "0.1.0"
 
-HOME = {
-    "angle": "angle",
-    "angles": "angle",
-    "WithIds": "data.with_ids",
-    "emphasis": "emphasis",
-    "focus": "emphasis",
-    "spread": "emphasis",
-    "DataError": "errors",
-    "avc": "hardness.angular",
-    "avh": "hardness.angular",
-    "estimate_noise": "hardness.noise_rate",
-    "suggest_emphasis": "hardness.noise_rate",
-    "SCORES": "hardness.scores",
-    "verdict": "hardness.verdict",
-    "HEADS": "heads",
-    "create_head": "heads",
-    "ArcFaceHead": "heads.arcface",
-    "AVHHead": "heads.avh",
-    "CosFaceHead": "heads.cosface",
-    "FoundHead": "heads.find_head",
-    "find_head": "heads.find_head",
-    "LSoftmaxHead": "heads.lsoftmax",
-    "NormFaceHead": "heads.normface",
-    "SphereFaceHead": "heads.sphereface",
-    "LOSSES": "losses",
-    "REGULARISERS": "losses",
-    "create_loss": "losses",
-    "create_regulariser": "losses",
-    "ADR": "losses.adr",
-    "EntropyPenalty": "losses.adr",
-    "AMC": "losses.amc",
-    "EuclideanContrastive": "losses.amc",
-    "AVHLoss": "losses.avh",
-    "avh_loss": "losses.avh",
-    "BootstrapHardLoss": "losses.bootstrap",
-    "BootstrapSoftLoss": "losses.bootstrap",
-    "CenterLoss": "losses.center",
-    "BackwardLoss": "losses.correction",
-    "ForwardLoss": "losses.correction",
-    "CrossEntropyLoss": "losses.cross_entropy",
-    "SelfPacedLoss": "losses.curriculum",
-    "EncouragingLoss": "losses.encouraging",
-    "FocalLoss": "losses.focal",
-    "GeneralizedCrossEntropyLoss": "losses.gce",
-    "GradientRescalingLoss": "losses.gradient_rescaling",
-    "class_counts": "losses.imbalance",
-    "class_weights": "losses.imbalance",
-    "deferred_weights": "losses.imbalance",
-    "LDAMLoss": "losses.ldam",
-    "LogitAdjustedLoss": "losses.logit_adjusted",
-    "MeanAbsoluteErrorLoss": "losses.mae",
-    "MeanSquaredErrorLoss": "losses.mse",
-    "Objective": "losses.objective",
-    "create_objective": "losses.objective",
-    "SCHEDULES": "losses.schedule",
-    "deferred": "losses.schedule",
-    "ramp_up": "losses.schedule",
-    "ramp_up_down": "losses.schedule",
-    "OnlineSmoothingLoss": "losses.smoothing",
-    "SphericalLoss": "losses.softmax_alternatives",
-    "TaylorLoss": "losses.softmax_alternatives",
-    "SymmetricCrossEntropyLoss": "losses.symmetric",
-    "pair_transition": "losses.transition",
-    "symmetric_transition": "losses.transition",
-    "TruncatedGeneralizedCrossEntropyLoss": "losses.truncated_gce",
-    "keep_mask": "losses.truncated_gce",
+NAMES = {  # file: what it offers
+    "angle": "angle angles",
+    "apply": "apply_decisions",
+    "audit": "Audit audit",
+    "compare": "compare_runs compare_settings",
+    "data.examples": "Data Examples",
+    "data.noise": "add_noise",
+    "data.open_data": "open_data",
+    "data.with_ids": "WithIds",
+    "emphasis": "emphasis focus spread",
+    "errors": "DataError RunError",
+    "evaluate.attack": "robust_accuracy",
+    "evaluate.calibration": "ece fit_temperature reliability",
+    "evaluate.masking": "masking_report",
+    "hardness.angular": "avc avh",
+    "hardness.noise_rate": "estimate_noise suggest_emphasis",
+    "hardness.out_of_sample": "fit_noise",
+    "hardness.scores": "SCORES",
+    "hardness.verdict": "verdict",
+    "heads": "HEADS create_head",
+    "heads.arcface": "ArcFaceHead",
+    "heads.avh": "AVHHead",
+    "heads.cosface": "CosFaceHead",
+    "heads.find_head": "FoundHead find_head",
+    "heads.lsoftmax": "LSoftmaxHead",
+    "heads.normface": "NormFaceHead",
+    "heads.sphereface": "SphereFaceHead",
+    "integrations.sklearn": "MohsClassifier",
+    "losses": "LOSSES REGULARISERS create_loss create_regulariser",
+    "losses.adr": "ADR EntropyPenalty",
+    "losses.amc": "AMC EuclideanContrastive",
+    "losses.avh": "AVHLoss avh_loss",
+    "losses.bootstrap": "BootstrapHardLoss BootstrapSoftLoss",
+    "losses.center": "CenterLoss",
+    "losses.correction": "BackwardLoss ForwardLoss",
+    "losses.cross_entropy": "CrossEntropyLoss",
+    "losses.curriculum": "SelfPacedLoss",
+    "losses.encouraging": "EncouragingLoss",
+    "losses.focal": "FocalLoss",
+    "losses.gce": "GeneralizedCrossEntropyLoss",
+    "losses.gradient_rescaling": "GradientRescalingLoss",
+    "losses.imbalance": "class_counts class_weights deferred_weights",
+    "losses.ldam": "LDAMLoss",
+    "losses.logit_adjusted": "LogitAdjustedLoss",
+    "losses.mae": "MeanAbsoluteErrorLoss",
+    "losses.mse": "MeanSquaredErrorLoss",
+    "losses.objective": "Objective create_objective",
+    "losses.schedule": "SCHEDULES deferred ramp_up ramp_up_down",
+    "losses.smoothing": "OnlineSmoothingLoss",
+    "losses.softmax_alternatives": "SphericalLoss TaylorLoss",
+    "losses.symmetric": "SymmetricCrossEntropyLoss",
+    "losses.transition": "pair_transition symmetric_transition",
+    "losses.truncated_gce": "TruncatedGeneralizedCrossEntropyLoss keep_mask",
     "margin": "margin",
-    "Recorder": "recorder",
-    "score": "score",
-    "score_features": "score",
-    "score_logits": "score",
+    "models": "MODELS create_model scale_of",
+    "recorder": "Recorder",
+    "report.findings": "Findings load_findings",
+    "report.page": "write_report",
+    "score": "score score_features score_logits",
+    "study.recipe": "read_recipe",
+    "study.run": "run_study",
+    "train.folds": "out_of_fold",
+    "train.many": "train_many",
+    "train.run": "Run",
+    "train.trained": "load_run",
 }
+HOME = {name: file for file, names in NAMES.items() for name in names.split()}
 
+# fmt: off
 __all__ = [
-    "ADR",
-    "AMC",
-    "HEADS",
-    "LOSSES",
-    "REGULARISERS",
-    "SCHEDULES",
-    "SCORES",
-    "AVHHead",
-    "AVHLoss",
-    "ArcFaceHead",
-    "BackwardLoss",
-    "BootstrapHardLoss",
-    "BootstrapSoftLoss",
-    "CenterLoss",
-    "CosFaceHead",
-    "CrossEntropyLoss",
-    "DataError",
-    "EncouragingLoss",
-    "EntropyPenalty",
-    "EuclideanContrastive",
-    "FocalLoss",
-    "ForwardLoss",
-    "FoundHead",
-    "GeneralizedCrossEntropyLoss",
-    "GradientRescalingLoss",
-    "LDAMLoss",
-    "LSoftmaxHead",
-    "LogitAdjustedLoss",
-    "MeanAbsoluteErrorLoss",
-    "MeanSquaredErrorLoss",
-    "NormFaceHead",
-    "Objective",
-    "OnlineSmoothingLoss",
-    "Recorder",
-    "SelfPacedLoss",
-    "SphereFaceHead",
-    "SphericalLoss",
-    "SymmetricCrossEntropyLoss",
-    "TaylorLoss",
-    "TruncatedGeneralizedCrossEntropyLoss",
-    "WithIds",
-    "angle",
-    "angles",
-    "avc",
-    "avh",
-    "avh_loss",
-    "class_counts",
-    "class_weights",
-    "create_head",
-    "create_loss",
-    "create_objective",
-    "create_regulariser",
-    "deferred",
-    "deferred_weights",
-    "emphasis",
-    "estimate_noise",
-    "find_head",
-    "focus",
-    "keep_mask",
-    "margin",
-    "pair_transition",
-    "ramp_up",
-    "ramp_up_down",
-    "score",
-    "score_features",
-    "score_logits",
-    "spread",
-    "suggest_emphasis",
-    "symmetric_transition",
-    "verdict",
+    "ADR", "AMC", "HEADS", "LOSSES", "MODELS", "REGULARISERS", "SCHEDULES", "SCORES", "AVHHead", "AVHLoss", "ArcFaceHead",
+    "Audit", "BackwardLoss", "BootstrapHardLoss", "BootstrapSoftLoss", "CenterLoss", "CosFaceHead", "CrossEntropyLoss", "Data",
+    "DataError", "EncouragingLoss", "EntropyPenalty", "EuclideanContrastive", "Examples", "Findings", "FocalLoss",
+    "ForwardLoss", "FoundHead", "GeneralizedCrossEntropyLoss", "GradientRescalingLoss", "LDAMLoss", "LSoftmaxHead",
+    "LogitAdjustedLoss", "MeanAbsoluteErrorLoss", "MeanSquaredErrorLoss", "MohsClassifier", "NormFaceHead", "Objective",
+    "OnlineSmoothingLoss", "Recorder", "Run", "RunError", "SelfPacedLoss", "SphereFaceHead", "SphericalLoss",
+    "SymmetricCrossEntropyLoss", "TaylorLoss", "TruncatedGeneralizedCrossEntropyLoss", "WithIds", "add_noise", "angle",
+    "angles", "apply_decisions", "audit", "avc", "avh", "avh_loss", "class_counts", "class_weights", "compare_runs",
+    "compare_settings", "create_head", "create_loss", "create_model", "create_objective", "create_regulariser", "deferred",
+    "deferred_weights", "ece", "emphasis", "estimate_noise", "find_head", "fit_noise", "fit_temperature", "focus", "keep_mask",
+    "load_findings", "load_run", "margin", "masking_report", "open_data", "out_of_fold", "pair_transition", "ramp_up",
+    "ramp_up_down", "read_recipe", "reliability", "robust_accuracy", "run_study", "scale_of", "score", "score_features",
+    "score_logits", "spread", "suggest_emphasis", "symmetric_transition", "train_many", "verdict", "write_report",
 ]
+# fmt: on
 
 
 def __getattr__(name: str) -> object:

@@ -25,11 +25,14 @@ from mohs.data.open_data import open_data
 from mohs.data.sources.digits import digits
 from mohs.errors import RunError
 from mohs.examine.caution import cautions
+from mohs.examine.emphasis import loss_spec
 from mohs.examine.examined import Examined, Wishes
 from mohs.examine.features import examine_features
 from mohs.examine.images import examine_images
 from mohs.examine.trained import examine_trained
 from mohs.hardness.verdict import VERDICTS
+from mohs.models import MODELS, model_spec
+from mohs.naming import create_spec
 from mohs.report.findings import WORDS, Findings, load_findings, save_findings
 from mohs.report.page import write_report
 from mohs.report.thumbnails import thumbnails_of
@@ -52,10 +55,11 @@ class Audit:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of examples of each verdict, and `noise`, the estimated share of wrong labels."""
+        """The share of examples of each verdict, and `noise`, the estimated share of wrong labels (0 where none was found)."""
         counts = Counter(self.table.column("verdict").to_pylist())
         shares = {name: counts[name] / len(self.table) for name in VERDICTS}
-        return shares | ({} if self.findings.estimate is None else {"noise": self.findings.estimate.rate})
+        found = self.findings.estimate
+        return shares if found is None else shares | {"noise": 0.0 if found.kind == "none found" else found.rate}
 
 
 def audit(
@@ -74,6 +78,7 @@ def audit(
     """
     wanted = Wishes(**wishes)
     found = demonstration(wanted.seed) if data is None else open_data(data, **(open_as or {}))
+    check_wishes(found, wanted)
     wanted.step("data", describe(found))
     name = run_name(found, wanted)
     with workplace(Path(out) if out is not None else Path(runs) / name, name) as folder:
@@ -87,6 +92,18 @@ def audit(
         wanted.step("report", str(folder / "report.html"))
         report = write_report(findings, folder / "report.html")
     return Audit(findings.table, folder, report, findings)
+
+
+def check_wishes(data: Data, wishes: Wishes) -> None:
+    """Raise, before any work, for what was wished and cannot be."""
+    if wishes.loss != "auto":
+        loss_spec(wishes.loss, data.train)
+    named = model_spec(wishes.model)
+    if named["name"] == "auto":
+        return
+    if data.train.kind == "features":
+        raise ValueError(f"model={wishes.model!r} is for images: features are judged by linear heads; leave it out")
+    create_spec(MODELS, "model", named)
 
 
 @contextmanager
@@ -178,7 +195,7 @@ def gathered_findings(data: Data, examined: Examined, name: str, folder: Path) -
         held_out=examined.held_out,
         thumbnails=thumbnails_of(train),
         left_out=data.train.left_out,
-        facts=cautions(examined.table, {**examined.facts, **extra}),
+        facts=cautions(examined.table, {**examined.facts, **extra}, examined.estimate),
     )
 
 

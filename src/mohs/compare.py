@@ -31,12 +31,12 @@ from mohs.study.recipe import Recipe, Row, Study
 from mohs.study.report import verdicts
 from mohs.study.run import run_study
 from mohs.study.statistics import summary
-from mohs.train.job import prepared
 from mohs.train.loop import RUNS, UNWATCHED, Watch
 from mohs.train.many import TOGETHER
 from mohs.train.predict import predict
 from mohs.train.run import Run
 from mohs.train.run_directory import RunDirectory
+from mohs.train.settle import prepared
 from mohs.train.trained import Trained, load_run
 
 INTERVAL, RESAMPLES = 0.95, 9999

@@ -64,6 +64,7 @@ def test_list_the_rest(kind: str, names: set[str]) -> None:
         ("attacks", "pgd", "steps="),
         ("degradations", "blur", "sigma=required"),
         ("measures", "ece", "bins=15"),
+        ("selections", "lrent", "softness="),
     ],
 )
 def test_list_what_training_and_studies_take(kind: str, name: str, settings: str) -> None:

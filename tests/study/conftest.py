@@ -11,7 +11,7 @@ from mohs.data.examples import Data
 from mohs.study.data import opened
 from mohs.study.recipe import read_recipe
 from mohs.study.run import run_study
-from mohs.train.job import prepared
+from mohs.train.settle import prepared
 from mohs.train.trained import Trained, load_run
 
 SMALL = """

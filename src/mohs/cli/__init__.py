@@ -16,6 +16,7 @@ from mohs import __version__
 from mohs.cli.apply import apply
 from mohs.cli.audit import audit
 from mohs.cli.compare import compare
+from mohs.cli.doctor import doctor
 from mohs.cli.emphasis import emphasis
 from mohs.cli.listing import listing
 from mohs.cli.report import report
@@ -43,6 +44,7 @@ app.command("list")(listing)
 app.command("score")(score)
 app.command("train")(train)
 app.command("study")(study)
+app.command("doctor")(doctor)
 
 
 def _show_version(wanted: bool) -> None:

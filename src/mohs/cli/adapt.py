@@ -14,9 +14,10 @@ from mohs.cli.train import run_of
 
 if TYPE_CHECKING:
     from mohs.data.examples import Data
+    from mohs.train.run import Run
     from mohs.train.selftrain import Adapted
 
-Source = Annotated[str, typer.Option(help="Labelled data: a folder, a file or a known name, as mnist or digits.")]
+Source = Annotated[o.Text, typer.Option(help="Labelled data: a folder, a file or a known name, as mnist; none: digits.")]
 Target = Annotated[str, typer.Option(help="Data of the new domain, as usps, mnist:invert, cifar10:contrast=0.3 or a folder.")]
 Select = Annotated[
     str, typer.Option(help="Which predictions to believe: cbst_avh, cbst, avh, confidence, mrkld, lrent, crst, random.")
@@ -28,12 +29,14 @@ Unlabelled = Annotated[
     bool, typer.Option("--unlabelled", help="The target is a folder of images, or an .npz of x, without labels.")
 ]
 Take = Annotated[str, typer.Option(help="Whose network to name: last, source_accuracy, target_entropy or target_avc.")]
+Folder = Annotated[Path | None, typer.Option("--out", help="The folder of the adaptation; default: one under adapted/.")]
 ONLY_SHOWN = 64
+UNASKED = ("regulariser", "noise", "class_weight", "accumulate", "ema", "label")  # options of `mohs train`, for the config here
 
 
 def adapt(
-    source: Source = "digits",
-    target: Target = "digits:invert",
+    source: Source = None,
+    target: Target = "digits:rotate=20",
     selection: Select = "cbst_avh",
     rounds: Rounds = 6,
     portion: Share = (0.20, 0.05, 0.50),
@@ -53,30 +56,36 @@ def adapt(
     image_size: o.ImageSize = None,
     seed: o.Seed = None,
     device: o.Device = "auto",
-    out: o.Out = None,
+    out: Folder = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Train on SOURCE, then on what the network believes of TARGET, whose labels serve for reporting only."""
     given = locals() | {"data": source}
-    unasked = ("regulariser", "noise", "class_weight", "accumulate", "ema", "label")
-    run = run_of(config, given | dict.fromkeys(unasked))
+    run = run_of(config, given | dict.fromkeys(UNASKED))
+    folder = out or Path("adapted") / _slug(f"{run.name()}-{target}-{selection}")
+    again = {} if again_epochs is None else {"epochs": again_epochs}
+    how = {"selection": selection, "rounds": rounds, "portion": portion, "again": again, "device": device}
+    shown = {"take": take, "as_json": as_json, "quiet": quiet}
+    _adapt(run, folder, target, how, shown, image_size=image_size, unlabelled=unlabelled)
+
+
+def _adapt(run: Run, folder: Path, target: str, how: dict[str, Any], shown: dict[str, Any], **opening: Any) -> None:
     from mohs.losses.drop_in import check_choice
     from mohs.train.rounds import CRITERIA
     from mohs.train.selftrain import adapt as adapt_network
 
-    check_choice("take", take, list(CRITERIA))
-    found, new = _opened(source, target, image_size=image_size, unlabelled=unlabelled, seed=run.seed)
-    again = {} if again_epochs is None else {"epochs": again_epochs}
-    folder = out or Path("adapted") / f"{run.name()}-{new.name}-{selection}".replace(":", "_").replace("/", "_")
-    with progress(quiet=quiet) as (tell, watch):
-        done = adapt_network(
-            found.train, new.train, run=run, folder=folder, selection=selection, rounds=rounds, portion=portion, again=again,
-            test=new.test, device=device, watch=watch, tell=tell,
-        )  # fmt: skip
-    shown = _only(done, new)
-    if not quiet:
-        _print(done, take, shown, as_json=as_json)
+    check_choice("take", shown["take"], list(CRITERIA))
+    source, new = _opened(run.data, target, seed=run.seed, **opening)
+    with progress(quiet=shown["quiet"]) as (tell, watch):
+        done = adapt_network(source.train, new.train, run=run, folder=folder, test=new.test, watch=watch, tell=tell, **how)
+    pictures = _only(done, new)
+    if not shown["quiet"]:
+        _print(done, shown["take"], pictures, as_json=shown["as_json"])
+
+
+def _slug(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "._-=" else "_" for c in text)
 
 
 def _opened(source: str, target: str, *, image_size: int | None, unlabelled: bool, seed: int) -> tuple[Data, Data]:

@@ -26,7 +26,7 @@ def listing(
     """List what there is to choose from: what each is, its settings and what it is for.
 
     KIND is one of losses, regularisers, heads, schedules (of a regulariser's weight), scores, models, data, noises,
-    augmentations, optimisers, lr_schedules, attacks, degradations, measures, recipes.
+    augmentations, optimisers, lr_schedules, attacks, degradations, measures, selections (of mohs adapt), recipes.
     """
     if kind not in KINDS:
         raise ValueError(f"cannot list {kind!r}; known: {', '.join(KINDS)}")
@@ -148,6 +148,13 @@ def measures() -> list[Row]:
     return _pieces(MEASURES)
 
 
+def selections() -> list[Row]:
+    """Which predictions self-training believes."""
+    from mohs.train.select import SELECTIONS
+
+    return _pieces(SELECTIONS)
+
+
 def recipes() -> list[Row]:
     """The recipes under ./recipes, or where there are none those of the source tree that the package runs from."""
     import mohs
@@ -174,6 +181,7 @@ KINDS: dict[str, Callable[[], list[Row]]] = {
     "attacks": attacks,
     "degradations": degradations,
     "measures": measures,
+    "selections": selections,
     "recipes": recipes,
 }
 

@@ -22,6 +22,7 @@ def study(
     ] = None,
     scale: Annotated[str, typer.Option(help="full, or smoke: a trial of every part of it in seconds.")] = "full",
     seeds: Annotated[int | None, typer.Option(help="How many seeds, in place of what the recipe says.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Rows whose label holds this text, and those they are against.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder for results (.csv) and pages (.md); default: results, of a trial RUNS/smoke.")
     ] = None,
@@ -37,7 +38,7 @@ def study(
     """Reproduce tables and figures of the papers. The same command again goes on where it was stopped."""
     if not recipes and not claims:
         raise ValueError("which study? Give a recipe (recipes/gr/table3.toml), a folder of them, or --claims")
-    from mohs.study.recipe import read_recipe
+    from mohs.study.recipe import narrowed, read_recipe
 
     home = out or (Path("results") if scale == "full" else runs / scale)
     told: list[dict[str, Any]] = []
@@ -45,7 +46,8 @@ def study(
         if dry_run:
             told.append(_planned(recipe, runs, device))
         else:
-            results = _results(recipe, runs=runs, device=device, jobs=jobs, collect_only=collect_only, quiet=quiet)
+            some = narrowed(recipe, only) if only else recipe
+            results = _results(some, runs=runs, device=device, jobs=jobs, collect_only=collect_only, quiet=quiet)
             told.append(_written(recipe, results, home))
         if not as_json and not quiet:
             _print(told[-1])
@@ -94,10 +96,11 @@ def telling_ends(what: str = "", *, quiet: bool = False) -> Callable[[dict[str, 
 
 
 def _written(recipe: Recipe, results: list[Result], home: Path) -> dict[str, Any]:
-    from mohs.study.collect import write_results
+    from mohs.study.collect import joined, read_results, write_results
     from mohs.study.report import report, verdicts
 
     table, page = (home / f"{recipe.study.id}{ending}" for ending in (".csv", ".md"))
+    results = joined(read_results(table) if table.exists() else [], results, recipe)
     write_results(results, table)
     page.write_text(report(recipe, results))
     failed = sum(bool(one.get("error")) for one in results)

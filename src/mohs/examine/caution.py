@@ -6,7 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from mohs.hardness.noise_rate import NoiseEstimate
+
+HELD_ACCURACY = "accuracy there"  # the fact's name
 AGREES = 0.5
+UNEXPLAINED = 0.25  # of the held-out labels, which the network misses and wrong labels do not account for
 
 
 def caution(table: pa.Table) -> str | None:
@@ -21,7 +25,20 @@ def caution(table: pa.Table) -> str | None:
     )
 
 
-def cautions(table: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts with that word of caution among them, where there is one."""
-    told = " ".join(text for text in (facts.get("caution"), caution(table)) if text)
+def weakness(accuracy: float, rate: float) -> str | None:
+    """The same for a network that gets so many held-out labels right, where this share of labels is wrong."""
+    if 1 - accuracy - rate <= UNEXPLAINED:
+        return None
+    return (
+        f"The network predicts only {accuracy:.0%} of the labels it was not trained on: where it and a label differ, it is often "
+        "the network that is wrong. More examples, more epochs or a stronger model make the verdicts better."
+    )
+
+
+def cautions(table: pa.Table, facts: dict[str, Any], estimate: NoiseEstimate) -> dict[str, Any]:
+    """The facts with a word of caution among them, where there is one to say."""
+    found = 0.0 if estimate.kind == "none found" else estimate.rate
+    held = facts.get(HELD_ACCURACY)
+    weak = None if held is None else weakness(held, found)
+    told = " ".join(text for text in (facts.get("caution"), caution(table) or weak) if text)
     return {**facts, "caution": told} if told else facts

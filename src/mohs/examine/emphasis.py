@@ -10,7 +10,7 @@ from mohs.hardness.noise_rate import NoiseEstimate, suggest_emphasis
 from mohs.losses import LOSSES
 from mohs.losses.imbalance import class_counts
 from mohs.naming import as_spec, create_spec
-from mohs.train.job import filled
+from mohs.train.build_objective import filled
 
 FIRST_LOSS = "gce:q=0.7"  # wrong labels hardly mislead it
 MEMORISING = ("cross_entropy", "encouraging", "focal", "mse")  # their final margin has learnt wrong labels by heart
@@ -31,6 +31,8 @@ def loss_spec(loss: str, examples: Examples, *, width: int = 1) -> dict[str, Any
 def choose_loss(estimate: NoiseEstimate, wishes: Wishes) -> tuple[str, str]:
     """The loss to train with, as a word of the command line, and why; told as a step."""
     suggestion = suggest_emphasis(estimate)
-    chosen, reason = (suggestion.spec, suggestion.reason) if wishes.loss == "auto" else (wishes.loss, "You asked for this loss.")
+    chosen, reason = wishes.loss, "You asked for this loss."
+    if chosen == "auto":
+        chosen, reason = suggestion.spec, f"The first look: {suggestion.reason}"
     wishes.step("emphasis", f"{chosen}. {reason}")
     return chosen, reason

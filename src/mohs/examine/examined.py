@@ -29,7 +29,7 @@ class Wishes:
     model: str | Mapping[str, Any] = "auto"
     loss: str = "auto"
     epochs: int | None = None
-    batch: int = 128
+    batch: int | None = None
     folds: int = 5
     seed: int = 0
     device: str = "auto"

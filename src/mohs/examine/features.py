@@ -8,7 +8,7 @@ whose size falls with their number (10,000 for a million), and the facts say so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from torch import Tensor
 from mohs.data.examples import Data, Examples
 from mohs.examine.emphasis import FIRST_LOSS, choose_loss, loss_spec
 from mohs.examine.examined import Array, Examined, Wishes
+from mohs.hardness.classes import decode
 from mohs.hardness.neighbours import neighbour_agreement
 from mohs.hardness.noise_rate import estimate_noise
 from mohs.hardness.out_of_sample import judged
-from mohs.hardness.table import add_columns
+from mohs.hardness.table import add_columns, column, make_table
 from mohs.naming import as_spec
 from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.folds import FoldOutputs, out_of_fold
@@ -36,16 +37,13 @@ EXACT, FEWEST, COSINES = 50_000, 10_000, 2.5e9  # examples all of which are comp
 def examine_features(data: Data, wishes: Wishes, folder: Path) -> Examined:
     """Passes, scores and verdict."""
     began, train, epochs = time.perf_counter(), data.train, wishes.epochs or EPOCHS
-    if wishes.model != "auto":
-        raise ValueError(f"model={wishes.model!r} is for images: features are judged by linear heads; leave it out")
-    spec = None if wishes.loss == "auto" else loss_spec(wishes.loss, train)
     folds = min(wishes.folds, len(train))
     wishes.step("first look", f"heads in {folds} folds, {epochs} epochs with {FIRST_LOSS}")
     made = passed(train, as_spec(FIRST_LOSS), wishes, epochs, folder / "first")
     estimate = estimate_noise(train.labels.numpy(), probabilities(made), classes=list(range(len(train.classes))))
     wishes.tell(estimate.summary)
     chosen, reason = choose_loss(estimate, wishes)
-    spec = loss_spec(chosen, train) if spec is None else spec
+    spec = loss_spec(chosen, train)
     if spec == as_spec(FIRST_LOSS):
         wishes.step("training", "the first look was trained with this loss already")
     else:
@@ -53,7 +51,7 @@ def examine_features(data: Data, wishes: Wishes, folder: Path) -> Examined:
         made = passed(train, spec, wishes, epochs, folder / "second")
     among = references(len(train))
     wishes.step("scores", f"angles, margins and neighbours among {among:,} examples")
-    table = with_neighbours(made.table, train, among, folder / "neighbours.safetensors")
+    table = with_neighbours(named(made.table, train.classes), train, among, folder / "neighbours.safetensors")
     wishes.step("verdict", "by the probability that the label is right, from heads that did not see it")
     return Examined(
         table=judged(table, made.right),
@@ -68,7 +66,7 @@ def examine_features(data: Data, wishes: Wishes, folder: Path) -> Examined:
             "seed": wishes.seed,
             "out of sample": "yes: no head saw the labels it judges",
             "neighbours": "exact" if among == len(train) else f"sought among {among:,} examples drawn at random",
-            **({"classes of one example, not judged": ", ".join(map(str, made.lone))} if made.lone else {}),
+            **({"classes of one example, not judged": ", ".join(str(train.classes[k]) for k in made.lone)} if made.lone else {}),
         },
     )
 
@@ -85,6 +83,13 @@ def with_neighbours(table: pa.Table, examples: Examples, among: int, file: Path)
         save_tree({"neighbours": neighbour_agreement(features, examples.labels, references=among)}, file)
     near: Tensor = load_tree(file)["neighbours"]
     return with_origin(add_columns(table, {"neighbours": near}), examples)
+
+
+def named(table: pa.Table, classes: Sequence[Any]) -> pa.Table:
+    """The table of labels that are places among the classes, with the classes' names in their stead."""
+    columns = {name: table.column(name) for name in table.column_names}
+    names = {name: decode(column(table, name), classes) for name in ("label", "predicted")}
+    return make_table(columns | names, classes=classes)
 
 
 def probabilities(made: FoldOutputs) -> Array:
@@ -104,7 +109,6 @@ def passed(examples: Examples, loss: Mapping[str, Any], wishes: Wishes, epochs: 
         folds=min(wishes.folds, len(examples)),
         seed=wishes.seed,
         epochs=epochs,
-        classes=examples.classes,
         progress=_progress(wishes),
         on_epoch=lambda state: save_tree(state, file),
         state=state,

@@ -1,9 +1,9 @@
 """Images: a short first training to see how noisy the labels are, then one with the loss they call for, recorded.
 
 The first holds a tenth back, trains with GCE, which wrong labels hardly mislead, and gives the noise estimate by its
-dynamics, and accuracy and calibration by what it held back (a test set, where there is one, is used for these instead). The
-second sees all examples. Each is a run of its own, which resumes. The verdict goes by the final margin of a robust loss,
-and by AUM for cross-entropy, whose final margin has learnt the wrong labels by heart.
+dynamics; what it held back says how many labels may be wrong at most (`held_out`), and gives accuracy and calibration where
+there is no test set. The second sees all examples. Each is a run of its own, which resumes. The verdict goes by the final
+margin of a robust loss, and by AUM for cross-entropy, whose final margin has learnt the wrong labels by heart.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from mohs.data.examples import Data
+from mohs.data.examples import Data, Examples
 from mohs.data.split import held_out as held_out_places
+from mohs.examine.caution import HELD_ACCURACY
 from mohs.examine.course import course_by_hardness
-from mohs.examine.emphasis import FIRST_LOSS, MEMORISING, choose_loss, loss_spec
+from mohs.examine.emphasis import FIRST_LOSS, MEMORISING, choose_loss
 from mohs.examine.examined import Array, Examined, Wishes
+from mohs.examine.held_out import HeldOut, capped, look_at_held_out
 from mohs.examine.scoring import on_device, scored
 from mohs.hardness.noise_rate import estimate_noise
-from mohs.hardness.verdict import verdict
+from mohs.hardness.out_of_sample import judged
+from mohs.hardness.table import column
+from mohs.hardness.verdict import label_right
 from mohs.naming import as_spec
 from mohs.train.loop import train
 from mohs.train.predict import predict
@@ -35,13 +39,14 @@ WORK, FEWEST, MOST = 600_000, 10, 30  # examples looked at in all on a CPU, and 
 
 def examine_images(data: Data, wishes: Wishes, folder: Path) -> Examined:
     """Both trainings, the scores and the verdict."""
-    if wishes.loss != "auto":
-        loss_spec(wishes.loss, data.train)
     epochs = wishes.epochs or default_epochs(len(data.train), torch.cuda.is_available() and wishes.device != "cpu")
-    base: dict[str, Any] = {"data": data.name, "model": wishes.model, "batch": wishes.batch, "seed": wishes.seed}
-    first = Run(**base, loss=FIRST_LOSS, epochs=max(2, round(FIRST_SHARE * epochs)), validation=held_share(data, wishes.seed))
+    batch = wishes.batch or default_batch(len(data.train))
+    base: dict[str, Any] = {"data": data.name, "model": wishes.model, "batch": batch, "seed": wishes.seed}
+    first = Run(
+        **base, loss=FIRST_LOSS, epochs=max(2, round(FIRST_SHARE * epochs)), validation=held_share(data.train, wishes.seed)
+    )
     wishes.step("first look", f"{first.epochs} epochs with {FIRST_LOSS}")
-    looked = train(first, data, out=folder / "first", device=wishes.device, watch=wishes.watch)
+    looked = train(first, Data(data.train), out=folder / "first", device=wishes.device, watch=wishes.watch)
     estimate = estimate_noise(table=looked.table)
     wishes.tell(estimate.summary)
     chosen, reason = choose_loss(estimate, wishes)
@@ -52,7 +57,8 @@ def examine_images(data: Data, wishes: Wishes, folder: Path) -> Examined:
     table = scored(trained, data.train, folder / "scores.parquet", device=wishes.device)
     by = "aum" if as_spec(chosen)["name"] in MEMORISING else "margin"
     wishes.step("verdict", f"by the {by}")
-    table = verdict(table, by=by)
+    held = look_at_held_out(looked, data, device=wishes.device)
+    table = judged(table, capped(label_right(column(table, by)), 1.0 if held is None else held.cap), by=by)
     return Examined(
         table=table,
         estimate=estimate_noise(table=trained.table),
@@ -60,8 +66,8 @@ def examine_images(data: Data, wishes: Wishes, folder: Path) -> Examined:
         reason=reason,
         history=trained.history,
         dynamics=course_by_hardness(trained.trace, table) if trained.trace else None,
-        held_out=held_out(trained if data.test or data.val else looked, data, first, wishes.device),
-        facts=facts(trained, looked),
+        held_out=unseen(trained, data, held, wishes.device),
+        facts=facts(trained, looked, held),
     )
 
 
@@ -70,34 +76,39 @@ def default_epochs(examples: int, gpu: bool) -> int:
     return MOST if gpu else int(min(MOST, max(FEWEST, WORK // max(examples, 1))))
 
 
-def held_share(data: Data, seed: int) -> float:
-    """What the first look holds back: nothing where there are other examples to check by, or too few to spare any."""
-    if data.test or data.val:
-        return 0.0
-    return HELD_OUT if len(held_out_places(data.train.labels, share=HELD_OUT, seed=seed)) else 0.0
+def default_batch(examples: int) -> int:
+    """Examples a step: 128, fewer where that would leave fewer than 14 steps an epoch."""
+    return max(8, min(128, examples // 14))
 
 
-def held_out(trained: Trained, data: Data, first: Run, device: str) -> tuple[Array, Array] | None:
-    """Probabilities (M, K) and labels (M,) of examples that the network was not trained on."""
-    from mohs.train.job import prepared
+def held_share(examples: Examples, seed: int) -> float:
+    """What the first look holds back: a tenth, or nothing where there are too few to spare any."""
+    return HELD_OUT if len(held_out_places(examples.labels, share=HELD_OUT, seed=seed)) else 0.0
 
-    examples = data.test or data.val or prepared(first, data).val
+
+def unseen(trained: Trained, data: Data, held: HeldOut | None, device: str) -> tuple[Array, Array] | None:
+    """Probabilities (M, K) and labels (M,) of the test or validation set, else of what the first look held out."""
+    examples = data.test or data.val
     if examples is None or not len(examples):
-        return None
+        return None if held is None else (held.probs, held.labels)
     logits, _ = predict(on_device(trained.network, device), examples)
     return torch.softmax(logits.double(), 1).numpy(), np.asarray(examples.labels)
 
 
-def facts(trained: Trained, looked: Trained) -> dict[str, Any]:
+def facts(trained: Trained, looked: Trained, held: HeldOut | None) -> dict[str, Any]:
     """What the report says of how it was made."""
     seconds = sum(line["seconds"] for run in (looked, trained) for line in run.history)
-    last = looked.history[-1]
-    held = last.get("val_accuracy", last.get("test_accuracy"))
-    return {
+    made = {
         "model": as_spec(trained.run.model)["name"],
         "parameters": sum(p.numel() for p in trained.network.parameters()),
         "epochs": trained.run.epochs,
         "seconds of training": round(seconds, 1),
         "seed": trained.run.seed,
-        **({} if held is None else {"accuracy on what the first look held out": held}),
+    }
+    if held is None:
+        return made
+    return made | {
+        "held out in the first look": len(held.labels),
+        HELD_ACCURACY: round(held.accuracy, 4),
+        "wrong labels at most, by those": round(held.cap, 4),
     }

@@ -7,9 +7,7 @@ The mean over both views points at wrong labels better than one does. Measured o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,22 +20,11 @@ from mohs.hardness.measure import finished, host, joined, measure
 from mohs.hardness.table import add_columns, read_table, write_table
 from mohs.models.network import Network, head_weight
 from mohs.naming import as_spec
-from mohs.train.predict import outputs
+from mohs.train.predict import BATCH, evaluating
 from mohs.train.run import Run
 from mohs.train.trained import Trained, with_origin
 
 FLIPPING = ("crop_flip", "random_resized_crop")
-
-
-class Mirrored:
-    """The inputs, each with left and right exchanged."""
-
-    def __init__(self, inputs: Any) -> None:
-        self.inputs = inputs
-
-    def __getitem__(self, places: Tensor) -> Tensor:
-        mirror: Tensor = self.inputs[places].flip(-1)
-        return mirror
 
 
 def mirrors(run: Run) -> bool:
@@ -45,23 +32,25 @@ def mirrors(run: Run) -> bool:
     return any(as_spec(one)["name"] in FLIPPING and as_spec(one).get("flip", True) for one in run.augment or ())
 
 
-def views(network: Network, examples: Examples, *, mirror: bool) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Places (b,), logits (b, K) and features (b, D) of each batch in turn, the mean over both views where `mirror`."""
-    if not mirror:
-        yield from outputs(network, examples)
-        return
-    other = outputs(network, examples, inputs=Mirrored(examples.inputs))
-    for (places, logits, features), (_, again, also) in zip(outputs(network, examples), other, strict=True):
-        yield places, (logits + again) / 2, (features + also) / 2
+@torch.no_grad()
+def view(network: Network, x: Tensor, *, mirror: bool) -> tuple[Tensor, Tensor]:
+    """Inputs (b, ...) -> logits (b, K) and features (b, D), the mean over both views where `mirror`."""
+    logits, features = network.outputs(x)
+    if mirror:
+        again, also = network.outputs(x.flip(-1))
+        logits, features = (logits + again) / 2, (features + also) / 2
+    return logits, features
 
 
 def score_network(network: Network, examples: Examples, *, mirror: bool) -> tuple[pa.Table, Array]:
     """The hardness table of these examples, labels being rows of the head, and their logits (N, K)."""
     weight, parts, said = head_weight(network), [], []
-    for places, logits, features in views(network, examples, mirror=mirror):
-        found = measure(logits, examples.labels[places].to(logits.device), features, weight)
-        parts.append(host({**found, "features": features}))
-        said.append(logits.cpu())
+    with evaluating(network):
+        for places in torch.arange(len(examples)).split(BATCH):
+            logits, features = view(network, examples.inputs[places].to(weight.device), mirror=mirror)
+            found = measure(logits, examples.labels[places].to(logits.device), features, weight)
+            parts.append(host({**found, "features": features}))
+            said.append(logits.cpu())
     table = finished({**joined(parts), "label": examples.labels.numpy()}, examples.classes)
     return with_origin(table, examples), np.asarray(torch.cat(said))
 

@@ -33,6 +33,17 @@ def conv(
     return nn.Sequential(layer, nn.BatchNorm2d(outside), ACTIVATIONS[act]())
 
 
+class Times(nn.Module):
+    """Everything multiplied by one number."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
 class GlobalMax(nn.Module):
     """(N, C, H, W) -> (N, C), the largest of each map; unlike adaptive max pooling its gradient is the same at every run."""
 

@@ -21,6 +21,7 @@ from mohs.models.parts import (
     Body,
     GlobalMax,
     Shape,
+    Times,
     check_dropout,
     check_whole,
     conv,
@@ -178,7 +179,10 @@ class ResNet18:
 
 @dataclass(frozen=True, kw_only=True)
 class ResNet9:
-    """6.6 million weights at width 64."""
+    """6.6 million weights at width 64; the features are an eighth of the largest activations.
+
+    At their full size the first steps of SGD at its usual rate are so large that the network may never recover.
+    """
 
     formula: ClassVar[str] = "64-128-256-512 with two residual blocks"
     purpose: ClassVar[str] = "32×32 images: the best accuracy for a short training on a GPU"
@@ -192,5 +196,5 @@ class ResNet9:
         channels, _, _ = image_shape("resnet9", shape, smallest=8)
         a, b, c, d = (self.width * 2**i for i in range(4))
         first = [conv(channels, a), conv(a, b), nn.MaxPool2d(2), Residual(b)]
-        layers = [*first, conv(b, c), nn.MaxPool2d(2), conv(c, d), nn.MaxPool2d(2), Residual(d), GlobalMax()]
+        layers = [*first, conv(b, c), nn.MaxPool2d(2), conv(c, d), nn.MaxPool2d(2), Residual(d), GlobalMax(), Times(1 / 8)]
         return with_dropout(layers, self.dropout), d

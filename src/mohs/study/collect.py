@@ -88,6 +88,14 @@ def columns_of(results: Sequence[Result]) -> list[str]:
     return [*BEFORE, *numbers, *AFTER]
 
 
+def joined(before: Sequence[Result], now: Sequence[Result], recipe: Recipe) -> list[Result]:
+    """These results, and those of before for rows and seeds that were not run now, in the recipe's order."""
+    order = {row.label: i for i, row in enumerate(recipe.rows)}
+    new = {(one["row"], int(one["seed"])) for one in now}
+    old = [one for one in before if (one["row"], int(one["seed"])) not in new and one["row"] in order]
+    return sorted([*old, *now], key=lambda one: (order[one["row"]], int(one["seed"])))
+
+
 def write_results(results: Sequence[Result], path: Path) -> None:
     """Write them as CSV; numbers with six significant digits."""
     with written_whole(path) as part, part.open("w", newline="") as file:

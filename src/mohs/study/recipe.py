@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,17 @@ def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) ->
     _check_rows(path, rows)
     measures = named_measures(given.get("measure", []), where=str(path), smaller=scale == "smoke")
     return Recipe(Path(path), study, rows, measures, scale, whole=len(measures) == len(given.get("measure", [])))
+
+
+def narrowed(recipe: Recipe, only: Sequence[str]) -> Recipe:
+    """The recipe with those rows whose label holds one of these texts, and the rows that they are to beat."""
+    wanted = [row for row in recipe.rows if any(text in row.label for text in only)]
+    if not wanted:
+        raise ValueError(
+            f"{recipe.path}: no row's label holds {' or '.join(only)}; rows: {', '.join(r.label for r in recipe.rows)}"
+        )
+    labels = {row.label for row in wanted} | {row.against for row in wanted}
+    return dataclasses.replace(recipe, rows=[row for row in recipe.rows if row.label in labels])
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from mohs.study.measure import measure_run, missing
 from mohs.study.notes import Notes
 from mohs.study.plan import Planned, distinct, plan
 from mohs.study.recipe import Recipe
-from mohs.train.job import prepared
 from mohs.train.loop import RUNS, UNWATCHED, Watch
 from mohs.train.many import TOGETHER, train_many
+from mohs.train.settle import prepared
 from mohs.train.trained import Trained
 
 

@@ -1,13 +1,10 @@
 """A job: a run with everything built that it needs, and the state that a checkpoint holds.
 
-`resolved` settles what a run leaves open (which network, which augmentation) by the data, so that the folder of a run
-says what was done. The head, the loss and the regularisers take what only the data can tell (how many classes, how many
-examples of each) from them.
+`build` makes them from a run that is settled (`settle.py`) and the data it is to train on.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,19 +14,16 @@ from accelerate import Accelerator
 from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs
 from torch import Tensor, nn
 
-from mohs.data.examples import Data, Examples
-from mohs.data.imbalance import long_tail
-from mohs.data.noise import add_noise
-from mohs.data.split import split
-from mohs.losses import LOSSES, REGULARISERS
-from mohs.losses.imbalance import class_counts, class_weights, deferred_weights
-from mohs.losses.objective import Objective, create_objective
-from mohs.models import create_model, default_model, model_spec, scale_of
-from mohs.models.network import Network, head_weight
+from mohs.data.examples import Data
+from mohs.losses.imbalance import class_counts
+from mohs.losses.objective import Objective
+from mohs.models import create_model, scale_of
+from mohs.models.network import Network
 from mohs.naming import as_spec, create_spec
 from mohs.ranks import add_over_ranks
 from mohs.recorder import Recorder
 from mohs.train.augment import create_augment
+from mohs.train.build_objective import build_objective, weight_by_class
 from mohs.train.ema import EMA
 from mohs.train.feed import Feed
 from mohs.train.optimisers import OPTIMISERS
@@ -37,8 +31,6 @@ from mohs.train.run import Run
 from mohs.train.schedule import LR_SCHEDULES
 from mohs.train.tally import Tally
 from mohs.train.trace import Trace
-
-BY_DATA = {"counts": "class_counts", "num_classes": "num_classes", "in_features": "in_features"}
 
 
 class Training(nn.Module):
@@ -141,39 +133,6 @@ class Job:
                     buffer.copy_(add_over_ranks(buffer.clone()) / self.accelerator.num_processes)
 
 
-def prepared(run: Run, data: Data) -> Data:
-    """The data as the run wants them: a long tail, wrong labels, and a part held out where there is no validation set."""
-    train, val = data.train, data.val
-    if run.long_tail is not None:
-        train = train.take(long_tail(train.labels, ratio=run.long_tail, num_classes=len(train.classes), seed=run.labels_seed))
-    if run.noise is not None:
-        train = add_noise(train, as_spec(run.noise), seed=run.labels_seed)
-    if val is None and run.validation > 0:
-        train, val = split(train, run.validation, seed=run.labels_seed)
-    return Data(train, val, data.test)
-
-
-def resolved(run: Run, examples: Examples, *, cuda: bool) -> Run:
-    """The run with nothing left open."""
-    changes: dict[str, Any] = {}
-    if model_spec(run.model)["name"] == "auto":
-        changes["model"] = default_model(examples.shape, examples.kind, device="cuda" if cuda else "cpu")
-    if run.augment is None:
-        changes["augment"] = default_augment(examples)
-    if run.precision == "auto":
-        changes["precision"] = "bf16" if cuda else "no"
-    return dataclasses.replace(run, **changes)
-
-
-def default_augment(examples: Examples) -> list[dict[str, Any]]:
-    """Shifts for images of 16 pixels and more, flips as well for those with colour: a mirrored letter is another letter."""
-    if examples.kind == "features" or examples.shape[-1] < 16:
-        return []
-    if examples.shape[0] == 1:
-        return [{"name": "translate", "pixels": max(1, examples.shape[-1] // 14)}]
-    return [{"name": "crop_flip", "padding": examples.shape[-1] // 8}]
-
-
 def build(
     run: Run,
     data: Data,
@@ -223,35 +182,3 @@ def build(
         ema=None if run.ema is None else EMA(network, decay=run.ema),
         soft=None if soft is None else soft.to(here),
     )
-
-
-def build_objective(run: Run, network: Network, train: Examples) -> Objective:
-    """The run's loss and regularisers, with the numbers that the data tell."""
-    counts = class_counts(train.labels, len(train.classes))
-    told = {
-        "class_counts": counts.tolist(),
-        "num_classes": len(train.classes),
-        "in_features": head_weight(network).shape[1],
-    }
-    loss = filled(as_spec(run.loss), LOSSES, told)
-    if run.class_weight is not None:
-        loss["weight"] = weight_by_class(as_spec(run.class_weight), counts, epoch=0)
-    regularisers = [filled(as_spec(spec), REGULARISERS, told) for spec in run.regularisers]
-    return create_objective(loss, regularisers, pair_labels=run.pair_labels)
-
-
-def filled(spec: Mapping[str, Any], table: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec with those required fields that the data tell and it leaves out."""
-    known = {f.name for f in dataclasses.fields(table[spec["name"]])} if spec.get("name") in table else set()
-    extra = {name: told[source] for name, source in BY_DATA.items() if name in known and name not in spec}
-    return {**spec, **extra}
-
-
-def weight_by_class(spec: Mapping[str, Any], counts: Tensor, *, epoch: int) -> Tensor | None:
-    """Class weights at this epoch: {name = "auto"}, {name = "deferred", start = 160}, or {name = "given", weights = {...}}."""
-    rest = {key: value for key, value in spec.items() if key != "name"}
-    if spec["name"] == "deferred":
-        return deferred_weights(counts, epoch=epoch, **rest)
-    if spec["name"] == "given":
-        return class_weights(counts, {int(k): v for k, v in rest["weights"].items()})
-    return class_weights(counts, spec["name"], **rest)

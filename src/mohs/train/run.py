@@ -41,7 +41,7 @@ class Run:
     pair_labels: str = "predicted"
     class_weight: Spec | None = None
     optimiser: Spec = "sgd"
-    schedule: Spec = "cosine"
+    schedule: Spec = "cosine:warmup=0.05"
     augment: Sequence[Spec] | None = None
     epochs: int = 20
     batch: int = 128

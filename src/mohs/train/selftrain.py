@@ -35,7 +35,6 @@ from mohs.models.network import head_weight
 from mohs.naming import as_spec
 from mohs.ranks import from_first
 from mohs.train.adapt_folder import describe
-from mohs.train.job import prepared
 from mohs.train.loop import UNWATCHED, Watch, train
 from mohs.train.predict import accuracy, predict
 from mohs.train.rounds import (
@@ -57,6 +56,7 @@ from mohs.train.rounds import (
 from mohs.train.run import Run, Spec
 from mohs.train.run_directory import RunDirectory, locked
 from mohs.train.select import SOFT, create_selection
+from mohs.train.settle import prepared
 from mohs.train.start import choose_device
 from mohs.train.target_table import write_target
 from mohs.train.thresholds import Seen, Selected
@@ -77,8 +77,11 @@ class Adapted:
 
     def take(self, by: str = "last") -> Trained:
         """The network of the round that a criterion which needs no target labels names."""
-        line = self.rounds[best_round(self.rounds, by)]
-        return load_run(self.folder / line["run"])
+        return self.network_of(best_round(self.rounds, by))
+
+    def network_of(self, number: int) -> Trained:
+        """The network after round 0, 1, ..."""
+        return load_run(self.folder / self.rounds[number]["run"])
 
     def selected(self, number: int) -> Selected:
         """What round 1, 2, ... was given: places in the target."""

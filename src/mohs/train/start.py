@@ -16,9 +16,10 @@ from torch import distributed as dist
 from mohs.data.check import check_examples
 from mohs.data.examples import Data
 from mohs.ranks import from_first
-from mohs.train.job import Job, build, prepared, resolved
+from mohs.train.job import Job, build
 from mohs.train.run import Run
 from mohs.train.run_directory import RunDirectory, locked, surroundings
+from mohs.train.settle import prepared, resolved
 
 
 @contextmanager

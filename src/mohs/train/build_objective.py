@@ -1,0 +1,51 @@
+"""The objective of a run: its loss and regularisers, with what only the data can tell (how many classes, how many of each)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from mohs.data.examples import Examples
+from mohs.losses import LOSSES, REGULARISERS
+from mohs.losses.imbalance import class_counts, class_weights, deferred_weights
+from mohs.losses.objective import Objective, create_objective
+from mohs.models.network import Network, head_weight
+from mohs.naming import as_spec
+from mohs.train.run import Run
+
+BY_DATA = {"counts": "class_counts", "num_classes": "num_classes", "in_features": "in_features"}
+
+
+def build_objective(run: Run, network: Network, train: Examples) -> Objective:
+    """The run's loss and regularisers, with the numbers that the data tell."""
+    counts = class_counts(train.labels, len(train.classes))
+    told = {
+        "class_counts": counts.tolist(),
+        "num_classes": len(train.classes),
+        "in_features": head_weight(network).shape[1],
+    }
+    loss = filled(as_spec(run.loss), LOSSES, told)
+    if run.class_weight is not None:
+        loss["weight"] = weight_by_class(as_spec(run.class_weight), counts, epoch=0)
+    regularisers = [filled(as_spec(spec), REGULARISERS, told) for spec in run.regularisers]
+    return create_objective(loss, regularisers, pair_labels=run.pair_labels)
+
+
+def filled(spec: Mapping[str, Any], table: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec with those required fields that the data tell and it leaves out."""
+    known = {f.name for f in dataclasses.fields(table[spec["name"]])} if spec.get("name") in table else set()
+    extra = {name: told[source] for name, source in BY_DATA.items() if name in known and name not in spec}
+    return {**spec, **extra}
+
+
+def weight_by_class(spec: Mapping[str, Any], counts: Tensor, *, epoch: int) -> Tensor | None:
+    """Class weights at this epoch: {name = "auto"}, {name = "deferred", start = 160}, or {name = "given", weights = {...}}."""
+    rest = {key: value for key, value in spec.items() if key != "name"}
+    if spec["name"] == "deferred":
+        return deferred_weights(counts, epoch=epoch, **rest)
+    if spec["name"] == "given":
+        return class_weights(counts, {int(k): v for k, v in rest["weights"].items()})
+    return class_weights(counts, spec["name"], **rest)

@@ -1,0 +1,138 @@
+"""`mohs audit` as a person meets it: streams, files, gates and exit codes, and Ctrl-C."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+from mohs.cli import app, main
+
+RUNNER = CliRunner()
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def embeddings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 digits as features, every tenth label wrong."""
+    pixels, labels = load_digits(return_X_y=True)
+    given = np.where(np.arange(300) % 10 == 0, (labels[:300] + 1) % 10, labels[:300])
+    file = tmp_path_factory.mktemp("data") / "few.npz"
+    np.savez(file, features=pixels[:300].astype(np.float32), labels=given)
+    return file
+
+
+def picture(file: Path, shade: int = 0) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(len(file.name)).integers(0, 99, (8, 8, 3), dtype=np.uint8) + np.uint8(shade)
+    Image.fromarray(pixels).save(file)
+
+
+def test_gates_json_and_cleanlabs_columns(embeddings: Path, tmp_path: Path) -> None:
+    words = ["audit", str(embeddings), "--out", str(tmp_path / "out"), "--epochs", "10", "--json", "--cleanlab"]
+    shown = RUNNER.invoke(app, [*words, "--gate", "mislabelled<0.02", "--gate", "noise<90%"])
+    assert shown.exit_code == 1, shown.output
+    told = json.loads(shown.stdout)
+    assert told["gates broken"] == ["mislabelled<0.02"]
+    assert told["loss"]
+    assert 0.02 < told["shares"]["mislabelled"] < 0.2
+    assert Path(told["report"]).is_file()
+    with Path(told["table"]).open() as file:
+        rows = list(csv.DictReader(file))
+    flagged = [row for row in rows if row["is_label_issue"] == "true"]
+    assert len(flagged) == round(300 * told["shares"]["mislabelled"])
+    assert all(float(row["label_score"]) < 0.5 for row in flagged)
+    assert all(row["given_label"] == row["label"] and row["predicted_label"] == row["predicted"] for row in rows)
+    assert RUNNER.invoke(app, [*words, "--gate", "mislabelled<0.5"]).exit_code == 0  # the second time: nothing is trained
+    steps = [line.split()[0] for line in shown.stderr.splitlines() if "/7 " in line]
+    assert steps == [f"{i}/7" for i in range(1, 8)]
+
+
+def test_quiet_says_nothing_but_keeps_the_gate(embeddings: Path, tmp_path: Path) -> None:
+    words = ["audit", str(embeddings), "--out", str(tmp_path / "out"), "--epochs", "2", "--quiet"]
+    shown = RUNNER.invoke(app, [*words, "--gate", "easy>2"])
+    assert (shown.exit_code, shown.output) == (1, "")
+
+
+def test_names_that_mean_harm_and_files_that_are_no_images(tmp_path: Path) -> None:
+    for shade, name in enumerate(("<script>alert(1)", "猫\u202eabc", "=1+1")):
+        for i in range(5):
+            picture(tmp_path / "data" / name / f"im'\"<i>{i}.png", 70 * shade)
+        (tmp_path / "data" / name / "notes.txt").write_text("no image")
+    whole = (tmp_path / "data" / "=1+1" / "im'\"<i>0.png").read_bytes()
+    (tmp_path / "data" / "=1+1" / "cut.png").write_bytes(whole[: len(whole) // 2])
+    words = ["audit", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--epochs", "2", "--device", "cpu"]
+    shown = RUNNER.invoke(app, words)
+    assert shown.exit_code == 0, shown.output
+    assert "15 images (3 × 8 × 8) of 3 classes; 4 could not be read and are left out" in shown.stderr
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<script>alert(1)" not in page
+    assert "\u202e" not in page
+    assert "notes.txt" in page
+    assert "cut.png" in page
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "code", "message"),
+    [
+        (None, ["nowhere"], 3, "nowhere: no such file or folder, and no known name"),
+        ("empty", ["data"], 3, "data: an empty folder; put each class's images in a folder of its own"),
+        ("single", ["data"], 3, "a single class folder, 'cat': a classifier needs at least 2"),
+        ("table", ["rows.csv"], 3, "none of the 2 files in column 'path' exists"),
+        (None, ["--gate", "cheese<1"], 2, "gate 'cheese<1' is not understood"),
+        (None, ["--epochs", "0"], 2, "epochs must be at least 1, got 0"),
+        (None, ["--model", "ember"], 2, "unknown model 'ember'; known: linear"),
+        ("file", ["--out", "file/out"], 4, "cannot be written (Not a directory): give another folder with out"),
+    ],
+)
+def test_problems_are_one_line_and_a_code(
+    make: str | None,
+    words: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if make == "empty":
+        (tmp_path / "data").mkdir()
+    elif make == "single":
+        picture(tmp_path / "data" / "cat" / "1.png")
+    elif make == "table":
+        (tmp_path / "rows.csv").write_text("path,label\na.png,x\nb.png,y\n")
+    elif make == "file":
+        (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["mohs", "audit", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, errors = capsys.readouterr()
+    assert ended.value.code == code, errors
+    assert message in errors
+    assert errors.count("\nmohs: ") + errors.startswith("mohs: ") == 1
+    assert out == ""
+
+
+def test_ctrl_c_says_how_to_go_on(embeddings: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "mohs", "audit", str(embeddings), "--out", str(tmp_path / "out"), "--epochs", "3000"]
+    begun = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    assert begun.stderr is not None
+    for line in begun.stderr:
+        if line.startswith("2/7 first look"):
+            break
+    begun.send_signal(signal.SIGINT)
+    out, errors = begun.communicate(timeout=60)
+    assert begun.returncode == 130
+    assert "mohs: interrupted; the same command again goes on from what is finished" in errors
+    assert "Traceback" not in errors
+    assert out == ""

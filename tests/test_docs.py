@@ -1,0 +1,126 @@
+"""The documentation: every block is run as it stands, every link leads somewhere, every command and option it names is there.
+
+The pages share one folder, so that an audit is trained once. Above a block may stand a comment:
+
+    <!-- not run: why -->   <!-- needs: package -->   <!-- file: name -->     the last: the block is written under that name
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import mohs
+from mohs.cli import app, main
+
+DOCS = Path(mohs.__file__).parents[2] / "docs"
+WRITTEN_BY_HAND = sorted(page for page in DOCS.glob("*.md") if page.name != "claims.md")
+BLOCK = re.compile(r"(?:^<!-- (not run|needs|file): (.*?) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+INLINE = re.compile(r"`(mohs [^`]+)`")
+
+
+def blocks(page: Path) -> list[tuple[str, str, str, str]]:
+    """Mark, its words, language and text of each block of a page."""
+    return BLOCK.findall(page.read_text())
+
+
+def run_page(page: Path) -> None:
+    """Run every block in this folder, one after another; what the blocks import is imported once."""
+    for number, (mark, words, language, text) in enumerate(blocks(page)):
+        print(f"{page.name}, block {number} ({language})", file=sys.stderr)
+        if mark == "file":
+            Path(words).write_text(text)
+        elif mark == "not run" or (mark == "needs" and importlib.util.find_spec(words) is None):
+            continue
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("default" if mark == "needs" else "error")  # others' packages may warn
+                RUNNERS[language](text)
+
+
+def run_python(text: str) -> None:
+    exec(compile(text, "block", "exec"), {"__name__": "__main__"})
+
+
+def run_shell(text: str) -> None:
+    for line in text.replace("\\\n", " ").splitlines():
+        sys.argv = shlex.split(line, comments=True)
+        if not sys.argv:
+            continue
+        assert sys.argv[0] == "mohs", f"mark the block, or take out what is no command of mohs: {line}"
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                raise
+
+
+RUNNERS = {"python": run_python, "sh": run_shell}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("docs")
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
+def test_blocks_run(page: Path, here: Path) -> None:
+    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    words = [sys.executable, __file__, str(page)]
+    done = subprocess.run(words, cwd=here, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = set(LINK.findall((DOCS / "index.md").read_text()))
+    assert {page.name for page in DOCS.glob("*.md")} - {"index.md"} <= linked
+
+
+def commands() -> dict[str, Any]:
+    found: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
+def test_commands_and_options_are_there(page: Path) -> None:
+    """In sentences too, and in blocks that are not run."""
+    scripts = [text.replace("\\\n", " ") for _, _, language, text in blocks(page) if language == "sh"]
+    lines = [*INLINE.findall(page.read_text()), *(line for text in scripts for line in text.splitlines())]
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        if "mohs" not in words:
+            continue
+        after = words[words.index("mohs") + 1 :]
+        if not after or after[0].startswith("-"):
+            continue
+        assert after[0] in commands(), line
+        known = {option for parameter in commands()[after[0]].params for option in (*parameter.opts, *parameter.secondary_opts)}
+        for word in after[1:]:
+            if word.startswith("--"):
+                assert word.partition("=")[0] in {*known, "--help"}, line
+
+
+@pytest.mark.parametrize("image", sorted((DOCS / "images").glob("*.webp")), ids=lambda image: image.name)
+def test_pictures_are_small(image: Path) -> None:
+    assert image.stat().st_size <= 150_000
+
+
+if __name__ == "__main__":
+    run_page(Path(sys.argv[1]))
