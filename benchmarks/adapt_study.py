@@ -46,7 +46,7 @@ DIGITS: dict[str, Any] = {"model": "cnn:width=32", "epochs": 12, "batch": 128, "
 PAIRS: dict[str, dict[str, Any]] = {  # limit: examples a class, of source and target
     "mnist->usps": {"run": DIGITS, "limit": (1000, 1000), "again": {"epochs": 4, "optimiser": "sgd:lr=0.03"}},
     "usps->mnist": {"run": DIGITS, "limit": (1000, 1000), "again": {"epochs": 4, "optimiser": "sgd:lr=0.03"}},
-    "cifar10->cifar10:contrast=0.3": {
+    "cifar10->cifar10:contrast=0.5": {
         "run": {"model": "resnet9", "epochs": 20, "batch": 256, "optimiser": "sgd:lr=0.1,nesterov=True", "schedule": "one_cycle"},
         "limit": (1000, 1000),
         "again": {"epochs": 4, "optimiser": "sgd:lr=0.03,nesterov=True"},
@@ -138,6 +138,9 @@ def main() -> None:
     asked = parser.parse_args()
     known = PAIRS if asked.scale == "full" else SMOKE
     pairs = asked.pairs or list(known)
+    for pair in pairs:
+        if pair not in known:
+            parser.error(f"unknown pair {pair!r}; known: {', '.join(known)}")
     work = [
         (pair, known[pair], seed, asked.rounds, asked.methods, asked.scale, asked.out) for seed in asked.seeds for pair in pairs
     ]

@@ -178,6 +178,8 @@ class Recorder:
 
     def _merge(self) -> None:
         """Every rank takes each example's rows from the lowest rank that looked at it since the last merge."""
+        if dist.get_backend() == "nccl" and self._sums.is_cpu:  # this rank has looked at nothing yet
+            self.to(torch.device("cuda", torch.cuda.current_device()))
         rank, ranks = dist.get_rank(), dist.get_world_size()
         owner = torch.where(self._sums[0] != self._merged, rank, ranks)
         dist.all_reduce(owner, op=dist.ReduceOp.MIN)

@@ -221,6 +221,44 @@ def test_a_full_disk_stops_and_leaves_the_run_resumable(blobs: Data, tmp_path: P
     assert_same(whole, train(Run(**SMALL), blobs, out=tmp_path / "full"))
 
 
+def test_a_lost_file_stops_the_run_by_name_and_the_run_goes_on_once_it_is_back(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from mohs.data.sources.folder import folder
+
+    generator = torch.Generator().manual_seed(0)
+    for label in ("light", "dark"):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for i in range(20):
+            pixels = torch.randint(0, 80, (8, 8), generator=generator) + (150 if label == "light" else 0)
+            Image.fromarray(pixels.to(torch.uint8).numpy()).save(tmp_path / "photos" / label / f"{i}.png")
+    read = lambda: folder(tmp_path / "photos", memory_limit=0)  # each image is read when its batch comes
+    run = Run(data="photos", model="cnn:width=4", epochs=3, batch=8, validation=0.0, augment=[])
+    whole = train(run, read(), out=tmp_path / "whole")
+    lost = tmp_path / "photos" / "dark" / "7.png"
+
+    def watch(event: dict[str, Any]) -> None:
+        if event["epoch"] == 1 and lost.exists():
+            lost.rename(tmp_path / "7.png")
+
+    with pytest.raises((ValueError, OSError), match=r"7\.png"):
+        train(run, read(), out=tmp_path / "run", watch=watch)
+    (tmp_path / "7.png").rename(lost)
+    assert_same(whole, train(run, read(), out=tmp_path / "run"))
+
+
+def test_a_tracker_that_is_not_there_is_an_error_before_training(blobs: Data, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="tracker 'abacus' is not installed or not known"):
+        train(Run(**SMALL), blobs, out=tmp_path / "run", trackers=("abacus",))
+
+
+def test_digits_are_learnt(tmp_path: Path) -> None:
+    from mohs.data.sources.digits import digits
+
+    done = train(Run(data="digits", epochs=12, validation=0.2), digits(), runs=tmp_path, device="cpu")
+    assert done.history[-1]["val_accuracy"] >= 0.97
+
+
 def test_one_class_is_an_error_before_any_training(tmp_path: Path) -> None:
     alone = Examples(torch.randn(10, 4), torch.zeros(10, dtype=torch.long), ["only"], name="x")
     with pytest.raises(ValueError, match="class"):

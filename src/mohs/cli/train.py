@@ -56,7 +56,14 @@ def train(
 
     with progress(quiet=quiet) as (_, watch):
         done = train_run(run, found, runs=runs, out=out, device=device, watch=watch, trackers=tuple(tracker or ()))
-    return None if quiet else _print(done, as_json=as_json)
+    return _print(done, as_json=as_json) if not quiet and first_process() else None
+
+
+def first_process() -> bool:
+    """Whether this process is the one that speaks, where torchrun started several."""
+    from mohs.ranks import ranks
+
+    return ranks()[0] == 0
 
 
 def run_of(config: Path | None, given: dict[str, Any]) -> Run:

@@ -76,19 +76,22 @@ def open_pair(pair: str, *, seed: int = 0, **how: Any) -> tuple[Data, Data]:
     if len(sides) != 2 or not all(sides):
         raise ValueError(f"a pair is written SOURCE{ARROW}TARGET, as mnist{ARROW}usps or mnist{ARROW}mnist:invert; got {pair!r}")
     names = [parse_domain(side)[0] for side in sides]
-    found = [open_domain(side, seed=seed, **how) for side in sides]
-    if names[0] == names[1]:
-        halves = split(open_data(names[0], **how).train, 0.5, seed)
-        found = [replaced(data, shifted(half, side, seed)) for data, half, side in zip(found, halves, sides, strict=True)]
+    if names[0] != names[1]:
+        return paired(*(open_domain(side, seed=seed, **how) for side in sides))
+    whole = open_data(names[0], **how)
+    halves = split(whole.train, 0.5, seed)
+    found = [shifted_data(Data(half, whole.val, whole.test), side, seed) for half, side in zip(halves, sides, strict=True)]
     return paired(*found)
 
 
 def open_domain(word: str, *, seed: int = 0, **how: Any) -> Data:
     """The data that a word of a pair names: "mnist", "mnist:rotate=30", "pacs:photo", a folder."""
-    name, shifts = parse_domain(word)
-    found = open_data(name, **how)
-    parts = {part: shifted(examples, word, seed + i) for i, (part, examples) in enumerate(found.splits.items())}
-    return Data(**parts) if shifts else found
+    return shifted_data(open_data(parse_domain(word)[0], **how), word, seed)
+
+
+def shifted_data(data: Data, word: str, seed: int) -> Data:
+    """All parts of the data with the shifts that the word names, each with noise of its own."""
+    return Data(**{part: shifted(examples, word, seed + i) for i, (part, examples) in enumerate(data.splits.items())})
 
 
 def parse_domain(word: str) -> tuple[str, list[tuple[str, float]]]:
@@ -119,11 +122,6 @@ def shifted(examples: Examples, word: str, seed: int) -> Examples:
     for shift, level in shifts:
         x = SHIFTS[shift][0](x, level, generator)
     return replace(examples, inputs=x, name=word)
-
-
-def replaced(data: Data, train: Examples) -> Data:
-    """The data with other training examples."""
-    return Data(train, data.val, data.test)
 
 
 def paired(source: Data, target: Data) -> tuple[Data, Data]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -162,7 +163,9 @@ def build(
     optimiser = create_spec(OPTIMISERS, "optimiser", as_spec(run.optimiser)).build(
         training.parameters(), here, moving_beta1=moving
     )
-    wrapped = accelerator.prepare(training)
+    with warnings.catch_warnings():  # torch 2.15 has a new name for what Accelerate still calls by the old one
+        warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
+        wrapped = accelerator.prepare(training)
     if accelerator.scaler is not None:
         optimiser = accelerator.prepare(optimiser)  # which looks for a scaled gradient's overflow; else it only costs time
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
