@@ -20,8 +20,9 @@ import torch
 
 from mohs.data.examples import Data
 from mohs.data.open_data import open_data
+from mohs.train.build import build
 from mohs.train.graph import GraphStep, can_graph
-from mohs.train.job import Job, build
+from mohs.train.job import Job
 from mohs.train.many import train_many
 from mohs.train.run import Run
 from mohs.train.start import settled

@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from mohs.train.folds import out_of_fold
     from mohs.train.many import train_many
     from mohs.train.run import Run
+    from mohs.train.select import SELECTIONS
+    from mohs.train.selftrain import Adapted, adapt
     from mohs.train.trained import load_run
 
 __version__ = "0.1.0"
@@ -142,20 +144,22 @@ NAMES = {  # file: what it offers
     "train.folds": "out_of_fold",
     "train.many": "train_many",
     "train.run": "Run",
+    "train.select": "SELECTIONS",
+    "train.selftrain": "Adapted adapt",
     "train.trained": "load_run",
 }
 HOME = {name: file for file, names in NAMES.items() for name in names.split()}
 
 # fmt: off
 __all__ = [
-    "ADR", "AMC", "HEADS", "LOSSES", "MODELS", "REGULARISERS", "SCHEDULES", "SCORES", "AVHHead", "AVHLoss", "ArcFaceHead",
-    "Audit", "BackwardLoss", "BootstrapHardLoss", "BootstrapSoftLoss", "CenterLoss", "CosFaceHead", "CrossEntropyLoss", "Data",
-    "DataError", "EncouragingLoss", "EntropyPenalty", "EuclideanContrastive", "Examples", "Findings", "FocalLoss",
-    "ForwardLoss", "FoundHead", "GeneralizedCrossEntropyLoss", "GradientRescalingLoss", "LDAMLoss", "LSoftmaxHead",
-    "LogitAdjustedLoss", "MeanAbsoluteErrorLoss", "MeanSquaredErrorLoss", "MohsClassifier", "NormFaceHead", "Objective",
-    "OnlineSmoothingLoss", "Recorder", "Run", "RunError", "SelfPacedLoss", "SphereFaceHead", "SphericalLoss",
-    "SymmetricCrossEntropyLoss", "TaylorLoss", "TruncatedGeneralizedCrossEntropyLoss", "WithIds", "add_noise", "angle",
-    "angles", "apply_decisions", "audit", "avc", "avh", "avh_loss", "class_counts", "class_weights", "compare_runs",
+    "ADR", "AMC", "HEADS", "LOSSES", "MODELS", "REGULARISERS", "SCHEDULES", "SCORES", "SELECTIONS", "AVHHead", "AVHLoss",
+    "Adapted", "ArcFaceHead", "Audit", "BackwardLoss", "BootstrapHardLoss", "BootstrapSoftLoss", "CenterLoss", "CosFaceHead",
+    "CrossEntropyLoss", "Data", "DataError", "EncouragingLoss", "EntropyPenalty", "EuclideanContrastive", "Examples",
+    "Findings", "FocalLoss", "ForwardLoss", "FoundHead", "GeneralizedCrossEntropyLoss", "GradientRescalingLoss", "LDAMLoss",
+    "LSoftmaxHead", "LogitAdjustedLoss", "MeanAbsoluteErrorLoss", "MeanSquaredErrorLoss", "MohsClassifier", "NormFaceHead",
+    "Objective", "OnlineSmoothingLoss", "Recorder", "Run", "RunError", "SelfPacedLoss", "SphereFaceHead", "SphericalLoss",
+    "SymmetricCrossEntropyLoss", "TaylorLoss", "TruncatedGeneralizedCrossEntropyLoss", "WithIds", "adapt", "add_noise",
+    "angle", "angles", "apply_decisions", "audit", "avc", "avh", "avh_loss", "class_counts", "class_weights", "compare_runs",
     "compare_settings", "create_head", "create_loss", "create_model", "create_objective", "create_regulariser", "deferred",
     "deferred_weights", "ece", "emphasis", "estimate_noise", "find_head", "fit_noise", "fit_temperature", "focus", "keep_mask",
     "load_findings", "load_run", "margin", "masking_report", "open_data", "out_of_fold", "pair_transition", "ramp_up",

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from mohs import __version__
+from mohs.cli.adapt import adapt
 from mohs.cli.apply import apply
 from mohs.cli.audit import audit
 from mohs.cli.compare import compare
@@ -43,6 +44,7 @@ app.command("emphasis")(emphasis)
 app.command("list")(listing)
 app.command("score")(score)
 app.command("train")(train)
+app.command("adapt")(adapt)
 app.command("study")(study)
 app.command("doctor")(doctor)
 

@@ -130,8 +130,8 @@ def _planned(recipe: Recipe, runs: Path, device: str) -> dict[str, Any]:
     from mohs.study.data import opened, with_test
     from mohs.study.notes import Notes
     from mohs.study.plan import distinct, plan
+    from mohs.train.build import build
     from mohs.train.estimate import estimate
-    from mohs.train.job import build
     from mohs.train.run_directory import RunDirectory
     from mohs.train.start import settled
 

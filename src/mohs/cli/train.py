@@ -94,8 +94,8 @@ def found_data(run: Run) -> Data:
 def _print_plan(run: Run, found: Data, device: str, *, as_json: bool) -> None:
     from dataclasses import asdict
 
+    from mohs.train.build import build
     from mohs.train.estimate import estimate
-    from mohs.train.job import build
     from mohs.train.start import settled
 
     run, data, _ = settled(run, found, device=device)

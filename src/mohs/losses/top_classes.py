@@ -13,9 +13,13 @@ import math
 import torch
 from torch import Tensor
 
+from mohs.margin import readable
+
 LANES = 64  # columns are taken in multiples of what the vector units of a processor compare in one go
 ROUNDS = 4  # for more than so many of the largest, torch.topk is the quicker way
 ROOM = 1 << 29  # for the place
+SHARED = 1 << 15  # from so many entries on torch shares an operation among threads, and waits for each of them: on a machine
+# with other work to do that is dearer than all these small operations on one thread
 STRUCK = torch.iinfo(torch.int64).min  # under every value, NaN included
 
 
@@ -36,6 +40,11 @@ def top_classes(p: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def _places(x: Tensor, count: int) -> Tensor:
     """x (N, W) in float32 -> where the `count` largest of each row stand, (N, count), the largest first."""
+    rows = max(1, (SHARED - 1) // x.shape[1]) if readable(x) else max(1, x.shape[0])
+    return torch.cat([_search(part, count) for part in x.split(rows)])
+
+
+def _search(x: Tensor, count: int) -> Tensor:
     keys = torch.add(torch.arange(x.shape[1], device=x.device), x.view(torch.int32), alpha=ROOM)  # (N, W)
     starts = torch.arange(0, x.numel(), x.shape[1], device=x.device)  # of the rows
     found = [keys.amax(1) & (ROOM - 1)]

@@ -1,35 +1,29 @@
 """A job: a run with everything built that it needs, and the state that a checkpoint holds.
 
-`build` makes them from a run that is settled (`settle.py`) and the data it is to train on.
+`build.py` makes it from a run that is settled (`settle.py`) and the data it is to train on.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs
 from torch import Tensor, nn
 
 from mohs.data.examples import Data
 from mohs.losses.imbalance import class_counts
 from mohs.losses.objective import Objective
-from mohs.models import create_model, scale_of
 from mohs.models.network import Network
-from mohs.naming import as_spec, create_spec
+from mohs.naming import as_spec
 from mohs.ranks import add_over_ranks
 from mohs.recorder import Recorder
-from mohs.train.augment import create_augment
-from mohs.train.build_objective import build_objective, weight_by_class
+from mohs.train.build_objective import weight_by_class
 from mohs.train.ema import EMA
 from mohs.train.feed import Feed
-from mohs.train.optimisers import OPTIMISERS
 from mohs.train.run import Run
-from mohs.train.schedule import LR_SCHEDULES
 from mohs.train.tally import Tally
 from mohs.train.trace import Trace
 
@@ -132,56 +126,3 @@ class Job:
             for buffer in self.training.network.buffers():
                 if buffer.is_floating_point():
                     buffer.copy_(add_over_ranks(buffer.clone()) / self.accelerator.num_processes)
-
-
-def build(
-    run: Run,
-    data: Data,
-    *,
-    device: str = "auto",
-    graph: bool = False,
-    start: Mapping[str, Tensor] | None = None,
-    soft: Tensor | None = None,
-    **trackers: Any,
-) -> Job:
-    """Everything that a resolved run on prepared data needs, from its seed; start: weights to begin with instead."""
-    accelerator = Accelerator(
-        mixed_precision=run.precision,
-        cpu=device == "cpu",
-        kwargs_handlers=[AutocastKwargs(cache_enabled=not graph), DistributedDataParallelKwargs(broadcast_buffers=False)],
-        **trackers,
-    )
-    train, here = data.train, accelerator.device
-    network = create_model(
-        run.model, shape=train.shape, num_classes=len(train.classes), head=run.head, scale=scale_of(train), seed=run.seed
-    )
-    if start is not None:
-        network.load_state_dict(start)
-    training = Training(network, build_objective(run, network, train)).to(here)
-    schedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
-    moving = schedule.beta1(0, run.epochs) is not None
-    optimiser = create_spec(OPTIMISERS, "optimiser", as_spec(run.optimiser)).build(
-        training.parameters(), here, moving_beta1=moving
-    )
-    with warnings.catch_warnings():  # torch 2.15 has a new name for what Accelerate still calls by the old one
-        warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
-        wrapped = accelerator.prepare(training)
-    if accelerator.scaler is not None:
-        optimiser = accelerator.prepare(optimiser)  # which looks for a scaled gradient's overflow; else it only costs time
-    processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
-    augment = create_augment(run.augment) if run.augment else None
-    return Job(
-        run=run,
-        data=data,
-        accelerator=accelerator,
-        training=training,
-        wrapped=wrapped,
-        optimiser=optimiser,
-        schedule=schedule,
-        feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, **processes),
-        tally=Tally(here),
-        recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
-        trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
-        ema=None if run.ema is None else EMA(network, decay=run.ema),
-        soft=None if soft is None else soft.to(here),
-    )

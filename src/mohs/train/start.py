@@ -16,7 +16,8 @@ from torch import distributed as dist
 from mohs.data.check import check_examples
 from mohs.data.examples import Data
 from mohs.ranks import from_first
-from mohs.train.job import Job, build
+from mohs.train.build import build
+from mohs.train.job import Job
 from mohs.train.run import Run
 from mohs.train.run_directory import RunDirectory, locked, surroundings
 from mohs.train.settle import prepared, resolved

@@ -1,0 +1,91 @@
+"""Building a job: network, objective, optimiser, feed and records of a settled run, from its seed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs
+from torch import Tensor, nn
+
+from mohs.data.examples import Data, Examples
+from mohs.models import create_model, scale_of
+from mohs.naming import as_spec, create_spec
+from mohs.recorder import Recorder
+from mohs.train.augment import create_augment
+from mohs.train.build_objective import build_objective
+from mohs.train.ema import EMA
+from mohs.train.feed import Feed
+from mohs.train.job import Job, Training
+from mohs.train.optimisers import OPTIMISERS
+from mohs.train.run import Run
+from mohs.train.schedule import LR_SCHEDULES
+from mohs.train.tally import Tally
+from mohs.train.trace import Trace
+
+Start = Mapping[str, Tensor] | None
+
+
+def build(
+    run: Run,
+    data: Data,
+    *,
+    device: str = "auto",
+    graph: bool = False,
+    start: Start = None,
+    soft: Tensor | None = None,
+    **trackers: Any,
+) -> Job:
+    """Everything that a resolved run on prepared data needs; start: weights to begin with instead of those of the seed."""
+    accelerator = accelerator_of(run, device=device, graph=graph, **trackers)
+    train, here = data.train, accelerator.device
+    training = training_of(run, train, start).to(here)
+    network = training.network
+    schedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
+    maker = create_spec(OPTIMISERS, "optimiser", as_spec(run.optimiser))
+    optimiser: Any = maker.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
+    if accelerator.scaler is not None:
+        optimiser = accelerator.prepare(optimiser)  # which looks for a scaled gradient's overflow; else it only costs time
+    processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
+    augment = create_augment(run.augment) if run.augment else None
+    return Job(
+        run=run,
+        data=data,
+        accelerator=accelerator,
+        training=training,
+        wrapped=distributed(accelerator, training),
+        optimiser=optimiser,
+        schedule=schedule,
+        feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, **processes),
+        tally=Tally(here),
+        recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
+        trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
+        ema=None if run.ema is None else EMA(network, decay=run.ema),
+        soft=None if soft is None else soft.to(here),
+    )
+
+
+def accelerator_of(run: Run, *, device: str, graph: bool, **trackers: Any) -> Accelerator:
+    """Accelerate for this run; inside a graph no cast may be remembered from outside it."""
+    handlers = [AutocastKwargs(cache_enabled=not graph), DistributedDataParallelKwargs(broadcast_buffers=False)]
+    return Accelerator(mixed_precision=run.precision, cpu=device == "cpu", kwargs_handlers=handlers, **trackers)
+
+
+def training_of(run: Run, train: Examples, start: Start) -> Training:
+    """Network and objective."""
+    network = create_model(
+        run.model, shape=train.shape, num_classes=len(train.classes), head=run.head, scale=scale_of(train), seed=run.seed
+    )
+    if start is not None:
+        network.load_state_dict(start)
+    return Training(network, build_objective(run, network, train))
+
+
+def distributed(accelerator: Accelerator, training: Training) -> nn.Module:
+    """The module as Accelerate wraps it for its processes and precision."""
+    with warnings.catch_warnings():  # torch 2.15 has a new name for what Accelerate still calls by the old one
+        warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
+        wrapped: nn.Module = accelerator.prepare(training)
+    return wrapped
