@@ -15,6 +15,7 @@ from mohs.audit import Audit, audit, demonstration
 from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
 from mohs.errors import DataError, RunError
+from mohs.examine.features import default_epochs as features_epochs
 from mohs.examine.features import references
 from mohs.examine.images import default_batch, default_epochs
 from mohs.report.findings import load_findings
@@ -179,6 +180,7 @@ def test_one_class_is_refused(tmp_path: Path) -> None:
 def test_sizes() -> None:
     assert [references(n) for n in (10, 50_000, 60_000, 250_000, 1_000_000)] == [10, 50_000, 41_666, 10_000, 10_000]
     assert [default_epochs(n, gpu=False) for n in (100, 30_000, 10**6)] == [30, 20, 10]
+    assert [features_epochs(n) for n in (100, 50_000)] == [20, 12]
     assert [default_batch(n) for n in (2, 400, 1797, 10**6)] == [8, 28, 128, 128]
 
 

@@ -9,3 +9,7 @@ class DataError(ValueError):
 
 class RunError(RuntimeError):
     """A run that cannot go on; what it finished is kept, and the message says how to resume."""
+
+
+class Diverged(RunError):  # noqa: N818  (what happened, not what is wrong with the call)
+    """A run whose loss became NaN or infinite: a study notes it and goes on, which it does for no other RunError."""

@@ -71,7 +71,57 @@ def test_said_shown_and_not_run(tmp_path: Path) -> None:
     failed = "row,seed,test_accuracy,error\nA,0,,the loss became nan\nB,0,0.5,\n"
     (broken,) = repository(tmp_path, ENTRY + COMPUTED, results=failed)
     assert verdict_of(broken, tmp_path).verdict == "not run"
-    assert "every run of A failed: the loss became nan" in verdict_of(broken, tmp_path).evidence
+    assert "every run of A failed (the loss became nan)" in verdict_of(broken, tmp_path).evidence
+
+
+OTHERS = "row,seed,classes,accuracy,test_accuracy,other,flat\n" + "".join(
+    f"{row},{seed},{classes},{value},{value},{value + 0.1 + seed / 1000},1\n"
+    for row, values, classes in (
+        ("A", (0.80, 0.81, 0.82), 10),
+        ("B", (0.801, 0.810, 0.8205), 10),
+        ("C", (0.6, 0.612, 0.62), 10),
+        ("lost", (0.1, 0.12, 0.11), 10),
+    )
+    for seed, value in enumerate(values)
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict", "evidence"),
+    [
+        ('worse = "B"\nrelation = "equal"\nmargin = 0.005', "holds", "against ± 0.005"),
+        ('worse = "C"\nrelation = "equal"\nmargin = 0.005', "fails", "A 0.81, C 0.6107 (test_accuracy)"),
+        ('worse = "B"\nrelation = "equal"\nmargin = 0.0005', "draw", "95 % interval"),
+        ("above = 0.7", "holds", "A 0.81 (test_accuracy)"),
+        ("above = 0.9", "fails", "above 0.9?"),
+        ("above = 0.81", "draw", "95 % interval"),
+        ("below = 0.9", "holds", "below 0.9?"),
+        ('metric = "flat"\nabove = 0.9', "holds", "A 1 (flat)"),
+        ('metric = "other"\nother_metric = "test_accuracy"', "holds", "A: other 0.911, test_accuracy 0.81: +0.101"),
+        ('other_metric = ["other"]\ndirection = "lower"', "holds", "A: test_accuracy"),
+        ('other_metric = ["other", "flat"]', "fails", "flat 1"),
+        ('worse = "C"\nrelation = "ratio"\nabove = 1.2', "holds", "A ÷ C 1.326 (test_accuracy)"),
+        ('worse = "C"\nrelation = "ratio"\nbelow = 1.2', "fails", "below 1.2?"),
+        ('worse = "lost"', "not run", "lost: training accuracy 11.0 %, test accuracy 11.0 %, under 20.0 % with 10 classes"),
+    ],
+)
+def test_other_relations(tmp_path: Path, more: str, verdict: str, evidence: str) -> None:
+    head = ENTRY + 'recipe = "recipes/toy/1.toml"\nresults = "results/toy/1.csv"\nbetter = "A"\n'
+    (claim,) = repository(tmp_path, head + more, results=OTHERS)
+    found = verdict_of(claim, tmp_path)
+    assert (found.verdict, evidence in found.evidence) == (verdict, True), found.evidence
+    assert problems([claim], tmp_path) == []
+
+
+def test_a_claim_over_several_rows_holds_where_all_do(tmp_path: Path) -> None:
+    head = ENTRY + 'recipe = "recipes/toy/1.toml"\nresults = "results/toy/1.csv"\nworse = "C"\n'
+    (both,) = repository(tmp_path, head + 'better = ["A", "B"]', results=OTHERS)
+    found = verdict_of(both, tmp_path)
+    assert (found.verdict, found.n) == ("holds", 3)
+    assert "A 0.81, C 0.6107" in found.evidence
+    assert "B 0.8105, C 0.6107" in found.evidence
+    (mixed,) = repository(tmp_path, head + 'better = ["A", "C"]')
+    assert verdict_of(mixed, tmp_path).verdict == "draw"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +133,8 @@ def test_said_shown_and_not_run(tmp_path: Path) -> None:
         ('check = "analytic"', 'toy/1: check = "analytic" needs a test that shows it'),
         ('verdict = "fails"', "toy/1: the verdict 'fails' rests on no results and no test"),
         (COMPUTED.replace('recipe = "recipes/toy/1.toml"', ""), "toy/1: computed from results/toy/1.csv, but no recipe says"),
-        (COMPUTED.replace('"B"', '"C"'), "has no test_accuracy of a row 'C'; its rows: A, B"),
+        (COMPUTED.replace('"B"', '"C"'), "toy/1: results/toy/1.csv has no row 'C'; its rows: A, B"),
+        (COMPUTED + 'metric = "ece"', "has no ece of a row 'A'; rows that have one: none"),
     ],
 )
 def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str) -> None:
@@ -99,7 +150,17 @@ def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str
         (ENTRY + ENTRY, "the id 'toy/1' stands twice"),
         (ENTRY + 'verdit = "holds"', r"claim 1 \(toy/1\): unknown key 'verdit'"),
         (ENTRY + 'verdict = "maybe"', "verdict must be one of holds, fails, draw, not run, got 'maybe'"),
-        (ENTRY + 'better = "A"', "better and worse go together"),
+        (ENTRY + 'better = "A"', "better goes with one of worse, above, below and other_metric"),
+        (ENTRY + 'better = "A"\nworse = "B"\nabove = 1.0', "better goes with one of worse, above, below and other_metric"),
+        (ENTRY + 'worse = "B"', "a comparison needs better"),
+        (ENTRY + 'better = "A"\nabove = 1.0\nbelow = 2.0', "give above or below, one of the two"),
+        (ENTRY + 'better = "A"\nworse = "B"\nother_metric = "ece"', "other_metric compares two metrics of one row"),
+        (
+            ENTRY + 'better = "A"\nworse = "B"\nrelation = "equal"',
+            'relation = "equal" compares two rows or two metrics and needs',
+        ),
+        (ENTRY + 'better = "A"\nworse = "B"\nrelation = "ratio"', 'relation = "ratio" needs worse, and above or below'),
+        (ENTRY + 'relation = "like"', "relation must be one of better, equal, ratio"),
         (ENTRY + 'direction = "up"', "direction must be one of higher, lower"),
         (ENTRY.replace('paper = "A 83.3; B 60.9"', ""), r"claim 1 \(toy/1\): needs paper"),
         ("[[claim]", "not TOML"),
@@ -137,7 +198,7 @@ def test_every_claim_that_a_recipe_names_is_in_the_register() -> None:
     known = {claim.id for claim in read_register()}
     for path in sorted((ROOT / "recipes").rglob("*.toml")):
         for row in read_recipe(path).rows:
-            assert row.claim is None or row.claim in known, f"{path}: {row.claim}"
+            assert set(row.claim) <= known, f"{path}: {row.claim}"
 
 
 @needs_register
@@ -145,9 +206,13 @@ def test_rows_that_claims_name_are_rows_of_their_recipes() -> None:
     from mohs.study.recipe import read_recipe
 
     for claim in read_register():
-        if claim.recipe is not None and claim.better is not None:
+        named = {*claim.better, *([claim.worse] if claim.worse is not None else [])}
+        if claim.recipe is not None and claim.recipe.endswith(".toml"):
             rows = [row.label for row in read_recipe(ROOT / claim.recipe).rows]
-            assert {claim.better, claim.worse} <= set(rows), f"{claim.id}: rows of {claim.recipe} are {rows}"
+            assert named <= set(rows), f"{claim.id}: rows of {claim.recipe} are {rows}"
+        elif claim.recipe is not None:  # a driver with rows PART: METHOD
+            text = (ROOT / claim.recipe).read_text()
+            assert all(f'"{row.removeprefix("mean: ")}"' in text for row in named), f"{claim.id}: {named} in {claim.recipe}"
 
 
 @needs_register

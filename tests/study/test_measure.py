@@ -17,6 +17,7 @@ from mohs.data.examples import Data
 from mohs.errors import DataError
 from mohs.evaluate.ood import INDICATORS
 from mohs.study.measure import MEASURES, kept, measure_run, missing, named_measures
+from mohs.study.measures.people import votes_for
 from mohs.study.measures.shown import some
 from mohs.train.predict import predict
 from mohs.train.trained import Trained
@@ -57,8 +58,20 @@ def test_names_of_all_measures(trained: Run, tmp_path: Path, monkeypatch: pytest
             "avh_0 norm_0 confidence_0 accuracy_0 avh_0.3 norm_0.3 confidence_0.3 accuracy_0.3 trend_avh trend_norm",
         ),
         "curve": ({"at": [2], "values": ["avh"]}, "avh_epoch_2 avh_clean_epoch_2 avh_noisy_epoch_2"),
+        "course": ({"values": ["avh", "norm"]}, "trend_avh trend_norm done_avh done_norm"),
+        "agreement_bins": (
+            {"file": "votes.npz", "at": [2], "values": ["avh"], "edges": [0.0, 0.1, 1.0]},
+            "avh_bin_1_epoch_2 avh_bin_2_epoch_2 ordered_avh",
+        ),
+        "gradients": ({"examples": 50}, "gradient_norm gradient_norm_logits"),
+        "attack_path": (
+            {"eps": 0.1, "steps": 2, "examples": 8, "at": [0, 2]},
+            " ".join(f"attack_{name}_{n}" for n in (0, 2) for name in ("avh", "norm", "confidence", "accuracy"))
+            + " attack_change_avh attack_change_norm attack_change_confidence attack_change_accuracy"
+            + " attack_half_avh attack_half_norm",
+        ),
     }
-    assert set(wanted) == set(MEASURES)
+    assert set(wanted) == set(MEASURES) - {"uncertain"}  # of other data
     for name, (fields, numbers) in wanted.items():
         made = asked(name, trained, **fields)
         assert list(made) == numbers.split(), name
@@ -135,7 +148,7 @@ def test_votes_go_with_the_examples_they_were_given_for(trained: Run, tmp_path: 
     counts = np.tile(np.arange(1, 1798)[:, None], (1, 8))
     np.savez(tmp_path / "votes.npz", counts=counts)
     test = trained[1].test
-    votes = MEASURES["human"](file=str(tmp_path / "votes.npz")).votes(test)
+    votes = votes_for(test, str(tmp_path / "votes.npz"))
     assert votes[:, 0].tolist() == [1.0 + key for key in test.keys]
 
 
@@ -165,7 +178,13 @@ def test_numbers_are_kept_and_not_measured_twice(trained: Run, tmp_path: Path) -
 
 def test_a_trial_needs_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOHS_DATA", raising=False)
-    specs = [{"name": "human"}, {"name": "ood", "data": "fashion-mnist"}, {"name": "probe"}, {"name": "cam", "examples": None}]
+    specs = [
+        {"name": "human"},
+        {"name": "agreement_bins"},
+        {"name": "ood", "data": "fashion-mnist"},
+        {"name": "probe"},
+        {"name": "cam", "examples": None},
+    ]
     made = named_measures(specs, where="x", smaller=True)
     assert [one.name for one in made] == ["ood", "probe", "cam"]
     assert (made[0].measure.data, made[1].measure.epochs, made[2].measure.examples) == ("digits", 2, 16)

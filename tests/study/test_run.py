@@ -120,7 +120,7 @@ def test_results_survive_a_csv_file(tmp_path: Path) -> None:
     ]
     write_results(results, tmp_path / "new" / "x.csv")
     assert read_results(tmp_path / "new" / "x.csv") == results
-    assert columns_of(results)[:7] == ["study", "row", "seed", "scale", "select", "epochs", "test_accuracy"]
+    assert columns_of(results)[:8] == ["study", "row", "seed", "scale", "select", "epochs", "classes", "test_accuracy"]
     assert by_seed(results, 'a, "b" | c', "test_accuracy") == {0: 0.123456}
     (tmp_path / "y.csv").write_text("row,value\na,1\n")
     with pytest.raises(DataError, match="no column 'seed'"):

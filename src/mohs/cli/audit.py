@@ -48,26 +48,30 @@ def audit(
     quiet: o.Quiet = False,
 ) -> None:
     """Find the easy, hard, ambiguous and mislabelled examples of DATA; without DATA, of digits with a tenth of labels wrong."""
-    from mohs.audit import audit as audit_data
     from mohs.examine.gate import parse_gate
 
     gates = [parse_gate(text, NAMES) for text in gate or ()]
-    given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed}
+    given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run}
     wishes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how = {name: value for name, value in (("label", label), ("image_size", image_size)) if value is not None}
-    wishes |= {"loss": loss, "folds": folds, "device": device, "run": run}
-    try:
-        with progress(quiet=quiet) as (tell, watch):
-            done = audit_data(data, out=out, runs=runs, open_as=how, tell=tell, watch=watch, **wishes)
-    except KeyboardInterrupt:
-        typer.echo("mohs: interrupted; the same command again goes on from what is finished", err=True)
-        raise typer.Exit(130) from None
+    done = _audited(data, quiet, out=out, runs=runs, open_as=how, loss=loss, folds=folds, device=device, **wishes)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
         _print(done, table, broken, as_json=as_json)
     if broken:
         raise typer.Exit(1)
+
+
+def _audited(data: str | None, quiet: bool, **options: Any) -> Audit:
+    from mohs.audit import audit as audit_data
+
+    try:
+        with progress(quiet=quiet) as (tell, watch):
+            return audit_data(data, tell=tell, watch=watch, **options)
+    except KeyboardInterrupt:
+        typer.echo("mohs: interrupted; the same command again goes on from what is finished", err=True)
+        raise typer.Exit(130) from None
 
 
 def _as_csv(done: Audit, *, cleanlab: bool) -> Path:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mohs.study.collect import Result
     from mohs.study.recipe import Recipe
 
+NOT_RUN = "not run"
+
 
 def study(
     recipes: Annotated[
@@ -97,6 +99,7 @@ def telling_ends(what: str = "", *, quiet: bool = False) -> Callable[[dict[str, 
 
 def _written(recipe: Recipe, results: list[Result], home: Path) -> dict[str, Any]:
     from mohs.study.collect import joined, read_results, write_results
+    from mohs.study.learnt import of_learnt
     from mohs.study.report import report, verdicts
 
     table, page = (home / f"{recipe.study.id}{ending}" for ending in (".csv", ".md"))
@@ -104,8 +107,9 @@ def _written(recipe: Recipe, results: list[Result], home: Path) -> dict[str, Any
     write_results(results, table)
     page.write_text(report(recipe, results))
     failed = sum(bool(one.get("error")) for one in results)
-    against = {row.label: row.against for row in recipe.rows}
-    told = {f"{row} against {against[row]}": one.verdict for row, one in verdicts(recipe, results).items()}
+    judged = verdicts(recipe, of_learnt(results))
+    beaten = [row for row in recipe.rows if row.against is not None]
+    told = {f"{row.label} against {row.against}": judged[row.label].verdict if row.label in judged else NOT_RUN for row in beaten}
     return {
         "study": recipe.study.id,
         "runs": len(results),
@@ -121,7 +125,7 @@ def _print(told: dict[str, Any]) -> None:
         if name != "verdicts":
             typer.echo(f"{name:<10} {value}")
     for row, verdict in told.get("verdicts", {}).items():
-        typer.echo(f"    {verdict:<6} {row}")
+        typer.echo(f"    {verdict:<7} {row}")
     typer.echo()
 
 

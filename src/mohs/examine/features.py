@@ -30,13 +30,13 @@ from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.folds import FoldOutputs, out_of_fold
 from mohs.train.trained import with_origin
 
-EPOCHS = 20
+EPOCHS, FEWER, MANY = 20, 12, 30_000  # fewer looks at many examples find the same
 EXACT, FEWEST, COSINES = 50_000, 10_000, 2.5e9  # examples all of which are compared; references; comparisons beyond
 
 
 def examine_features(data: Data, wishes: Wishes, folder: Path) -> Examined:
     """Passes, scores and verdict."""
-    began, train, epochs = time.perf_counter(), data.train, wishes.epochs or EPOCHS
+    began, train, epochs = time.perf_counter(), data.train, wishes.epochs or default_epochs(len(data.train))
     folds = min(wishes.folds, len(train))
     wishes.step("first look", f"heads in {folds} folds, {epochs} epochs with {FIRST_LOSS}")
     made = passed(train, as_spec(FIRST_LOSS), wishes, epochs, folder / "first")
@@ -69,6 +69,11 @@ def examine_features(data: Data, wishes: Wishes, folder: Path) -> Examined:
             **({"classes of one example, not judged": ", ".join(str(train.classes[k]) for k in made.lone)} if made.lone else {}),
         },
     )
+
+
+def default_epochs(examples: int) -> int:
+    """How often to go through so many examples."""
+    return FEWER if examples >= MANY else EPOCHS
 
 
 def references(examples: int) -> int:

@@ -3,8 +3,9 @@
 One TOML file a paper in `study/claims/`, an array [[claim]] each: id, where, what, paper (its numbers), counterpart (what is
 run here and how it deviates), and optionally
 
-    recipe, results                                files in the repository
+    recipe, results                                files in the repository; a driver in benchmarks/ may stand for a recipe
     better, worse, metric, direction, margin       rows of `results`: the verdict is computed (paired over seeds, or by margin)
+    relation, above, below, other_metric           other comparisons, see `evidence.py`
     check = "analytic", test                       a test that shows it: file::name
     verdict, reason, n, hardware, date             said, where nothing can be computed from a table of results
     headline                                       true: named in the summary
@@ -23,8 +24,7 @@ from typing import Any
 
 from mohs.errors import DataError
 from mohs.losses.drop_in import check_choice
-from mohs.study.collect import by_seed, read_results
-from mohs.study.judge import judge
+from mohs.study.evidence import RELATIONS, Verdict, check_comparison, verdict_from
 from mohs.study.statistics import DIRECTIONS
 
 REGISTER = Path(__file__).parent / "claims"
@@ -44,11 +44,15 @@ class Claim:
     source: str
     recipe: str | None = None
     results: str | None = None
-    better: str | None = None
+    better: Sequence[str] = ()
     worse: str | None = None
     metric: str = "test_accuracy"
+    other_metric: Sequence[str] = ()
+    relation: str = "better"
     direction: str = "higher"
     margin: float | None = None
+    above: float | None = None
+    below: float | None = None
     check: str | None = None
     test: str | None = None
     verdict: str | None = None
@@ -64,24 +68,16 @@ class Claim:
             check_choice("verdict", self.verdict, VERDICTS)
         if self.check is not None:
             check_choice("check", self.check, ("analytic",))
-        if (self.better is None) != (self.worse is None):
-            raise ValueError("better and worse go together")
+        check_choice("relation", self.relation, RELATIONS)
+        for name in ("better", "other_metric"):  # a word stands for a list of one
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        check_comparison(self)
 
     @property
     def computed(self) -> bool:
         """Whether the verdict is to come from rows of the results."""
-        return self.better is not None and self.results is not None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on a claim, the evidence in a few words, and n, hardware and date of the runs."""
-
-    verdict: str
-    evidence: str
-    n: int | None = None
-    hardware: str = ""
-    date: str = ""
+        return bool(self.better) and self.results is not None
 
 
 def read_register(folder: Path = REGISTER) -> list[Claim]:
@@ -98,7 +94,7 @@ def read_register(folder: Path = REGISTER) -> list[Claim]:
 def verdict_of(claim: Claim, root: Path) -> Verdict:
     """Computed from the committed results where they are there, else as the register says, else "not run"."""
     if claim.computed and (root / str(claim.results)).is_file():
-        return _computed(claim, root / str(claim.results))
+        return verdict_from(claim, root / str(claim.results))
     if claim.verdict is not None:
         return Verdict(claim.verdict, claim.reason, claim.n, claim.hardware, claim.date)
     if claim.test is not None:
@@ -157,29 +153,6 @@ def _plain(entry: dict[str, Any]) -> dict[str, Any]:
     """The entry with a date of TOML as text, and its texts on one line."""
     made = {key: value.isoformat() if hasattr(value, "isoformat") else value for key, value in entry.items()}
     return {key: " ".join(value.split()) if isinstance(value, str) else value for key, value in made.items()}
-
-
-def _computed(claim: Claim, path: Path) -> Verdict:
-    results = read_results(path)
-    sides = {}
-    for row in (claim.better, claim.worse):
-        sides[row] = by_seed(results, str(row), claim.metric)
-        failed = [str(one["error"]) for one in results if one["row"] == row and "error" in one]
-        if not sides[row] and failed:
-            return Verdict("not run", f"every run of {row} failed: {failed[0]}")
-        if not sides[row]:
-            rows = ", ".join(dict.fromkeys(str(one["row"]) for one in results))
-            raise DataError(f"{claim.id}: {claim.results} has no {claim.metric} of a row {row!r}; its rows: {rows}")
-    found = judge(sides[claim.better], sides[claim.worse], direction=claim.direction, margin=claim.margin)
-    means = [sum(side.values()) / len(side) for side in sides.values()]
-    p = "" if found.p != found.p else f", p = {found.p:.2g}"
-    told = (
-        f"{claim.better} {means[0]:.4g}, {claim.worse} {means[1]:.4g} ({claim.metric}): {found.difference:+.3g}{p}; {found.how}"
-    )
-    own = [one for one in results if one["row"] in sides]
-    where = "; ".join(sorted({str(one["hardware"]) for one in own if "hardware" in one}))
-    when = max((str(one["date"]) for one in own if "date" in one), default="")
-    return Verdict(found.verdict, f"{told}. {claim.reason}".strip(), found.n, where, when)
 
 
 def _has_test(root: Path, test: str) -> bool:

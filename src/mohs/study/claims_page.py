@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mohs.errors import DataError
-from mohs.study.claims import REGISTER, VERDICTS, Claim, Verdict, problems, read_register, verdict_of
+from mohs.study.claims import REGISTER, VERDICTS, Claim, problems, read_register, verdict_of
+from mohs.study.evidence import Verdict
 from mohs.study.report import table
 
 PAPERS = {

@@ -1,6 +1,6 @@
 """From the folders of runs to a table of results: one line a row and seed; collecting only reads.
 
-    study, row, seed, scale, select, epochs     what was run; select: which epoch's accuracies these are
+    study, row, seed, scale, select, epochs     what was run; select: which epoch's accuracies these are; classes: how many
     test_accuracy, val_accuracy, ...            numbers of the history at that epoch, then those of the measures
     error                                       what stopped a run that has no numbers
     run, hardware, date, versions, git          where the numbers come from
@@ -26,9 +26,10 @@ from mohs.train.checkpoint import written_whole
 from mohs.train.run_directory import RunDirectory
 
 Result = dict[str, Any]
-BEFORE = ("study", "row", "seed", "scale", "select", "epochs")
+BEFORE = ("study", "row", "seed", "scale", "select", "epochs", "classes")
 AFTER = ("error", "run", "hardware", "date", "versions", "git")
 WORDS = ("study", "row", "scale", "select", *AFTER)
+WHOLE = ("seed", "epochs", "classes")
 LINE = ("test_accuracy", "val_accuracy", "accuracy")
 JUDGED_BY = {"best": "test_accuracy", "best_val": "val_accuracy"}
 
@@ -62,6 +63,7 @@ def from_folder(folder: Path, recipe: Recipe) -> Result:
     day = datetime.datetime.fromtimestamp((folder / "DONE").stat().st_mtime, tz=datetime.UTC).date().isoformat()
     return {
         "epochs": len(history),
+        "classes": len(about["classes"]),
         **numbers,
         **kept(folder, recipe.measures),
         "run": about["hash"],
@@ -125,6 +127,6 @@ def _value(text: str, path: Path, name: str) -> str | float | int:
     if name in WORDS:
         return text
     try:
-        return int(text) if name in ("seed", "epochs") else float(text)
+        return int(text) if name in WHOLE else float(text)
     except ValueError:
         raise DataError(f"{path}: {name} is {text!r}, which is no number") from None

@@ -1,7 +1,13 @@
-"""Whether one row of a study is better than another: by a paired test over the seeds they share, or by a margin.
+"""Whether the results bear a claim out: one row better than another, as good as another, or beyond a number.
 
-Rows with the same seed share data order, noise and initial weights where their networks are alike, so that runs are compared
-seed by seed. With a margin the mean difference alone decides: at least the margin holds, at least as much the other way fails.
+    better      a paired t-test over the seeds that two rows share: p < .05; with a margin the mean difference alone decides
+    equal       holds where the 95 % interval of the paired difference lies within ± margin; fails where the difference is
+                significant and larger than the margin
+    above, below    holds where the 95 % t-interval over the seeds lies beyond the number, fails where it lies short of it
+
+All else is a draw, and so is everything that rests on one run. Rows with the same seed share data order, noise and initial
+weights where their networks are alike, so that runs are compared seed by seed. Of several that must all be true (`all_of`)
+one that fails decides, then one that draws.
 """
 
 from __future__ import annotations
@@ -12,9 +18,10 @@ from dataclasses import dataclass, replace
 
 from mohs.errors import DataError
 from mohs.losses.drop_in import check_choice
-from mohs.study.statistics import DIRECTIONS, holm, paired
+from mohs.study.statistics import DIRECTIONS, holm, paired, summary
 
 ALPHA = 0.05
+ONE_RUN = "one run cannot tell a difference from chance"
 
 
 @dataclass(frozen=True)
@@ -35,17 +42,42 @@ def judge(
 ) -> Judgement:
     """Values by seed of the row that should be better and of the other -> whether it is."""
     check_choice("direction", direction, DIRECTIONS)
-    seeds = [seed for seed in better if seed in worse and math.isfinite(better[seed]) and math.isfinite(worse[seed])]
-    if not seeds:
-        raise DataError("the two rows share no seed with a number: there is nothing to compare")
-    ours, theirs = [better[seed] for seed in seeds], [worse[seed] for seed in seeds]
-    if len(seeds) < 2:
-        gap = ours[0] - theirs[0]
-        made = Judgement("draw", gap, math.nan, math.nan, math.nan, 1, "one run cannot tell a difference from chance")
-    else:
-        test = paired(ours, theirs)
-        made = Judgement("draw", test.difference, test.low, test.high, test.p, len(seeds), "paired t-test over seeds")
+    made = _difference(better, worse)
     return by_margin(made, margin, direction) if margin is not None else by_test(made, direction)
+
+
+def judge_equal(one: Mapping[int, float], other: Mapping[int, float], *, margin: float) -> Judgement:
+    """Values by seed of two rows -> whether they are as good as each other, within the margin."""
+    check_margin(margin)
+    made = _difference(one, other)
+    if made.n < 2:
+        return made
+    within = -margin < made.low and made.high < margin
+    beyond = made.p < ALPHA and abs(made.difference) > margin
+    verdict = "holds" if within else "fails" if beyond else "draw"
+    return replace(made, verdict=verdict, how=f"95 % interval [{made.low:.3g}, {made.high:.3g}] against ± {margin:g}")
+
+
+def judge_number(values: Mapping[int, float], *, above: float | None = None, below: float | None = None) -> Judgement:
+    """Values by seed of one row -> whether they lie above a number, or below one."""
+    if (above is None) == (below is None):
+        raise ValueError("give above or below, one of the two")
+    finite = [value for value in values.values() if math.isfinite(value)]
+    if not finite:
+        raise DataError("the row has no number: there is nothing to compare")
+    found, bound = summary(finite), above if above is not None else float(below or 0.0)
+    how = f"95 % interval [{found.low:.4g}, {found.high:.4g}] {'above' if below is None else 'below'} {bound:g}?"
+    if found.n < 2:
+        return Judgement("draw", found.mean - bound, math.nan, math.nan, math.nan, 1, ONE_RUN)
+    sides = (found.low > bound, found.high < bound) if below is None else (found.high < bound, found.low > bound)
+    verdict = "holds" if sides[0] else "fails" if sides[1] else "draw"
+    return Judgement(verdict, found.mean - bound, found.low - bound, found.high - bound, math.nan, found.n, how)
+
+
+def all_of(judged: Sequence[Judgement]) -> str:
+    """The verdict where every one has to hold."""
+    told = {one.verdict for one in judged}
+    return "fails" if "fails" in told else "draw" if "draw" in told else "holds"
 
 
 def judge_all(judged: Sequence[Judgement], *, direction: str = "higher") -> list[Judgement]:
@@ -63,8 +95,25 @@ def by_test(made: Judgement, direction: str) -> Judgement:
 
 def by_margin(made: Judgement, margin: float, direction: str) -> Judgement:
     """The verdict by the size of the mean difference."""
-    if not margin > 0:
-        raise ValueError(f"margin must be over 0, got {margin!r}")
+    check_margin(margin)
     gain = made.difference if direction == "higher" else -made.difference
     verdict = "holds" if gain >= margin else "fails" if gain <= -margin else "draw"
     return replace(made, verdict=verdict, how=f"mean difference against a margin of {margin:g}")
+
+
+def check_margin(margin: float) -> None:
+    """Raise unless the margin is over 0."""
+    if not margin > 0:
+        raise ValueError(f"margin must be over 0, got {margin!r}")
+
+
+def _difference(one: Mapping[int, float], other: Mapping[int, float]) -> Judgement:
+    """The paired difference over the seeds that both have; its verdict is still open."""
+    seeds = [seed for seed in one if seed in other and math.isfinite(one[seed]) and math.isfinite(other[seed])]
+    if not seeds:
+        raise DataError("the two rows share no seed with a number: there is nothing to compare")
+    ours, theirs = [one[seed] for seed in seeds], [other[seed] for seed in seeds]
+    if len(seeds) < 2:
+        return Judgement("draw", ours[0] - theirs[0], math.nan, math.nan, math.nan, 1, ONE_RUN)
+    test = paired(ours, theirs)
+    return Judgement("draw", test.difference, test.low, test.high, test.p, len(seeds), "paired t-test over seeds")

@@ -16,10 +16,12 @@ from typing import Any, Protocol
 
 from mohs.data.examples import Data
 from mohs.naming import create_spec
+from mohs.study.measures.course import AgreementBins, Course
 from mohs.study.measures.features import Cluster, LinearProbe, Retrieval
+from mohs.study.measures.gradients import AttackPath, Gradients
 from mohs.study.measures.learning import Curve, History, LabelFit
 from mohs.study.measures.people import Cam, Human
-from mohs.study.measures.predictions import Calibration, Energy, Imbalance, Margins
+from mohs.study.measures.predictions import Calibration, Energy, Imbalance, Margins, Uncertain
 from mohs.study.measures.stress import Degrade, OutOfDistribution, UnderAttack
 from mohs.train.checkpoint import written_whole
 from mohs.train.trained import Trained
@@ -47,6 +49,11 @@ MEASURES: dict[str, type[Measure]] = {
     "human": Human,
     "history": History,
     "curve": Curve,
+    "course": Course,
+    "agreement_bins": AgreementBins,
+    "gradients": Gradients,
+    "attack_path": AttackPath,
+    "uncertain": Uncertain,
 }
 FILE = "measures.json"
 SMALLER = {"steps": 2, "restarts": 1, "examples": 16, "epochs": 2}  # at most, in a trial
@@ -77,7 +84,7 @@ def named_measures(specs: Sequence[Mapping[str, Any]], *, where: str, smaller: b
             measure = create_spec(MEASURES, "measure", {key: value for key, value in spec.items() if key != "label"})
         except ValueError as error:
             raise ValueError(f"{where}: [[measure]]: {error}") from error
-        if smaller and isinstance(measure, Human) and measure.path is None:
+        if smaller and isinstance(measure, Human | AgreementBins) and not measure.there:
             continue  # a trial must do without files
         made.append(Named(spec["name"], spec.get("label", ""), lessened(measure) if smaller else measure))
         if [(one.name, one.label) for one in made].count((made[-1].name, made[-1].label)) > 1:

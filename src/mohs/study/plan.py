@@ -23,27 +23,43 @@ from mohs.train.schedule import LR_SCHEDULES
 
 @dataclass(frozen=True)
 class Planned:
-    """A row with one seed."""
+    """A row with one seed; source: the planned run whose network gives the labels, where they are not the data's own."""
 
     row: Row
     seed: int
     run: Run
+    source: Planned | None = None
 
     @property
     def key(self) -> str:
         """The same for equal runs: what the study's notes file them by."""
-        return hashlib.sha256(json.dumps(self.run.plain(), sort_keys=True, default=str).encode()).hexdigest()[:12]
+        plain: Any = self.run.plain() if self.source is None else [self.run.plain(), self.source.key]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+    @property
+    def depth(self) -> int:
+        """How many runs have to be trained before this one can be."""
+        return 0 if self.source is None else 1 + self.source.depth
 
 
 def plan(recipe: Recipe) -> list[Planned]:
     """Every row with seeds 0..n−1 added to its run's own, rows first; every piece named in them exists."""
     for row in recipe.rows:
         check_run(row.run, where=f"{recipe.path}, row {row.label!r}")
-    return [
-        Planned(row, seed, dataclasses.replace(row.run, seed=row.run.seed + seed))
-        for seed in range(recipe.study.seeds)
-        for row in recipe.rows
-    ]
+    made: list[Planned] = []
+    for seed in range(recipe.study.seeds):
+        own: dict[str, Planned] = {}
+        for row in recipe.rows:
+            source = None if row.relabel_from is None else own[row.relabel_from]
+            run = dataclasses.replace(row.run, seed=row.run.seed + seed)
+            own[row.label] = Planned(row, seed, run if source is None else on_given_data(run), source)
+        made += own.values()
+    return made
+
+
+def on_given_data(run: Run) -> Run:
+    """The run as it is trained on another's data: noise, long tail and held-out part have been taken there already."""
+    return dataclasses.replace(run, noise=None, long_tail=None, validation=0.0)
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:

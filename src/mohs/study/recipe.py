@@ -5,7 +5,8 @@
     [base]     the fields of a run that all rows share
     [smoke]    what to change for a trial in seconds (`--scale smoke`), beyond what SMOKE changes in every recipe
     [[row]]    label, fields of the run that differ; paper (the paper's number), deviation (how ours differs), against (the
-               label of the row it is to beat) and claim (an id of the register)
+               label of the row it is to beat), claim (ids of the register: a word or a list) and relabel_from (the label of
+               an earlier row: trained after it, on its data with the labels that its network gives; the same seed)
     [[sweep]]  key ("noise.rate"), values: every row is repeated for each; several sweeps multiply
     [[measure]] name and its own fields: what is measured on each trained network, beside accuracy; label: what its numbers'
                names begin with, where one measure stands twice
@@ -29,7 +30,8 @@ from mohs.naming import as_spec
 from mohs.study.measure import Named, named_measures
 from mohs.train.run import Run, run_from
 
-OWN = ("label", "paper", "deviation", "against", "claim")
+OWN = ("label", "paper", "deviation", "against", "claim", "relabel_from")
+FILLED = ("label", "against", "claim", "relabel_from")
 SELECT, DIRECTIONS, SCALES = ("last", "best", "best_val"), ("higher", "lower"), ("full", "smoke")
 UNITS = ("", "%")
 SMOKE: dict[str, Any] = {"seeds": 1, "epochs": 2, "batch": 32, "open.limit": 20}  # limit: of each class, in every part
@@ -68,7 +70,14 @@ class Row:
     paper: float | None = None
     deviation: str = ""
     against: str | None = None
-    claim: str | None = None
+    claim: Sequence[str] = ()
+    relabel_from: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.claim, str):  # a word stands for a list of one
+            object.__setattr__(self, "claim", (self.claim,))
+        if not all(isinstance(one, str) for one in self.claim):
+            raise ValueError(f"claim must be an id of the register or a list of them, got {self.claim!r}")
 
 
 @dataclass(frozen=True)
@@ -101,13 +110,15 @@ def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) ->
 
 
 def narrowed(recipe: Recipe, only: Sequence[str]) -> Recipe:
-    """The recipe with those rows whose label holds one of these texts, and the rows that they are to beat."""
+    """The recipe with those rows whose label holds one of these texts, and the rows that they are to beat or take labels from."""
     wanted = [row for row in recipe.rows if any(text in row.label for text in only)]
     if not wanted:
         raise ValueError(
             f"{recipe.path}: no row's label holds {' or '.join(only)}; rows: {', '.join(r.label for r in recipe.rows)}"
         )
     labels = {row.label for row in wanted} | {row.against for row in wanted}
+    for row in reversed(recipe.rows):  # sources stand before the rows they relabel
+        labels |= {row.relabel_from} if row.label in labels else set()
     return dataclasses.replace(recipe, rows=[row for row in recipe.rows if row.label in labels])
 
 
@@ -143,11 +154,14 @@ def _swept(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*(sweep["values"] for sweep in sweeps)):
         named = {sweep["key"]: value for sweep, value in zip(sweeps, values, strict=True)}
         for row in given.get("row", []):
-            told = {key: _filled(row[key], named) for key in ("label", "against", "claim") if key in row}
+            told = {key: _filled(row[key], named) for key in FILLED if key in row}
             yield {**named, **row, **told}
 
 
-def _filled(text: str, named: Mapping[str, Any]) -> str:
+def _filled(text: Any, named: Mapping[str, Any]) -> Any:
+    """The text, or each of a list of texts, with the values of the sweeps."""
+    if isinstance(text, list):
+        return [_filled(one, named) for one in text]
     for key, value in named.items():
         text = text.replace(f"{{{key}}}", f"{value:g}" if isinstance(value, float) else str(value))
     return text
@@ -177,6 +191,18 @@ def _check_rows(path: Path, rows: list[Row]) -> None:
             raise ValueError(f"{path}: two rows are called {row.label!r}; a sweep needs its {{key}} in the label")
         if row.against is not None and row.against not in labels:
             raise ValueError(f"{path}: {row.label!r} is against {row.against!r}, which is no row; rows: {', '.join(labels)}")
+        if row.relabel_from is not None:
+            _check_source(path, row, rows[: labels.index(row.label)])
+
+
+def _check_source(path: Path, row: Row, before: list[Row]) -> None:
+    """Raise unless an earlier row of the same data is where this one takes its labels from."""
+    source = next((one for one in before if one.label == row.relabel_from), None)
+    where = f"{path}, row {row.label!r}: relabel_from = {row.relabel_from!r}"
+    if source is None:
+        raise ValueError(f"{where} is no row before it; those are: {', '.join(one.label for one in before) or 'none'}")
+    if (source.run.data, source.run.open) != (row.run.data, row.run.open):
+        raise ValueError(f"{where}: the two must have the same data and open")
 
 
 def _check_keys(path: Path, where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:

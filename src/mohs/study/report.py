@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from mohs.study.collect import AFTER, BEFORE, Result, by_seed, columns_of
 from mohs.study.judge import Judgement, judge, judge_all
+from mohs.study.learnt import of_learnt, unlearnt
 from mohs.study.recipe import Recipe, Row
 from mohs.study.statistics import Summary, summary
 
@@ -22,6 +23,9 @@ def report(recipe: Recipe, results: Sequence[Result]) -> str:
     """The page of these results, as Markdown."""
     study, lines = recipe.study, _opening(recipe, results)
     lines += ["", table(HEAD, _rows(recipe, results))]
+    cautions = [reason for row in recipe.rows if (reason := unlearnt(results, row.label))]
+    if cautions:
+        lines += ["", "## Caution", "", "Comparisons with these rows count as not run.", "", *(f"- {one}" for one in cautions)]
     told = {row.label: row.deviation for row in recipe.rows if row.deviation}
     if told:
         lines += ["", "## How ours deviates from the paper", "", *(f"- {label}: {text}" for label, text in told.items())]
@@ -71,7 +75,7 @@ def _opening(recipe: Recipe, results: Sequence[Result]) -> list[str]:
 
 
 def _rows(recipe: Recipe, results: Sequence[Result]) -> list[list[str]]:
-    judged, show = verdicts(recipe, results), shown(recipe.study.unit or "")
+    judged, show = verdicts(recipe, of_learnt(results)), shown(recipe.study.unit or "")
     return [
         _row(recipe, row, by_seed(results, row.label, recipe.study.metric), judged.get(row.label), show) for row in recipe.rows
     ]

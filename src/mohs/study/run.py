@@ -1,12 +1,12 @@
 """Running a study: train what is not trained yet, measure what is not measured yet, go on where a run diverges.
 
-A study that was stopped goes on where it was. On a GPU several runs train at once; one that fails is found by halving its
-group, while the others keep what they have and go on. What failed is noted and tried again the next time.
+A study that was stopped goes on where it was. On a GPU several runs train at once; one that diverges is found by halving its
+group, while the others keep what they have and go on. What diverged is noted and tried again the next time; any other error
+(a full disk, a folder in use) stops the study. Rows that take their labels from another's network are trained after it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,15 +14,17 @@ from typing import Any
 
 import torch
 
-from mohs.errors import RunError
+from mohs.errors import Diverged
 from mohs.study.collect import AFTER, BEFORE, Result, collect, from_folder
 from mohs.study.data import opened, with_test
 from mohs.study.measure import measure_run, missing
 from mohs.study.notes import Notes
 from mohs.study.plan import Planned, distinct, plan
 from mohs.study.recipe import Recipe
+from mohs.study.relabel import data_of, with_labels_of
 from mohs.train.loop import RUNS, UNWATCHED, Watch
 from mohs.train.many import TOGETHER, train_many
+from mohs.train.run import Run
 from mohs.train.settle import prepared
 from mohs.train.trained import Trained
 
@@ -37,53 +39,87 @@ def run_study(
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     todo = distinct(plan(recipe))
-    planned = [dataclasses.replace(one, run=with_test(one.run)) for one in todo]
-    keys = [one.key for one in todo]  # of the runs as planned: collecting knows no data
-    check_select(recipe, planned)
-    notes, at_once = Notes(runs, recipe.study.id), jobs if on_gpu(device) else 1
-    ended = 0
-    for start in range(0, len(planned), at_once):
-        began, group = time.perf_counter(), planned[start : start + at_once]
-        for i, (one, made) in enumerate(attempts(group, runs=runs, device=device, watch=watch)):
+    check_select(recipe, todo)
+    notes, ended = Notes(runs, recipe.study.id), 0
+    for group in groups(todo, jobs if on_gpu(device) else 1):
+        began = time.perf_counter()
+        for one, made in attempts(group, notes, device=device, watch=watch):
             if isinstance(made, Trained):
-                measured(made, recipe, device)
+                measured(made, recipe, runs=runs, device=device)
                 check_metric(recipe, made.folder)
-                notes.add(keys[start + i], folder=made.folder)
+                notes.add(one.key, folder=made.folder)  # by the run as planned: collecting knows no data
             else:
-                notes.add(keys[start + i], error=str(made))
+                notes.add(one.key, error=str(made))
             ended += 1
-            told: dict[str, Any] = {"ended": ended, "of": len(planned), "row": one.row.label, "seed": one.run.seed}
-            failed = str(made) if isinstance(made, RunError) else ""
+            told: dict[str, Any] = {"ended": ended, "of": len(todo), "row": one.row.label, "seed": one.run.seed}
+            failed = str(made) if isinstance(made, Diverged) else ""
             watch({**told, "error": failed, "seconds": time.perf_counter() - began})
     return collect(recipe, runs=runs)
 
 
-def attempts(group: Sequence[Planned], *, runs: Path, device: str, watch: Watch) -> Iterator[tuple[Planned, Trained | RunError]]:
+def groups(todo: Sequence[Planned], size: int) -> Iterator[list[Planned]]:
+    """The runs in groups of at most so many, those that need another's network after the others."""
+    for depth in sorted({one.depth for one in todo}):
+        wave = [one for one in todo if one.depth == depth]
+        for start in range(0, len(wave), size):
+            yield wave[start : start + size]
+
+
+def attempts(
+    group: Sequence[Planned], notes: Notes, *, device: str, watch: Watch
+) -> Iterator[tuple[Planned, Trained | Diverged]]:
     """Each run of the group with what became of it, in order."""
-    made: Sequence[Trained | RunError]
+    ready = {one.key: run for one in group if (run := as_trained(one, notes)) is not None}
+    lost = [one for one in group if one.key not in ready]
+    for one in lost:
+        yield one, Diverged(f"its labels were to come from {one.row.relabel_from}, which diverged")
+    some = [one for one in group if one.key in ready]
+    if not some:
+        return
+    where = "cuda" if on_gpu(device) else "cpu"
+    made: Sequence[Trained | Diverged]
     try:
-        made = train_many([one.run for one in group], opened, folder=runs, device=device, together=len(group), watch=watch)
-    except RunError as error:
-        if len(group) > 1:
-            half = len(group) // 2
-            for part in (group[:half], group[half:]):
-                yield from attempts(part, runs=runs, device=device, watch=watch)
+        made = train_many(
+            [ready[one.key] for one in some],
+            lambda run: data_of(run, runs=notes.runs, device=where),
+            folder=notes.runs,
+            device=device,
+            together=len(some),
+            watch=watch,
+        )
+    except Diverged as error:
+        if len(some) > 1:
+            for part in (some[: len(some) // 2], some[len(some) // 2 :]):
+                yield from attempts(part, notes, device=device, watch=watch)
             return
         made = [error]
-    yield from zip(group, made, strict=True)
+    yield from zip(some, made, strict=True)
 
 
-def measured(trained: Trained, recipe: Recipe, device: str) -> None:
+def as_trained(one: Planned, notes: Notes) -> Run | None:
+    """The run with its data's test set said and the folder its labels come from; None where that run has no network."""
+    run = with_test(one.run)
+    if one.source is None:
+        return run
+    folder = notes.read().get(one.source.key, {}).get("folder")
+    return None if folder is None else with_labels_of(run, notes.runs / folder)
+
+
+def measured(trained: Trained, recipe: Recipe, *, runs: Path, device: str) -> None:
     """Measure what the run's folder does not hold yet, on the data as they were trained on."""
     if missing(trained.folder, recipe.measures):
-        trained.network.to("cuda" if on_gpu(device) else "cpu")
-        measure_run(trained, prepared(trained.run, opened(trained.run)), recipe.measures)
+        where = "cuda" if on_gpu(device) else "cpu"
+        trained.network.to(where)
+        measure_run(trained, prepared(trained.run, data_of(trained.run, runs=runs, device=where)), recipe.measures)
 
 
 def check_select(recipe: Recipe, planned: Sequence[Planned]) -> None:
     """Raise, before any training, where the epoch is to be chosen by a validation set that there will not be."""
     for one in planned if recipe.study.select == "best_val" else ():
-        if one.run.validation == 0 and opened(one.run).val is None:
+        first = one
+        while first.source is not None:  # whose held-out part it shares
+            first = first.source
+        if first.run.validation == 0 and opened(with_test(first.run)).val is None:
             raise ValueError(f'{recipe.path}: select = "best_val", but row {one.row.label!r} has no validation set')
 
 

@@ -20,6 +20,7 @@ from mohs.errors import RunError
 from mohs.ranks import ranks
 from mohs.train.graph import GraphStep, can_graph, own_stream
 from mohs.train.job import Job
+from mohs.train.look import keep_look
 from mohs.train.optimisers import set_rate
 from mohs.train.predict import accuracy
 from mohs.train.run import Run
@@ -111,6 +112,7 @@ def keep(job: Job, directory: RunDirectory | None, line: dict[str, Any]) -> None
     if directory is None or not job.accelerator.is_main_process:
         return
     try:
+        keep_look(job, directory)
         directory.log(line)
         directory.save_checkpoint(job.state())
     except OSError as error:

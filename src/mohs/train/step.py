@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 from torch import Tensor
 
-from mohs.errors import RunError
+from mohs.errors import Diverged
 from mohs.models.network import head_weight
 from mohs.train.feed import Draw
 from mohs.train.job import Job
@@ -42,7 +42,7 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
 def check_finite(loss: float, epoch: int) -> None:
     """Stop a run whose loss is NaN or infinite."""
     if not math.isfinite(loss):
-        raise RunError(
+        raise Diverged(
             f"the loss became {loss} in epoch {epoch}; the run is kept as it was when that epoch began: "
             "lower the learning rate or clip gradients, as a run of its own"
         )

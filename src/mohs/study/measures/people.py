@@ -29,30 +29,36 @@ class Human:
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test = test_of(data)
         out = said_of(trained, test)
-        agreement = human_agreement(self.votes(test), test.labels.numpy())
+        agreement = human_agreement(votes_for(test, self.file), test.labels.numpy())
         columns = measure(out.logits, test.labels, out.features, out.weight)
         return {f"spearman_{name}": correlation(columns[name], agreement, resamples=0).value for name in SCORES}
 
     @property
-    def path(self) -> Path | None:
-        """Where the file is, if it is there."""
-        places = [Path(self.file)] + [Path(folder) / self.file for folder in [os.environ.get(FOLDER)] if folder]
-        return next((place for place in places if place.is_file()), None)
+    def there(self) -> bool:
+        """Whether the votes can be read."""
+        return votes_path(self.file) is not None
 
-    def votes(self, test: Examples) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        """The votes for each of these examples: by their keys, where they are a part of the set."""
-        path = self.path
-        if path is None:
-            raise DataError(f"{self.file}: no such file here or in the folder {FOLDER} names")
-        with np.load(path, allow_pickle=False) as loaded:
-            if "counts" not in loaded.files:
-                raise DataError(f"{path}: no array called 'counts'; there are {', '.join(loaded.files)}")
-            counts = loaded["counts"]
-        rows = list(range(len(test))) if test.keys is None else list(test.keys)
-        known = all(isinstance(row, int) and row < len(counts) for row in rows)
-        if not known or (test.keys is None and len(rows) != len(counts)):
-            raise DataError(f"{path} has votes for {len(counts)} examples, not for the {len(test)} of {test.name}'s test set")
-        return np.asarray(counts[rows], dtype=float)
+
+def votes_path(file: str) -> Path | None:
+    """Where the file of votes is, if it is there: here, or in the folder MOHS_DATA names."""
+    places = [Path(file)] + [Path(folder) / file for folder in [os.environ.get(FOLDER)] if folder]
+    return next((place for place in places if place.is_file()), None)
+
+
+def votes_for(test: Examples, file: str) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """The votes for each of these examples: by their keys, where they are a part of the set."""
+    path = votes_path(file)
+    if path is None:
+        raise DataError(f"{file}: no such file here or in the folder {FOLDER} names")
+    with np.load(path, allow_pickle=False) as loaded:
+        if "counts" not in loaded.files:
+            raise DataError(f"{path}: no array called 'counts'; there are {', '.join(loaded.files)}")
+        counts = loaded["counts"]
+    rows = list(range(len(test))) if test.keys is None else list(test.keys)
+    known = all(isinstance(row, int) and row < len(counts) for row in rows)
+    if not known or (test.keys is None and len(rows) != len(counts)):
+        raise DataError(f"{path} has votes for {len(counts)} examples, not for the {len(test)} of {test.name}'s test set")
+    return np.asarray(counts[rows], dtype=float)
 
 
 @dataclass(frozen=True, kw_only=True)

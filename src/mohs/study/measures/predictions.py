@@ -8,8 +8,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from mohs.data.examples import Data
+from mohs.data.sources.toy import CLASSES, posterior
+from mohs.errors import DataError
 from mohs.evaluate.calibration import BINNINGS, brier, ece
 from mohs.evaluate.imbalance import by_shots
+from mohs.evaluate.ood import auroc
 from mohs.hardness.angular import avh
 from mohs.hardness.snapshot import energy, gap, norm
 from mohs.losses.drop_in import check_between, check_choice
@@ -81,3 +84,27 @@ class Imbalance:
         counts = torch.bincount(data.train.labels, minlength=len(data.classes))
         found = by_shots(said_of(trained, test).logits.argmax(1), test.labels, counts, many=self.many, few=self.few)
         return {name: getattr(found, name) for name in ("many", "medium", "few", "balanced")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncertain:
+    """auroc_avh, auroc_norm, auroc_confidence: whether high AVH, short features and low confidence in the label point to the
+    test points of which even the best classifier is unsure: probability from `low` to 1 − `low`. Of the data `sphere` only."""
+
+    low: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_between("low", self.low, 0, 0.5, ends="()")
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        test = test_of(data)
+        if data.classes != CLASSES or not isinstance(test.inputs, torch.Tensor) or test.shape != (3,):
+            raise DataError(f"{test.name}: only of the points of `sphere` is it known how sure one can be")
+        out, p = said_of(trained, test), posterior(test.inputs)
+        unsure = (p > self.low) & (p < 1 - self.low)
+        signs = {
+            "avh": avh(out.features, out.weight, test.labels),
+            "norm": -norm(out.features),
+            "confidence": -margin(out.logits, test.labels),
+        }
+        return {f"auroc_{name}": auroc(values[unsure], values[~unsure]) for name, values in signs.items()}

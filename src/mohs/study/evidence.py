@@ -1,0 +1,136 @@
+"""A claim's verdict from a table of results: which numbers are compared, and the words that go with the verdict.
+
+    better, worse                two rows (`better` may be several, each against `worse`), by `relation`
+    better, above | below        one row or several against a number, by the interval over seeds
+    better, other_metric         two metrics of the same row, paired by seed; other_metric may be several
+    relation = "ratio"           better ÷ worse, seed by seed, against `above` or `below`
+
+A claim over several comparisons holds where all do. A row whose networks did not learn gives no evidence: "not run".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mohs.errors import DataError
+from mohs.study.collect import Result, by_seed, read_results
+from mohs.study.judge import Judgement, all_of, judge, judge_equal, judge_number
+from mohs.study.learnt import unlearnt
+
+if TYPE_CHECKING:
+    from mohs.study.claims import Claim
+
+RELATIONS = ("better", "equal", "ratio")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a claim, the evidence in a few words, and n, hardware and date of the runs."""
+
+    verdict: str
+    evidence: str
+    n: int | None = None
+    hardware: str = ""
+    date: str = ""
+
+
+def check_comparison(claim: Claim) -> None:
+    """Raise unless the claim's fields say one comparison that can be made."""
+    number, metrics = claim.above is not None or claim.below is not None, bool(claim.other_metric)
+    if not claim.better:
+        if claim.worse is not None or number or metrics:
+            raise ValueError("a comparison needs better, the row that it is about")
+        return
+    if claim.above is not None and claim.below is not None:
+        raise ValueError("give above or below, one of the two")
+    if metrics and (claim.worse is not None or number):
+        raise ValueError("other_metric compares two metrics of one row: it goes with neither worse nor above nor below")
+    if claim.relation == "ratio":
+        if claim.worse is None or not number:
+            raise ValueError('relation = "ratio" needs worse, and above or below')
+        return
+    if (claim.worse is not None) + number + metrics != 1:
+        raise ValueError("better goes with one of worse, above, below and other_metric")
+    if claim.relation == "equal" and (number or claim.margin is None):
+        raise ValueError('relation = "equal" compares two rows or two metrics and needs a margin')
+
+
+def verdict_from(claim: Claim, path: Path) -> Verdict:
+    """The verdict that the results in this file give."""
+    results = read_results(path)
+    rows = [*claim.better, *([claim.worse] if claim.worse is not None else [])]
+    known = list(dict.fromkeys(str(one["row"]) for one in results))
+    for row in rows:
+        if row not in known:
+            raise DataError(f"{claim.id}: {claim.results} has no row {row!r}; its rows: {', '.join(known)}")
+        reason = unlearnt(results, row)
+        if reason:
+            return Verdict("not run", reason)
+    made = list(_comparisons(claim, results))
+    own = [one for one in results if one["row"] in rows]
+    where = "; ".join(sorted({str(one["hardware"]) for one in own if "hardware" in one}))
+    when = max((str(one["date"]) for one in own if "date" in one), default="")
+    told = "; ".join(text for text, _ in made)
+    hows = "; ".join(dict.fromkeys(found.how for _, found in made))
+    judged = [found for _, found in made]
+    evidence = f"{told}; {hows}. {claim.reason}".strip()
+    return Verdict(all_of(judged), evidence, min(one.n for one in judged), where, when)
+
+
+def _comparisons(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgement]]:
+    """Every comparison of the claim, in words and judged."""
+    for row in claim.better:
+        ours = _numbers(claim, results, row, claim.metric)
+        if claim.other_metric:
+            for metric in claim.other_metric:
+                theirs = _numbers(claim, results, row, metric)
+                yield _pair(f"{row}: {claim.metric}", metric, "", ours, theirs, _judge(claim))
+        elif claim.worse is None:
+            found = judge_number(ours, above=claim.above, below=claim.below)
+            yield f"{row} {_mean(ours):.4g} ({claim.metric})", found
+        else:
+            theirs = _numbers(claim, results, claim.worse, claim.metric)
+            if claim.relation == "ratio":
+                shared = {seed: ours[seed] / theirs[seed] for seed in ours if theirs.get(seed)}
+                found = judge_number(shared, above=claim.above, below=claim.below)
+                yield f"{row} ÷ {claim.worse} {found.difference + _bound(claim):.4g} ({claim.metric})", found
+            else:
+                yield _pair(row, claim.worse, f" ({claim.metric})", ours, theirs, _judge(claim))
+
+
+def _judge(claim: Claim) -> Callable[[dict[int, float], dict[int, float]], Judgement]:
+    if claim.relation == "equal":
+        return lambda ours, theirs: judge_equal(ours, theirs, margin=claim.margin or 0.0)
+    return lambda ours, theirs: judge(ours, theirs, direction=claim.direction, margin=claim.margin)
+
+
+def _pair(
+    one: str,
+    other: str,
+    metric: str,
+    ours: dict[int, float],
+    theirs: dict[int, float],
+    judged: Callable[[dict[int, float], dict[int, float]], Judgement],
+) -> tuple[str, Judgement]:
+    found = judged(ours, theirs)
+    p = "" if found.p != found.p else f", p = {found.p:.2g}"
+    return f"{one} {_mean(ours):.4g}, {other} {_mean(theirs):.4g}{metric}: {found.difference:+.3g}{p}", found
+
+
+def _bound(claim: Claim) -> float:
+    return claim.above if claim.above is not None else float(claim.below or 0.0)
+
+
+def _numbers(claim: Claim, results: Sequence[Result], row: str, metric: str) -> dict[int, float]:
+    found = by_seed(results, row, metric)
+    if not found:
+        rows = ", ".join(dict.fromkeys(str(one["row"]) for one in results if metric in one)) or "none"
+        raise DataError(f"{claim.id}: {claim.results} has no {metric} of a row {row!r}; rows that have one: {rows}")
+    return found
+
+
+def _mean(values: dict[int, float]) -> float:
+    return sum(values.values()) / len(values)

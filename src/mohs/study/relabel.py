@@ -1,0 +1,39 @@
+"""Label correction: a trained network's predictions take the place of its training labels, for a second training.
+
+The data are those the first run was trained on, with its noise, long tail and held-out part; every training label becomes the
+class of the largest logit, the right ones' too. The second run notes in `open.relabelled_from` which folder the labels are
+from. Wang et al., "Derivative manipulation for general example weighting" (Gradient Rescaling), Table 11.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from mohs.data.examples import Data
+from mohs.study.data import OWN_LABELS, opened
+from mohs.train.predict import predict
+from mohs.train.run import Run
+from mohs.train.settle import prepared
+from mohs.train.trained import Trained, load_run
+
+
+def with_labels_of(run: Run, source: Path) -> Run:
+    """The run, with the folder that its labels come from noted."""
+    return dataclasses.replace(run, open={**run.open, OWN_LABELS: source.name})
+
+
+def data_of(run: Run, *, runs: Path, device: str = "cpu") -> Data:
+    """The data that the run is given: those it names, or with the labels of the run in `runs` that it takes them from."""
+    if OWN_LABELS not in run.open:
+        return opened(run)
+    trained = load_run(runs / run.open[OWN_LABELS])
+    trained.network.to(device)
+    return relabelled(trained, data_of(trained.run, runs=runs, device=device))
+
+
+def relabelled(trained: Trained, given: Data) -> Data:
+    """The data as this run was trained on them, with its network's predictions as the training labels; given: as it got them."""
+    data = prepared(trained.run, given)
+    logits, _ = predict(trained.network, data.train)
+    return Data(data.train.relabelled(logits.argmax(1)), data.val, data.test)
