@@ -125,6 +125,18 @@ def undo_labels(table: pa.Table, path: str | Path) -> str:
     return f"{path} holds the labels as they were given"
 
 
+def read_labels(table: pa.Table, path: str | Path) -> pa.Table:
+    """The labels that were written of this table before."""
+    path = Path(path)
+    check_table_path(path)
+    if not path.exists():
+        raise DataError(f"{path} is not there: give the decisions.csv too, so that they are applied first")
+    given = _labels(table, table.column("label").to_pylist(), [""] * len(table))
+    if not _made_of(given, path):
+        raise DataError(f"{path} was not written from this run; name the file that mohs apply wrote")
+    return _read(path, given.schema)
+
+
 def _labels(table: pa.Table, labels: Sequence[Any], made: Sequence[str]) -> pa.Table:
     previous = table.column("label").combine_chunks()
     columns = {"id": table.column("id"), "label": pa.array(_plain_empty(labels, made), type=previous.type), "previous": previous}
@@ -172,21 +184,20 @@ def _found(*columns: Sequence[Any]) -> list[Any]:
 def _made_of(labels: pa.Table, path: Path) -> bool:
     """Whether the file holds labels of the same examples with the same previous labels: nothing in it would be lost."""
     try:
-        if path.suffix == ".parquet":
-            found = pyarrow.parquet.read_table(path)
-        else:
-            kinds = pyarrow.csv.ConvertOptions(
-                column_types={name: labels.schema.field(name).type for name in labels.column_names}
-            )
-            found = pyarrow.csv.read_csv(
-                path, convert_options=kinds, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)
-            )
+        found = _read(path, labels.schema)
     except (pa.ArrowException, OSError):
         return False
     same: bool = found.column_names == labels.column_names and all(
         found.column(name).to_pylist() == labels.column(name).to_pylist() for name in ("id", "previous")
     )
     return same
+
+
+def _read(path: Path, schema: pa.Schema) -> pa.Table:
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.read_table(path)
+    kinds = pyarrow.csv.ConvertOptions(column_types={name: schema.field(name).type for name in schema.names})
+    return pyarrow.csv.read_csv(path, convert_options=kinds, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True))
 
 
 def _before(path: Path) -> Path:

@@ -258,7 +258,7 @@ def pretended(rate: float, kind: str, imbalance: float = 1.0) -> NoiseEstimate:
 @pytest.mark.parametrize(
     ("estimate", "spec", "words"),
     [
-        (pretended(0.001, "none found"), "cross_entropy", ["0.1%"]),
+        (pretended(0.001, "none found"), "cross_entropy", ["no clear sign", "at most"]),
         (pretended(0.001, "none found", 50.0), "encouraging:log_end=0.75", ["50 times", "logit_adjusted"]),
         (pretended(0.09, "about uniform"), "gce:q=0.7", ["9.0%", "4.5% to 14.0%", "about uniform"]),
         (pretended(0.4, "about uniform"), "gradient_rescaling:beta=8,lam=0.5", ["40.0%"]),

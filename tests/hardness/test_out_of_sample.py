@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mohs.hardness.out_of_sample import even_noise, fit_noise, judged, transition
+from mohs.hardness.out_of_sample import even_noise, fit_noise, transition
 from mohs.hardness.table import make_table
+from mohs.hardness.verdict import verdict
 
 K, N = 5, 6000
 
@@ -79,9 +80,9 @@ def test_extreme_logits_and_two_classes() -> None:
     )
 
 
-def test_judged_takes_the_probabilities_as_they_are() -> None:
+def test_the_verdict_takes_the_probabilities_as_they_are() -> None:
     table = make_table({"id": [0, 1, 2], "label": ["a", "b", "b"], "predicted": ["a", "a", "b"], "margin": [4.0, -5.0, 0.1]})
-    told = judged(table, [0.99, 0.02, math.nan])
+    told = verdict(table, right=[0.99, 0.02, math.nan])
     np.testing.assert_allclose(told.column("p_mislabelled").to_numpy()[:2], [0.01, 0.98])
     assert told.column("verdict").to_pylist()[1:] == ["mislabelled", None]
     assert told.column("suggested_label").to_pylist() == ["a", "a", "b"]
@@ -94,4 +95,4 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match="no row without NaN"):
         fit_noise(torch.full((2, 3), torch.nan), torch.zeros(2).long())
     with pytest.raises(ValueError, match=r"right must have shape \(1,\)"):
-        judged(make_table({"id": [0], "label": [0], "predicted": [0], "margin": [1.0]}), [0.5, 0.5])
+        verdict(make_table({"id": [0], "label": [0], "predicted": [0], "margin": [1.0]}), right=[0.5, 0.5])

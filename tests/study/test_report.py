@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mohs.errors import DataError
-from mohs.study.judge import judge, judge_all
+from mohs.study.judge import judge, judge_all, judge_equal, judge_number
 from mohs.study.recipe import read_recipe
 from mohs.study.report import report, table, verdicts
 from mohs.study.statistics import holm, paired
@@ -77,3 +77,27 @@ def test_choosing_on_the_test_labels_is_said(written: Write) -> None:
 
 def test_a_bar_in_a_cell_is_escaped() -> None:
     assert table(["a|b"], [["c\nd"]]) == "| a\\|b |\n|---|\n| c d |"
+
+
+def test_as_good_as_is_an_interval_within_the_margin() -> None:
+    one = {0: 0.910, 1: 0.912, 2: 0.911}
+    assert judge_equal(one, {0: 0.911, 1: 0.911, 2: 0.911}, margin=0.005).verdict == "holds"
+    assert judge_equal(one, {0: 0.901, 1: 0.902, 2: 0.9015}, margin=0.005).verdict == "fails"
+    assert judge_equal(one, {0: 0.906, 1: 0.908, 2: 0.9071}, margin=0.005).verdict == "holds"  # different, and near enough
+    assert judge_equal(one, {0: 0.95, 1: 0.87, 2: 0.91}, margin=0.005).verdict == "draw"
+    alone = judge_equal({0: 0.5}, {0: 0.5}, margin=0.1)
+    assert (alone.verdict, alone.how) == ("draw", "one run cannot tell a difference from chance")
+    with pytest.raises(ValueError, match="margin must be over 0"):
+        judge_equal(one, one, margin=0.0)
+
+
+def test_a_number_is_passed_by_the_whole_interval() -> None:
+    values = {0: 0.95, 1: 0.96, 2: 0.94, 3: math.nan}
+    assert [judge_number(values, above=bound).verdict for bound in (0.9, 0.95, 0.99)] == ["holds", "draw", "fails"]
+    assert [judge_number(values, below=bound).verdict for bound in (0.9, 0.95, 0.99)] == ["fails", "draw", "holds"]
+    assert judge_number({0: 0.0, 1: 0.0}, below=0.5).verdict == "holds"
+    assert judge_number({0: 1.0}, above=0.5).verdict == "draw"
+    with pytest.raises(ValueError, match="give above or below, one of the two"):
+        judge_number(values)
+    with pytest.raises(DataError, match="the row has no number"):
+        judge_number({0: math.nan}, above=0.0)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import mohs
 from mohs.errors import DataError
-from mohs.hardness.out_of_sample import judged
 from mohs.hardness.table import column
+from mohs.hardness.verdict import verdict
 from mohs.train.folds import assign_folds, default_batch, one_cycle, out_of_fold
 
 IRIS, SPECIES = (torch.tensor(a) for a in load_iris(return_X_y=True))
@@ -103,7 +103,7 @@ def test_table_tells_the_last_look_and_the_course() -> None:
     f = int(made.fold[7])
     expected = mohs.avh(made.map(IRIS[7:8]), made.weight[f], SPECIES[7:8])
     assert column(made.table, "avh")[7] == pytest.approx(float(expected), abs=1e-5)
-    assert set(column(judged(made.table, made.right), "verdict")) <= {"easy", "hard", "ambiguous", "mislabelled"}
+    assert set(column(verdict(made.table, right=made.right), "verdict")) <= {"easy", "hard", "ambiguous", "mislabelled"}
     assert len(mohs.verdict(made.table, by="aum")) == 150
 
 
@@ -114,7 +114,7 @@ def test_rare_classes_are_predicted_and_lone_ones_named() -> None:
     assert made.lone == ["d"]
     assert made.logits.isfinite().all()
     assert made.right.isnan().nonzero().flatten().tolist() == [122]
-    assert judged(made.table, made.right).column("verdict").to_pylist()[122] is None
+    assert verdict(made.table, right=made.right).column("verdict").to_pylist()[122] is None
     assert made.fold[120] != made.fold[121]
 
 

@@ -1,54 +1,144 @@
-"""`mohs apply`: the decisions made in a report, written as corrected labels; or taken back."""
+"""`mohs apply`: the decisions made in a report, written as corrected labels and trained on again; or taken back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mohs.cli import options as o
+from mohs.cli.progress import progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mohs.data.examples import Data
+    from mohs.report.findings import Findings
+    from mohs.retrain import Retrained
+
+WANTED = "give the decisions.csv to apply, or --undo to take an earlier one back (one of the two)"
+
+
+RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of the audit whose report was decided on.")]
+Decisions = Annotated[
+    Path | None, typer.Argument(metavar="[DECISIONS]", help="The decisions.csv that the report gave; not with --undo.")
+]
+To = Annotated[Path | None, typer.Option(help="Write the labels here, as .csv or .parquet; by default RUN/labels.csv.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Put back what --to was before, or the labels as they were given.")]
+Retrain = Annotated[
+    bool, typer.Option("--retrain", help="Train again on the corrected labels, and compare on some held out.")
+]
+DataWord = Annotated[str | None, typer.Option(help="The audited data, for --retrain, where their name does not find them.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the decisions and say what they would do; write nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print no summary.")]
+
 
 def apply(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of the audit whose report was decided on.")],
-    decisions: Annotated[
-        Path | None, typer.Argument(metavar="[DECISIONS]", help="The decisions.csv that the report gave; not with --undo.")
-    ] = None,
-    to: Annotated[
-        Path | None, typer.Option(help="Write the labels here, as .csv or .parquet; by default RUN/labels.csv.")
-    ] = None,
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Put back what --to was before, or the labels as they were given.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the decisions and say what they would do; write nothing.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no summary.")] = False,
+    run: RunWord,
+    decisions: Decisions = None,
+    to: To = None,
+    undo: Undo = False,
+    retrain: Retrain = False,
+    data: DataWord = None,
+    label: o.Label = None,
+    image_size: o.ImageSize = None,
+    device: o.Device = "auto",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write the labels with the report's decisions: id, path, label (empty where excluded), previous, decision."""
-    from mohs.apply import apply_decisions, read_decisions, undo_labels, write_labels
+    from mohs.apply import read_labels, undo_labels
     from mohs.hardness.table import check_table_path
     from mohs.report.findings import load_findings
 
-    if (decisions is None) != undo:
-        raise ValueError("give the decisions.csv to apply, or --undo to take an earlier one back (one of the two)")
+    if retrain and (undo or dry_run):
+        raise ValueError(f"--retrain trains on the corrected labels: leave {'--undo' if undo else '--dry-run'} out")
+    if (decisions is None) != undo and not (retrain and decisions is None):
+        raise ValueError(WANTED)
     if to is not None:
         check_table_path(to)
-    findings = load_findings(run)
-    to = run / "labels.csv" if to is None else to
-    if decisions is None:
-        done = undo_labels(findings.table, to)
-        _print({"out": str(to), "undone": True}, done, as_json, quiet)
-        return
+    findings, to = load_findings(run), run / "labels.csv" if to is None else to
+    summary: dict[str, Any] = {"out": str(to)}
+    words = ""
+    if undo:
+        summary, words = {**summary, "undone": True}, undo_labels(findings.table, to)
+    elif decisions is None:
+        labels = read_labels(findings.table, to)
+    else:
+        labels, summary, words = _applied(findings, decisions, None if dry_run else to)
+    if retrain:
+        found = _audited(run, findings, data, {"label": label, "image_size": image_size})
+        done = _retrained(run, labels, found, device=device, quiet=quiet or as_json)
+        summary |= {"retrained": {**asdict(done), "before": str(done.before), "after": str(done.after)}}
+        words = "\n".join(filter(None, (words, _told(done))))
+    _print(summary, words, as_json, quiet)
+
+
+def _applied(findings: Findings, decisions: Path, to: Path | None) -> tuple[pa.Table, dict[str, Any], str]:
+    """The labels with these decisions, written unless it is a trial, and what there is to say of them."""
+    from mohs.apply import apply_decisions, read_decisions, write_labels
+
     labels, applied = apply_decisions(findings.table, read_decisions(decisions), findings.data_hash, classes=findings.classes)
-    if not dry_run:
+    if to is not None:
         write_labels(labels, to)
-    summary = {"out": None if dry_run else str(to), "examples": applied.examples, **applied.decided, "changed": applied.changed}
+    summary = {
+        "out": None if to is None else str(to),
+        "examples": applied.examples,
+        **applied.decided,
+        "changed": applied.changed,
+    }
     told = ", ".join(f"{count:,} {name}" for name, count in applied.decided.items())
-    where = "nothing was written (--dry-run)" if dry_run else f"labels: {to}"
-    _print(summary, f"{applied.changed:,} of {applied.examples:,} labels changed ({told})\n{where}", as_json, quiet)
+    where = "nothing was written (--dry-run)" if to is None else f"labels: {to}"
+    return labels, summary, f"{applied.changed:,} of {applied.examples:,} labels changed ({told})\n{where}"
+
+
+def _audited(run: Path, findings: Findings, data: str | None, how: Mapping[str, Any]) -> Data:
+    """The data that were audited: as given, else by the name that they had, else the demonstration's."""
+    from mohs.audit import demonstration
+    from mohs.data.open_data import open_data
+    from mohs.errors import DataError
+    from mohs.retrain import audited_run, checked_data
+
+    own, options = audited_run(run), {name: value for name, value in how.items() if value is not None}
+    if data is not None:
+        return checked_data(open_data(data, **options), findings.data_hash)
+    if own.data == "digits":
+        shown = demonstration(own.seed)
+        if shown.train.fingerprint() == findings.data_hash:
+            return shown
+    try:
+        return checked_data(open_data(own.data, **options), findings.data_hash)
+    except DataError as error:
+        raise DataError(f"the audited data ({own.data}) are not found by their name: give them with --data ({error})") from error
+
+
+def _retrained(run: Path, labels: pa.Table, data: Data, *, device: str, quiet: bool) -> Retrained:
+    from mohs.retrain import retrain
+
+    with progress(quiet=quiet) as (tell, watch):
+        tell("training again on the corrected labels")
+        return retrain(run, labels, data, device=device, watch=watch)
+
+
+def _told(done: Retrained) -> str:
+    found = done.compared
+    return "\n".join(
+        (
+            f"trained again: {done.changed:,} labels changed, {done.excluded:,} examples excluded; "
+            f"accuracy on the {found.n:,} {found.on} examples:",
+            f"    {100 * found.accuracy_b:6.2f} %  before  {done.before}",
+            f"    {100 * found.accuracy_a:6.2f} %  after   {done.after}",
+            f"difference {100 * found.difference:+.2f} points [{100 * found.low:.2f}, {100 * found.high:.2f}] "
+            f"(95 %, bootstrap over examples), McNemar's exact p = {found.p:.2g}",
+            "this is about these two networks: another seed may say otherwise",
+        )
+    )
 
 
 def _print(summary: Mapping[str, object], words: str, as_json: bool, quiet: bool) -> None:

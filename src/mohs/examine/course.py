@@ -29,6 +29,17 @@ def course_by_hardness(trace: Mapping[str, Tensor], table: pa.Table) -> dict[str
     return made
 
 
+def settled_variability(trace: Mapping[str, Tensor]) -> Array:
+    """Standard deviation of the confidence (N,) over the epochs, without the first tenth, when nothing was learnt yet."""
+    confidence = trace["confidence"].float().numpy()
+    late = confidence[min(len(confidence) - 1, max(1, len(confidence) // 10)) :]
+    seen = ~np.isnan(late)
+    count = np.maximum(seen.sum(0), 1)
+    mean = np.where(seen, late, 0).sum(0) / count
+    spread: Array = np.sqrt(np.where(seen, (late - mean) ** 2, 0).sum(0) / count)
+    return spread
+
+
 def _mean(values: Array) -> Array:
     """Over the rows (E,), without those that were not seen; NaN where none was."""
     seen = ~np.isnan(values)

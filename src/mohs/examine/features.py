@@ -23,8 +23,8 @@ from mohs.examine.examined import Array, Examined, Wishes
 from mohs.hardness.classes import decode
 from mohs.hardness.neighbours import neighbour_agreement
 from mohs.hardness.noise_rate import estimate_noise
-from mohs.hardness.out_of_sample import judged
 from mohs.hardness.table import add_columns, column, make_table
+from mohs.hardness.verdict import verdict
 from mohs.naming import as_spec
 from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.folds import FoldOutputs, out_of_fold
@@ -54,7 +54,7 @@ def examine_features(data: Data, wishes: Wishes, folder: Path) -> Examined:
     table = with_neighbours(named(made.table, train.classes), train, among, folder / "neighbours.safetensors")
     wishes.step("verdict", "by the probability that the label is right, from heads that did not see it")
     return Examined(
-        table=judged(table, made.right),
+        table=verdict(table, right=made.right),
         estimate=estimate,
         chosen=chosen,
         reason=reason,

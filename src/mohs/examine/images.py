@@ -17,15 +17,14 @@ import torch
 from mohs.data.examples import Data, Examples
 from mohs.data.split import held_out as held_out_places
 from mohs.examine.caution import HELD_ACCURACY
-from mohs.examine.course import course_by_hardness
+from mohs.examine.course import course_by_hardness, settled_variability
 from mohs.examine.emphasis import FIRST_LOSS, MEMORISING, choose_loss
 from mohs.examine.examined import Array, Examined, Wishes
 from mohs.examine.held_out import HeldOut, capped, look_at_held_out
 from mohs.examine.scoring import on_device, scored
 from mohs.hardness.noise_rate import estimate_noise
-from mohs.hardness.out_of_sample import judged
 from mohs.hardness.table import column
-from mohs.hardness.verdict import label_right
+from mohs.hardness.verdict import label_right, verdict
 from mohs.naming import as_spec
 from mohs.train.loop import train
 from mohs.train.predict import predict
@@ -58,7 +57,8 @@ def examine_images(data: Data, wishes: Wishes, folder: Path) -> Examined:
     by = "aum" if as_spec(chosen)["name"] in MEMORISING else "margin"
     wishes.step("verdict", f"by the {by}")
     held = look_at_held_out(looked, data, device=wishes.device)
-    table = judged(table, capped(label_right(column(table, by)), 1.0 if held is None else held.cap), by=by)
+    right = capped(label_right(column(table, by)), 1.0 if held is None else held.cap)
+    table = verdict(table, by=by, right=right, variability=settled_variability(trained.trace) if trained.trace else None)
     return Examined(
         table=table,
         estimate=estimate_noise(table=trained.table),

@@ -18,7 +18,7 @@ from mohs.errors import DataError
 from mohs.examine.examined import Examined, Wishes
 from mohs.examine.scoring import mirrors, on_device, score_network
 from mohs.hardness.noise_rate import estimate_noise
-from mohs.hardness.out_of_sample import fit_noise, judged
+from mohs.hardness.out_of_sample import fit_noise
 from mohs.hardness.verdict import verdict
 from mohs.naming import as_spec
 from mohs.train.trained import Trained, load_run
@@ -43,7 +43,7 @@ def examine_trained(data: Data, wishes: Wishes, folder: Path) -> Examined:
     probs = torch.softmax(said.double() / noise.temperature, 1).numpy()
     loss = as_spec(trained.run.loss)
     return Examined(
-        table=verdict(table) if seen else judged(table, noise.right(said, own.labels)),
+        table=verdict(table) if seen else verdict(table, right=noise.right(said, own.labels)),
         estimate=estimate_noise(own.labels.numpy(), probs, classes=list(range(len(own.classes)))),
         chosen=loss["name"] + ":" * (len(loss) > 1) + ",".join(f"{key}={value}" for key, value in loss.items() if key != "name"),
         reason="This is what the given run was trained with.",

@@ -86,8 +86,7 @@ def noise_kind(wrong: Array, *, low: float, seed: int) -> str:
         return "none found"
     even = np.where(rights, 0.0, wrong.sum(1, keepdims=True))  # each true class by its size, all other classes alike
     even = (even / even.sum()).ravel()
-    drawn = np.random.default_rng(seed).multinomial(total, even, DRAWS) / total
-    chance = np.abs(drawn - even).sum(1) / 2
+    chance = _chance(total, even, seed)
     apart = np.abs(found.ravel() / found.sum() - even).sum() / 2
     uneven = (1 + (chance >= apart).sum()) / (1 + DRAWS) < LEVEL and apart - chance.mean() >= UNEVEN
     return "class-dependent" if uneven else "about uniform"
@@ -109,3 +108,16 @@ def lower_weight(values: Array, *, steps: int = 300) -> float:
         if np.abs(weight - before).max() < 1e-6:
             break
     return float(weight[mean[:, 0].argmin(), 0])
+
+
+def _chance(total: int, even: Array, seed: int) -> Array:
+    """Total variation from `even` (K²,) of DRAWS samples of that size, one at a time: K² may be a million."""
+    random, upto = np.random.default_rng(seed), even.cumsum()
+    found = np.empty(DRAWS)
+    for i in range(DRAWS):
+        if total < len(even):  # most cells stay empty: touch those that do not
+            cells, counts = np.unique(np.searchsorted(upto, random.random(total) * upto[-1], "right"), return_counts=True)
+            found[i] = (np.abs(counts / total - even[cells]).sum() + 1 - even[cells].sum()) / 2
+        else:
+            found[i] = np.abs(random.multinomial(total, even) / total - even).sum() / 2
+    return found

@@ -81,10 +81,11 @@ class NoiseEstimate:
     @property
     def summary(self) -> str:
         """The estimate as a sentence."""
-        return (
-            f"About {self.rate:.1%} of {self.examples:,} labels are wrong (between {self.low:.1%} and {self.high:.1%}; "
-            f"{self.kind}; from {self.source}); the largest class is {self.imbalance:.3g} times the smallest."
-        )
+        span = f"between {self.low:.1%} and {self.high:.1%}; {self.kind}"
+        told = f"About {self.rate:.1%} of {self.examples:,} labels are wrong ({span}; from {self.source})"
+        if self.kind == "none found":
+            told = f"No clear sign that any of {self.examples:,} labels is wrong (at most {self.high:.1%}; from {self.source})"
+        return f"{told}; the largest class is {self.imbalance:.3g} times the smallest."
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +136,8 @@ def estimate_noise(
 def suggest_emphasis(estimate: NoiseEstimate) -> Suggestion:
     """The loss to train with on such labels; settings from measurements on CIFAR-10, not tuned on your data."""
     span = f"{estimate.rate:.1%} wrong labels ({estimate.low:.1%} to {estimate.high:.1%}, {estimate.kind})"
+    if estimate.kind == "none found":
+        span = f"no clear sign of wrong labels (at most {estimate.high:.1%})"
     skewed = estimate.imbalance >= STRONG_IMBALANCE
     if estimate.kind == "none found":
         name, fields, why = "cross_entropy", {}, "nothing speaks against the plain loss"

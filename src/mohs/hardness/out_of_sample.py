@@ -20,13 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
-
-from mohs.hardness.scores import with_grade
-from mohs.hardness.table import add_columns, column
-from mohs.hardness.verdict import VERDICTS, place, probabilities, reasons
 
 MOST_ROWS, MOST_ENTRIES = 20_000, 4_000_000  # fitted to, evenly drawn: more change no digit that matters
 GRID = tuple(-3 + 0.75 * i for i in range(7))  # log τ over the logits' own scale, where the search begins
@@ -105,19 +100,3 @@ def even_noise(rate: float, classes: int) -> Tensor:
     """T (K, K) of labels of which this share is wrong, all other classes alike."""
     table = torch.full((classes, classes), rate / (classes - 1), dtype=torch.float64)
     return table.fill_diagonal_(1 - rate)
-
-
-def judged(table: pa.Table, right: Any, *, by: str = "margin") -> pa.Table:
-    """`verdict` of the table, with these probabilities (N,) that the labels are right in place of its own rule."""
-    q = np.asarray(right, dtype=float)
-    if q.shape != (len(table),):
-        raise ValueError(f"right must have shape ({len(table)},), one a row of the table, got {q.shape}")
-    variability = column(table, "variability") if "variability" in table.column_names else np.zeros(len(table))
-    p = probabilities(q, variability, place(table))  # (N, 4)
-    best = np.where(np.isnan(q), -1, np.nan_to_num(p).argmax(1))
-    label, predicted = table.column("label").to_pylist(), table.column("predicted").to_pylist()
-    wrong = best == VERDICTS.index("mislabelled")
-    columns: dict[str, Any] = {f"p_{name}": p[:, i] for i, name in enumerate(VERDICTS)}
-    columns["verdict"] = pa.array([VERDICTS[i] if i >= 0 else None for i in best])
-    columns["suggested_label"] = pa.array([new if w else old for old, new, w in zip(label, predicted, wrong, strict=True)])
-    return with_grade(add_columns(table, columns | {"why": reasons(table, by)}))

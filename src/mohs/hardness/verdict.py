@@ -12,7 +12,7 @@ trained on CIFAR-10, where the logistic slope that fits best is 3.4 to 5.0 media
 (results/wrong_labels.csv); half of the prior, because a network has seen the labels and knows part of it. The order is the
 margin's own. The margin must not come from a network that learnt the wrong labels by heart: train with a robust
 emphasis (GCE, GR); for plain cross-entropy pass `by="aum"`. results/wrong_labels.md has precision and calibration;
-on out-of-fold margins the order is good but the probabilities are too high or low by up to .2.
+on out-of-fold margins the order is good but the probabilities are off by up to .2: there `out_of_sample` fits better ones.
 Data maps' ambiguous examples: Swayamdipta et al. (EMNLP 2020).
 """
 
@@ -36,17 +36,19 @@ PLACES = ("mean_margin", "aum", "mean_confidence", "first_learnt", "forgetting",
 Array = np.ndarray[Any, Any]
 
 
-def verdict(table: pa.Table, *, by: str = "margin") -> pa.Table:
+def verdict(table: pa.Table, *, by: str = "margin", right: Any = None, variability: Any = None) -> pa.Table:
     """The table with p_easy, p_hard, p_ambiguous, p_mislabelled, verdict, suggested_label, why and the grade `mohs`.
 
-    `by` is the margin to go by: "margin", "mean_margin" or "aum". A row without one (NaN) gets no verdict.
+    `by` is the margin to go by: "margin", "mean_margin" or "aum". A row without one (NaN) gets no verdict. right (N,): the
+    probabilities that the labels are right, where they are known better than by q, as by `fit_noise` out of sample.
+    variability (N,): in place of the table's, which counts the first epochs too, when nothing was learnt yet.
     """
     check_choice("by", by, MARGINS)
-    right = label_right(column(table, by))
-    variability = column(table, "variability") if "variability" in table.column_names else np.zeros(len(table))
-    p = probabilities(right, variability, place(table))  # (N, 4)
-    known = ~np.isnan(right)
-    best = np.where(known, np.nan_to_num(p).argmax(1), -1)
+    q = label_right(column(table, by)) if right is None else _by_row("right", right, table)
+    if variability is None:
+        variability = column(table, "variability") if "variability" in table.column_names else np.zeros(len(table))
+    p = probabilities(q, _by_row("variability", variability, table), place(table))  # (N, 4)
+    best = np.where(np.isnan(q), -1, np.nan_to_num(p).argmax(1))
     columns: dict[str, Any] = {f"p_{name}": p[:, i] for i, name in enumerate(VERDICTS)}
     columns["verdict"] = pa.array([VERDICTS[i] if i >= 0 else None for i in best])
     if {"label", "predicted"} <= set(table.column_names):
@@ -54,6 +56,13 @@ def verdict(table: pa.Table, *, by: str = "margin") -> pa.Table:
         label, predicted = table.column("label").to_pylist(), table.column("predicted").to_pylist()
         columns["suggested_label"] = pa.array([new if w else old for old, new, w in zip(label, predicted, wrong, strict=True)])
     return with_grade(add_columns(table, columns | {"why": reasons(table, by)}))
+
+
+def _by_row(name: str, values: Any, table: pa.Table) -> Array:
+    made: Array = np.asarray(values, dtype=float)
+    if made.shape != (len(table),):
+        raise ValueError(f"{name} must have shape ({len(table)},), one a row of the table, got {made.shape}")
+    return made
 
 
 def label_right(margins: Array) -> Array:

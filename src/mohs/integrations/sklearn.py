@@ -24,8 +24,8 @@ from torch import Tensor
 
 from mohs.hardness.classes import decode
 from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
-from mohs.hardness.out_of_sample import judged
 from mohs.hardness.table import column, make_table
+from mohs.hardness.verdict import verdict
 from mohs.train.folds import FoldOutputs, out_of_fold
 from mohs.train.linear import Loss, as_loss, fit_head
 
@@ -103,7 +103,7 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         """The hardness table of the training rows of weight over 0, judged out of fold, with verdicts; labels are classes."""
         if "_table" not in self.__dict__:
             outputs = self._found()
-            self._table = judged(_named(outputs.table, self.classes_), outputs.right.numpy())
+            self._table = verdict(_named(outputs.table, self.classes_), right=outputs.right.numpy())
         return self._table
 
     @property

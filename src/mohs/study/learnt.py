@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from mohs.study.collect import Result
 
 ACCURACIES = ("accuracy", "test_accuracy")
-NOTHING = "this network did not learn: nothing follows from it"
+NOTHING = "nothing follows from it"
 
 
 def bar(classes: int) -> float:
@@ -38,7 +38,7 @@ def unlearnt(results: Sequence[Result], row: str) -> str:
         return ""
     words = {"accuracy": "training accuracy", "test_accuracy": "test accuracy"}
     told = ", ".join(f"{words[name]} {100 * mean:.1f} %" for name, mean in means.items())
-    return f"{row}: {told}, under {100 * need:.1f} % with {known[0]['classes']} classes: {NOTHING}"
+    return f"{row}: {told}, under {100 * need:.1f} % with {known[0]['classes']} classes: this network did not learn: {NOTHING}"
 
 
 def of_learnt(results: Sequence[Result]) -> list[Result]:

@@ -10,12 +10,19 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import torch
+
 from mohs.data.examples import Data
+from mohs.errors import RunError
 from mohs.study.data import OWN_LABELS, opened
 from mohs.train.predict import predict
 from mohs.train.run import Run
 from mohs.train.settle import prepared
 from mohs.train.trained import Trained, load_run
+
+
+class NoLabels(RunError):  # noqa: N818  (what is missing)
+    """The labels that a run was to be trained on are not there, or are of some classes only."""
 
 
 def with_labels_of(run: Run, source: Path) -> Run:
@@ -37,3 +44,11 @@ def relabelled(trained: Trained, given: Data) -> Data:
     data = prepared(trained.run, given)
     logits, _ = predict(trained.network, data.train)
     return Data(data.train.relabelled(logits.argmax(1)), data.val, data.test)
+
+
+def check_labels(data: Data, *, of: str) -> None:
+    """Raise where the network of that row never gives one of the classes: a network cannot be trained without examples."""
+    counts = torch.bincount(data.train.labels, minlength=len(data.classes))
+    none = [str(name) for name, count in zip(data.classes, counts.tolist(), strict=True) if not count]
+    if none:
+        raise NoLabels(f"the network of {of} gives no training example the label {none[0]}: there is nothing to train on")

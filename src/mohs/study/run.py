@@ -14,19 +14,21 @@ from typing import Any
 
 import torch
 
-from mohs.errors import Diverged
+from mohs.errors import Diverged, RunError
 from mohs.study.collect import AFTER, BEFORE, Result, collect, from_folder
 from mohs.study.data import opened, with_test
 from mohs.study.measure import measure_run, missing
 from mohs.study.notes import Notes
 from mohs.study.plan import Planned, distinct, plan
 from mohs.study.recipe import Recipe
-from mohs.study.relabel import data_of, with_labels_of
+from mohs.study.relabel import NoLabels, check_labels, data_of, with_labels_of
 from mohs.train.loop import RUNS, UNWATCHED, Watch
 from mohs.train.many import TOGETHER, train_many
 from mohs.train.run import Run
 from mohs.train.settle import prepared
 from mohs.train.trained import Trained
+
+Made = Trained | RunError
 
 
 def run_study(
@@ -52,7 +54,7 @@ def run_study(
                 notes.add(one.key, error=str(made))
             ended += 1
             told: dict[str, Any] = {"ended": ended, "of": len(todo), "row": one.row.label, "seed": one.run.seed}
-            failed = str(made) if isinstance(made, Diverged) else ""
+            failed = str(made) if isinstance(made, RunError) else ""
             watch({**told, "error": failed, "seconds": time.perf_counter() - began})
     return collect(recipe, runs=runs)
 
@@ -67,42 +69,40 @@ def groups(todo: Sequence[Planned], size: int) -> Iterator[list[Planned]]:
 
 def attempts(
     group: Sequence[Planned], notes: Notes, *, device: str, watch: Watch
-) -> Iterator[tuple[Planned, Trained | Diverged]]:
+) -> Iterator[tuple[Planned, Trained | RunError]]:
     """Each run of the group with what became of it, in order."""
-    ready = {one.key: run for one in group if (run := as_trained(one, notes)) is not None}
-    lost = [one for one in group if one.key not in ready]
-    for one in lost:
-        yield one, Diverged(f"its labels were to come from {one.row.relabel_from}, which diverged")
-    some = [one for one in group if one.key in ready]
-    if not some:
-        return
     where = "cuda" if on_gpu(device) else "cpu"
-    made: Sequence[Trained | Diverged]
+    made: Sequence[Made]
     try:
+        runs = [as_trained(one, notes, device=where) for one in group]
         made = train_many(
-            [ready[one.key] for one in some],
+            runs,
             lambda run: data_of(run, runs=notes.runs, device=where),
             folder=notes.runs,
             device=device,
-            together=len(some),
+            together=len(group),
             watch=watch,
         )
-    except Diverged as error:
-        if len(some) > 1:
-            for part in (some[: len(some) // 2], some[len(some) // 2 :]):
+    except (Diverged, NoLabels) as error:
+        if len(group) > 1:
+            for part in (group[: len(group) // 2], group[len(group) // 2 :]):
                 yield from attempts(part, notes, device=device, watch=watch)
             return
         made = [error]
-    yield from zip(some, made, strict=True)
+    yield from zip(group, made, strict=True)
 
 
-def as_trained(one: Planned, notes: Notes) -> Run | None:
-    """The run with its data's test set said and the folder its labels come from; None where that run has no network."""
+def as_trained(one: Planned, notes: Notes, *, device: str) -> Run:
+    """The run with its data's test set said and the folder its labels come from; NoLabels where that gives none to use."""
     run = with_test(one.run)
     if one.source is None:
         return run
     folder = notes.read().get(one.source.key, {}).get("folder")
-    return None if folder is None else with_labels_of(run, notes.runs / folder)
+    if folder is None:
+        raise NoLabels(f"its labels were to come from {one.row.relabel_from}, which failed")
+    run = with_labels_of(run, notes.runs / folder)
+    check_labels(data_of(run, runs=notes.runs, device=device), of=str(one.row.relabel_from))
+    return run
 
 
 def measured(trained: Trained, recipe: Recipe, *, runs: Path, device: str) -> None:

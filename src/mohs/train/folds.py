@@ -230,7 +230,10 @@ def _table(heads: _Heads, names: list[Any]) -> pa.Table:
 def _encoded(features: Any, labels: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any]]:
     """labels as places among the classes (N,), and the classes' names; raise where there is nothing to tell apart."""
     values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if classes is None and values.dtype.kind in "iuUSb" and values.ndim == 1:
+    named = list(classes) if classes is not None and values.dtype.kind in "iu" else None  # labels are their places
+    if named is not None:
+        classes = list(range(len(named)))
+    elif classes is None and values.dtype.kind in "iuUSb" and values.ndim == 1:
         classes = np.unique(values).tolist()
     count = len(classes) if classes is not None else len(set(values.tolist()))
     try:
@@ -241,4 +244,4 @@ def _encoded(features: Any, labels: Any, classes: Sequence[Any] | None) -> tuple
         raise ValueError(f"labels must have shape ({len(features)},), one a row of features, got {values.shape}")
     if len(np.unique(index)) < 2:
         raise DataError("labels name fewer than 2 classes: there is nothing to tell apart")
-    return torch.from_numpy(index), names
+    return torch.from_numpy(index), names if named is None else named
