@@ -30,6 +30,7 @@ from mohs.hardness.batches import Batch, batches, moved
 from mohs.hardness.classes import encode
 from mohs.hardness.measure import Columns, finished, host, joined, measure, repeated, sound, with_table
 from mohs.heads.find_head import FoundHead, candidates, find_head
+from mohs.modes import evaluating
 from mohs.ranks import gathered, ranks
 
 CHUNK_ENTRIES = 2**20  # logits at a time: 4 MB, of which a handful of copies are made
@@ -222,16 +223,12 @@ def _in_order(columns: Columns) -> Columns:
 @contextmanager
 def _evaluating(model: nn.Module, device: str | torch.device | None) -> Iterator[torch.device]:
     """Evaluation mode on the device, and everything as it was afterwards; gives the device."""
-    modes = {module: module.training for module in model.modules()}
-    home = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
-    place = home if device is None else torch.device(device)
-    try:
-        model.eval()
-        if device is not None:
-            model.to(place)
-        yield place
-    finally:
-        for module, training in modes.items():
-            module.training = training
-        if device is not None:
+    with evaluating(model) as home:
+        if device is None:
+            yield home
+            return
+        model.to(device)
+        try:
+            yield torch.device(device)
+        finally:
             model.to(home)

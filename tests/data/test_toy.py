@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -24,7 +26,7 @@ def test_the_posterior_is_the_share_of_the_first_class() -> None:
     data = sphere(each=100_000, seed=3)
     p, first = posterior(data.train.inputs), (data.train.labels == 0).double()
     edges = torch.linspace(0, 1, 11)
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         inside = (p >= low) & (p < high)
         assert float(first[inside].mean()) == pytest.approx(float(p[inside].mean()), abs=0.015)
     assert float(posterior(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))[0]) == pytest.approx(0.5)

@@ -44,12 +44,12 @@ def test_either_accuracy_will_do() -> None:
 def test_the_page_warns_and_does_not_judge(written: Write) -> None:
     recipe = read_recipe(written(("seeds = 2", "seeds = 3")))
     results = made_up("CE", 0.14, 0.14) + made_up("GCE", 0.8, 0.8)
-    assert verdicts(recipe, results)["GCE"].verdict == "draw" or verdicts(recipe, results)["GCE"].verdict == "holds"
+    assert verdicts(recipe, results)["GCE"].verdict == "holds"
     assert verdicts(recipe, of_learnt(results)) == {}
     page = report(recipe, results)
     assert "## Caution" in page
     assert (
         "- CE: training accuracy 14.1 %, test accuracy 14.1 %, under 20.0 % with 10 classes: this network did not learn" in page
     )
-    assert [line for line in page.splitlines() if line.startswith("| GCE |")][0].endswith("| CE |  |  | not run |")
+    assert next(line for line in page.splitlines() if line.startswith("| GCE |")).endswith("| CE |  |  | not run |")
     assert "## Caution" not in report(recipe, made_up("CE", 0.6, 0.6) + made_up("GCE", 0.8, 0.8))

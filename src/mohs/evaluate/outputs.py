@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mohs import modes
 from mohs.data.examples import Examples, Inputs
 from mohs.errors import DataError
 
@@ -37,18 +38,15 @@ def evaluating(model: Model) -> Iterator[torch.device | None]:
     if not isinstance(model, nn.Module):
         yield None
         return
-    modes = {module: module.training for module in model.modules()}
     wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
-    try:
-        model.eval()
-        for parameter in wanted:
-            parameter.requires_grad_(False)
-        yield next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
-    finally:
-        for module, training in modes.items():
-            module.training = training
-        for parameter, before in wanted.items():
-            parameter.requires_grad_(before)
+    with modes.evaluating(model) as device:
+        try:
+            for parameter in wanted:
+                parameter.requires_grad_(False)
+            yield device if wanted or any(True for _ in model.buffers()) else None
+        finally:
+            for parameter, before in wanted.items():
+                parameter.requires_grad_(before)
 
 
 def logits_over(model: Model, inputs: Inputs | Tensor | Examples, *, batch_size: int = 256) -> Tensor:

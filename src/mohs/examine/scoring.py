@@ -19,9 +19,10 @@ from mohs.examine.examined import Array
 from mohs.hardness.measure import finished, host, joined, measure
 from mohs.hardness.table import add_columns, read_table, write_table
 from mohs.models.network import Network, head_weight
+from mohs.modes import evaluating
 from mohs.naming import as_spec
 from mohs.train.feature_map import pieces
-from mohs.train.predict import BATCH, evaluating
+from mohs.train.predict import BATCH
 from mohs.train.run import Run
 from mohs.train.trained import Trained, with_origin
 
@@ -46,7 +47,7 @@ def view(network: Network, x: Tensor, *, mirror: bool) -> tuple[Tensor, Tensor]:
 def score_network(network: Network, examples: Examples, *, mirror: bool) -> tuple[pa.Table, Array]:
     """The hardness table of these examples, labels being rows of the head, and their logits (N, K)."""
     weight, parts, said = head_weight(network), [], []
-    with evaluating(network):
+    with torch.no_grad(), evaluating(network):
         for places in pieces(torch.arange(len(examples)), BATCH):
             logits, features = view(network, examples.inputs[places].to(weight.device), mirror=mirror)
             found = measure(logits, examples.labels[places].to(logits.device), features, weight)

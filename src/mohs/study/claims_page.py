@@ -62,10 +62,11 @@ def _opening(judged: Judged) -> list[str]:
         "do not edit it by hand.",
         "",
         f"{len(judged)} claims of {len({claim.source for claim, _ in judged})} papers; {run} were put to a test here. "
-        "A claim *holds* where our counterpart shows it (paired over seeds, p < .05, or by the margin that is stated, or by "
-        "a test of the mathematics), *fails* where it shows the opposite, and is a *draw* where the runs cannot tell. A "
-        "verdict is about our counterpart, on the data, networks and budgets that stand beside it: it proves nothing about "
-        "others. Every claim is judged by itself; the page of a study corrects for the number of its rows, and may be stricter.",
+        "A claim *holds* where our counterpart shows it (paired over seeds, p < .05; by the margin that is stated; by a 95 % "
+        "interval within or beyond what is stated; or by a test of the mathematics), *fails* where it shows the opposite, and "
+        "is a *draw* where the runs cannot tell. Rows whose networks did not learn count as not run. A verdict is about our "
+        "counterpart, on the data, networks and budgets that stand beside it: it proves nothing about others. Every claim is "
+        "judged by itself; the page of a study corrects for the number of its rows, and may be stricter.",
     ]
 
 

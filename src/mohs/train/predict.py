@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mohs.data.examples import Examples
 from mohs.models.network import Network
+from mohs.modes import evaluating
 
 BATCH = 1024
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in evaluation mode, without gradients; its own mode afterwards."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
 
 
 def outputs(
@@ -38,7 +25,7 @@ def outputs(
     device = next(network.parameters()).device
     source = examples.inputs if inputs is None else inputs
     half = torch.float16 if precision == "fp16" else torch.bfloat16
-    with evaluating(network):
+    with torch.no_grad(), evaluating(network):
         for start in range(0, len(examples), batch):
             places = torch.arange(start, min(start + batch, len(examples)))
             x = source[places.to(source.device) if isinstance(source, Tensor) else places].to(device)
