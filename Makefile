@@ -23,7 +23,7 @@ types: $(READY)
 check: lint types test
 
 smoke: $(READY)  ## every study of the papers, each in about a second
-	$(BIN)/mohs study recipes --scale smoke --quiet
+	OMP_NUM_THREADS=1 $(BIN)/mohs study recipes --scale smoke --quiet
 
 browser:  ## Debian's Chromium, for the tests of the report; without it they are skipped
 	@command -v chromium >/dev/null || { \

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from mohs.recorder import Recorder
     from mohs.report.findings import Findings, load_findings
     from mohs.report.page import write_report
+    from mohs.retrain import Retrained, retrain
     from mohs.score import score, score_features, score_logits
     from mohs.study.recipe import read_recipe
     from mohs.study.run import run_study
@@ -138,6 +139,7 @@ NAMES = {  # file: what it offers
     "recorder": "Recorder",
     "report.findings": "Findings load_findings",
     "report.page": "write_report",
+    "retrain": "Retrained retrain",
     "score": "score score_features score_logits",
     "study.recipe": "read_recipe",
     "study.run": "run_study",
@@ -157,14 +159,15 @@ __all__ = [
     "CrossEntropyLoss", "Data", "DataError", "EncouragingLoss", "EntropyPenalty", "EuclideanContrastive", "Examples",
     "Findings", "FocalLoss", "ForwardLoss", "FoundHead", "GeneralizedCrossEntropyLoss", "GradientRescalingLoss", "LDAMLoss",
     "LSoftmaxHead", "LogitAdjustedLoss", "MeanAbsoluteErrorLoss", "MeanSquaredErrorLoss", "MohsClassifier", "NormFaceHead",
-    "Objective", "OnlineSmoothingLoss", "Recorder", "Run", "RunError", "SelfPacedLoss", "SphereFaceHead", "SphericalLoss",
-    "SymmetricCrossEntropyLoss", "TaylorLoss", "TruncatedGeneralizedCrossEntropyLoss", "WithIds", "adapt", "add_noise",
-    "angle", "angles", "apply_decisions", "audit", "avc", "avh", "avh_loss", "class_counts", "class_weights", "compare_runs",
-    "compare_settings", "create_head", "create_loss", "create_model", "create_objective", "create_regulariser", "deferred",
-    "deferred_weights", "ece", "emphasis", "estimate_noise", "find_head", "fit_noise", "fit_temperature", "focus", "keep_mask",
-    "load_findings", "load_run", "margin", "masking_report", "open_data", "out_of_fold", "pair_transition", "ramp_up",
-    "ramp_up_down", "read_recipe", "reliability", "robust_accuracy", "run_study", "scale_of", "score", "score_features",
-    "score_logits", "spread", "suggest_emphasis", "symmetric_transition", "train_many", "verdict", "write_report",
+    "Objective", "OnlineSmoothingLoss", "Recorder", "Retrained", "Run", "RunError", "SelfPacedLoss", "SphereFaceHead",
+    "SphericalLoss", "SymmetricCrossEntropyLoss", "TaylorLoss", "TruncatedGeneralizedCrossEntropyLoss", "WithIds", "adapt",
+    "add_noise", "angle", "angles", "apply_decisions", "audit", "avc", "avh", "avh_loss", "class_counts", "class_weights",
+    "compare_runs", "compare_settings", "create_head", "create_loss", "create_model", "create_objective", "create_regulariser",
+    "deferred", "deferred_weights", "ece", "emphasis", "estimate_noise", "find_head", "fit_noise", "fit_temperature", "focus",
+    "keep_mask", "load_findings", "load_run", "margin", "masking_report", "open_data", "out_of_fold", "pair_transition",
+    "ramp_up", "ramp_up_down", "read_recipe", "reliability", "retrain", "robust_accuracy", "run_study", "scale_of", "score",
+    "score_features", "score_logits", "spread", "suggest_emphasis", "symmetric_transition", "train_many", "verdict",
+    "write_report",
 ]
 # fmt: on
 

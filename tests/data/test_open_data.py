@@ -84,5 +84,5 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
 
 
 def test_every_known_name_says_what_it_is() -> None:
-    assert list(DATA) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "usps", "pacs"]
+    assert list(DATA) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "usps", "sphere", "pacs"]
     assert all("classes" in known.about for known in DATA.values())

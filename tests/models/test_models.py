@@ -242,9 +242,11 @@ def test_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_model((3, 32, 32), "images") == "cnn"
     assert default_model((3, 32, 40), "images", device="cuda") == "resnet9"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert default_model((3, 64, 64), "images") == "cnn"
+    assert default_model((3, 128, 128), "images") == "cnn"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
-    assert default_model((3, 64, 64), "images") == "torchvision:resnet18"
+    assert default_model((3, 64, 64), "images") == "cnn"
+    assert default_model((3, 64, 64), "images", device="cuda") == "torchvision:resnet18"
+    assert default_model((3, 128, 128), "images") == "torchvision:resnet18"
     with pytest.raises(ValueError, match="kind must be one of images, features, got 'sound'"):
         default_model((3, 64, 64), "sound")
 

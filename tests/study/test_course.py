@@ -76,7 +76,7 @@ def test_bins_of_agreement_epoch_by_epoch(trained: Pair, tmp_path: Path) -> None
         assert made[f"norm_bin_{i}_epoch_3"] == pytest.approx(values[inside].mean())
     assert -1 <= made["ordered_norm"] <= 1
     bare = Trained(tmp_path, run.run, run.network, run.classes, run.history)
-    with pytest.raises(DataError, match="holds no looks at the test set: set trace = true"):
+    with pytest.raises(DataError, match="holds no looks at the test set: set trace_test = true"):
         MEASURES["agreement_bins"](**fields)(bare, data)
 
 

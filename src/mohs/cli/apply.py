@@ -29,9 +29,7 @@ Decisions = Annotated[
 ]
 To = Annotated[Path | None, typer.Option(help="Write the labels here, as .csv or .parquet; by default RUN/labels.csv.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Put back what --to was before, or the labels as they were given.")]
-Retrain = Annotated[
-    bool, typer.Option("--retrain", help="Train again on the corrected labels, and compare on some held out.")
-]
+Retrain = Annotated[bool, typer.Option("--retrain", help="Train again on the corrected labels, and compare on some held out.")]
 DataWord = Annotated[str | None, typer.Option(help="The audited data, for --retrain, where their name does not find them.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the decisions and say what they would do; write nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]

@@ -135,14 +135,14 @@ def head_of(head: str | Mapping[str, Any] | None, features: int, num_classes: in
 def default_model(shape: Shape, kind: str, *, device: str | torch.device = "cpu") -> str:
     """The model for inputs of this shape where none is named; kind: "images" or "features".
 
-    Features: linear from 64 on (embeddings), else mlp. Images by their shorter side: cnn under 16 pixels; up to 40 pixels
-    resnet9 on a GPU and cnn on a CPU; above, torchvision:resnet18 where torchvision is installed, else cnn.
+    Features: linear from 64 on (embeddings), else mlp. Images by their shorter side: cnn under 16 pixels, and up to 96 on a
+    CPU; resnet9 up to 40 on a GPU; above, torchvision:resnet18 where torchvision is installed, else cnn.
     """
     if kind == "features":
         return "linear" if shape[0] >= EMBEDDING else "mlp"
     if kind != "images":
         raise ValueError(f"kind must be one of images, features, got {kind!r}")
-    side = min(shape[1:])
-    if side <= 40:
-        return "resnet9" if side >= 16 and torch.device(device).type != "cpu" else "cnn"
+    side, cpu = min(shape[1:]), torch.device(device).type == "cpu"
+    if side <= (96 if cpu else 40):
+        return "cnn" if cpu or side < 16 else "resnet9"
     return "torchvision:resnet18" if importlib.util.find_spec("torchvision") else "cnn"

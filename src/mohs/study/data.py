@@ -5,8 +5,7 @@
     open = {test = 0.2}                of data without a test set, the share of each class that becomes one (the default)
     open = {relabelled_from = "NAME"}  only noted here: `relabel.py` gives the data of that run with its network's labels
 
-What else `open` holds goes to `open_data`, or to what MADE has under that name: data that are made for a figure. These are
-settings of the run, so its hash and its run.json know of them.
+What else `open` holds goes to `open_data`. These are settings of the run, so its hash and its run.json know of them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +22,6 @@ from torch import Tensor
 
 from mohs.data.examples import Data, Examples
 from mohs.data.open_data import FOLDER, open_data
-from mohs.data.sources.toy import sphere
 from mohs.data.split import split
 from mohs.errors import DataError
 from mohs.train.run import Run
@@ -32,7 +30,6 @@ OWN_LABELS = "relabelled_from"
 OWN = ("limit", "holdout_classes", "test", OWN_LABELS)
 TEST_SHARE, TEST_SEED = 0.2, 0
 KEPT = 4  # data sets held open
-MADE: dict[str, Callable[..., Data]] = {"sphere": sphere}
 
 
 def with_test(run: Run) -> Run:
@@ -56,8 +53,6 @@ def source(run: Run) -> Data:
 
 @lru_cache(maxsize=KEPT)
 def _source(data: str, options: str, folder: str | None) -> Data:
-    if data in MADE:
-        return MADE[data](**json.loads(options))
     return open_data(data, **json.loads(options))
 
 

@@ -1,4 +1,4 @@
-"""A look at the test set after every epoch of a run that is traced: one small file an epoch in the run's folder.
+"""A look at the test set after every epoch of a run with `trace_test`: one small file an epoch in the run's folder.
 
 `test-007.safetensors` holds, after seven epochs, for each test example what a trace holds for a training example: confidence,
 right, norm and avh, in half precision. An epoch that is trained again after a stop is looked at again.
@@ -32,9 +32,9 @@ def look(network: Network, examples: Examples, *, precision: str = "no") -> dict
 
 
 def keep_look(job: Job, directory: RunDirectory) -> None:
-    """File a look after the epochs that are done, where the run is traced and has a test set."""
+    """File a look after the epochs that are done, where the run asks for it and has a test set."""
     test = job.data.test
-    if not job.run.trace or test is None:
+    if not job.run.trace_test or test is None:
         return
     network = job.training.network
     with nullcontext() if job.ema is None else job.ema.swapped(network):

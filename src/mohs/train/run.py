@@ -51,6 +51,7 @@ class Run:
     ema: float | None = None
     record: bool = True
     trace: bool = False
+    trace_test: bool = False
     check_every: int = 1
     seed: int = 0
     noise_seed: int | None = None

@@ -60,7 +60,7 @@ class AgreementBins:
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test, found = test_of(data), looks(trained.folder)
         if not found:
-            raise DataError(f"{trained.folder} holds no looks at the test set: set trace = true in the recipe's [base]")
+            raise DataError(f"{trained.folder} holds no looks at the test set: set trace_test = true in the recipe's [base]")
         agreement = human_agreement(votes_for(test, self.file), test.labels.numpy())
         made: dict[str, float] = {}
         orders: dict[str, list[float]] = {name: [] for name in self.values}
