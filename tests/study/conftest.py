@@ -66,7 +66,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trained, Data]:
     folder = tmp_path_factory.mktemp("study")
     path = folder / "one.toml"
     text = SMALL.replace("limit = 12", "limit = 30, holdout_classes = [8, 9]").replace("seeds = 2", "seeds = 1")
-    path.write_text(text.replace("epochs = 2", "epochs = 4\ntrace = true\ntrace_test = true").partition('[[row]]\nlabel = "GCE"')[0])
+    text = text.replace("epochs = 2", "epochs = 4\ntrace = true\ntrace_test = true")
+    path.write_text(text.partition('[[row]]\nlabel = "GCE"')[0])
     recipe = read_recipe(path)
     (result,) = run_study(recipe, runs=folder, device="cpu")
     (run,) = folder.glob(f"*-{result['run']}")

@@ -37,6 +37,11 @@ class HeldOut:
     labels: Array
     accuracy: float
     cap: float
+    rate: float
+
+    def most(self, *, found: bool) -> float:
+        """How many labels may be wrong at most: the cap, or ρ itself where the dynamics gave no sign of any."""
+        return self.cap if found else self.rate
 
 
 def look_at_held_out(looked: Trained, data: Data, *, device: str = "auto") -> HeldOut | None:
@@ -47,10 +52,11 @@ def look_at_held_out(looked: Trained, data: Data, *, device: str = "auto") -> He
     said, _ = predict(on_device(looked.network, device), examples)
     labels = examples.labels
     right = float((said.argmax(1) == labels).double().mean())
-    cap = 1.0
+    cap = rate = 1.0
     if len(labels) >= ENOUGH:
-        cap = wilson(fit_noise(said, labels).rate, len(labels), 0.95)[1]
-    return HeldOut(torch.softmax(said.double(), 1).numpy(), np.asarray(labels), right, cap)
+        rate = fit_noise(said, labels).rate
+        cap = wilson(rate, len(labels), 0.95)[1]
+    return HeldOut(torch.softmax(said.double(), 1).numpy(), np.asarray(labels), right, cap, rate)
 
 
 def capped(right: Array, cap: float) -> Array:

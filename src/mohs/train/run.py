@@ -86,8 +86,10 @@ class Run:
         return dataclasses.asdict(self)
 
     def hash(self, fingerprint: str) -> str:
-        """Eight letters for this run on the data of this fingerprint."""
-        text = json.dumps([self.plain(), fingerprint], sort_keys=True, default=str)
+        """Eight letters for this run on the data of this fingerprint; what is off does not count, so that a later mohs, which
+        has more to switch on, knows the run again."""
+        said = {name: value for name, value in self.plain().items() if value not in (None, False, [], {}, ())}
+        text = json.dumps([said, fingerprint], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def name(self) -> str:
