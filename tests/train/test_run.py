@@ -23,6 +23,13 @@ def test_words_and_mappings_are_the_same_run() -> None:
     assert words.hash("data") != Run(loss="gce:q=0.6").hash("data")
 
 
+def test_nothing_that_matters_is_left_out_of_the_hash() -> None:
+    runs = [Run(), Run(seed=1), Run(seed=1, noise_seed=0), Run(validation=0.0), Run(epochs=0), Run(record=False), Run(augment=[])]
+    hashes = [run.hash("data") for run in runs]
+    assert len(set(hashes[:6])) == 6
+    assert Run(trace=False, ema=None).hash("data") == hashes[0]
+
+
 def test_a_run_comes_back_from_its_files(tmp_path: Path) -> None:
     run = Run(loss="gce", epochs=3, augment=[], noise="symmetric:rate=0.2", ema=0.9)
     (tmp_path / "run.json").write_text(json.dumps({"run": run.plain()}))

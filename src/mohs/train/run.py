@@ -88,7 +88,8 @@ class Run:
     def hash(self, fingerprint: str) -> str:
         """Eight letters for this run on the data of this fingerprint; what is off does not count, so that a later mohs, which
         has more to switch on, knows the run again."""
-        said = {name: value for name, value in self.plain().items() if value not in (None, False, [], {}, ())}
+        off = lambda value: value is None or value is False or (not value and isinstance(value, list | tuple | dict))
+        said = {name: value for name, value in self.plain().items() if not off(value)}
         text = json.dumps([said, fingerprint], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
