@@ -88,8 +88,7 @@ class Run:
     def hash(self, fingerprint: str) -> str:
         """Eight letters for this run on the data of this fingerprint; what is off does not count, so that a later mohs, which
         has more to switch on, knows the run again."""
-        off = lambda value: value is None or value is False or (not value and isinstance(value, list | tuple | dict))
-        said = {name: value for name, value in self.plain().items() if not off(value)}
+        said = {name: value for name, value in self.plain().items() if not is_off(value)}
         text = json.dumps([said, fingerprint], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -99,6 +98,11 @@ class Run:
         return "-".join(
             "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in w).strip("._") or "x" for w in words
         )
+
+
+def is_off(value: Any) -> bool:
+    """Whether a setting asks for nothing; 0 asks for 0."""
+    return value is None or value is False or (not value and isinstance(value, list | tuple | dict))
 
 
 def run_from(settings: Mapping[str, Any], *, where: str = "the run") -> Run:
