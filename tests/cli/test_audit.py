@@ -125,7 +125,8 @@ def test_problems_are_one_line_and_a_code(
 
 def test_ctrl_c_says_how_to_go_on(embeddings: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mohs", "audit", str(embeddings), "--out", str(tmp_path / "out"), "--epochs", "3000"]
-    begun = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests that run in the background were told to ignore it
+    begun = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, preexec_fn=listen)
     assert begun.stderr is not None
     for line in begun.stderr:
         if line.startswith("2/7 first look"):
