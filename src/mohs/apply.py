@@ -16,7 +16,6 @@ it as they are.
 from __future__ import annotations
 
 import csv
-import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from mohs.errors import DataError
+from mohs.files import written_whole
 from mohs.hardness.table import check_table_path, classes_of, write_table
 from mohs.report.plain_text import from_cell
 
@@ -103,9 +103,8 @@ def write_labels(labels: pa.Table, path: str | Path) -> None:
     if path.exists() and not _made_of(labels, path):
         if before.exists():
             raise DataError(f"{path} would take the place of {before}, which holds an earlier file: move one of the two away")
-        part = path.with_name(f"{before.name}.part{os.getpid()}")
-        shutil.copy2(path, part)
-        part.replace(before)
+        with written_whole(before, sync=False) as part:
+            shutil.copy2(path, part)
     write_table(labels, path)
 
 

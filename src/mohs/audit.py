@@ -30,13 +30,13 @@ from mohs.examine.examined import Examined, Wishes
 from mohs.examine.features import examine_features
 from mohs.examine.images import examine_images
 from mohs.examine.trained import examine_trained
+from mohs.files import written_whole
 from mohs.hardness.verdict import VERDICTS
 from mohs.models import MODELS, model_spec
-from mohs.naming import create_spec
+from mohs.naming import create_spec, safe_name
 from mohs.report.findings import WORDS, Findings, load_findings, save_findings
 from mohs.report.page import write_report
 from mohs.report.thumbnails import thumbnails_of
-from mohs.train.checkpoint import written_whole
 from mohs.train.run_directory import locked, surroundings
 
 WRONG = {"name": "symmetric", "rate": 0.1}
@@ -156,7 +156,7 @@ def run_name(data: Data, wishes: Wishes) -> str:
     """A name for the folder: the data's, and a hash of the data and of what was wished for."""
     plain = {name: value for name, value in vars(wishes).items() if name not in ("tell", "watch", "device") and value is not None}
     text = json.dumps([plain, data.train.fingerprint()], sort_keys=True, default=str)
-    safe = "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in Path(str(data.name)).stem) or "data"
+    safe = safe_name(Path(str(data.name)).stem) or "data"
     return f"audit-{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

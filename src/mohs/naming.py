@@ -60,6 +60,11 @@ def _literal(text: str) -> Any:
         return text
 
 
+def safe_name(text: str) -> str:
+    """The text as part of a file's name: what is no ASCII letter, digit, point or underscore becomes an underscore."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in text)
+
+
 def snake(camel: str) -> str:
     """CamelCase -> snake_case, abbreviations kept together: EuclideanContrastive -> euclidean_contrastive, ADR -> adr."""
     parts = [c if not c.isupper() or i == 0 or camel[i - 1].isupper() else f"_{c}" for i, c in enumerate(camel)]

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mohs import DataError
-from mohs.train.checkpoint import load_tree, save_tree, written_whole
+from mohs.files import written_whole
+from mohs.train.checkpoint import load_tree, save_tree
 
 
 def test_a_tree_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class Examples:
     truth: Tensor | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     notes: Sequence[str] = field(default=(), repr=False)
+    _known: str | None = field(default=None, init=False, repr=False)  # the fingerprint of inputs in memory
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -94,7 +95,17 @@ class Examples:
         return replace(self, labels=labels, truth=self.labels if self.truth is None else self.truth)
 
     def fingerprint(self) -> str:
-        """A hash of labels, classes and inputs (of files: their paths and sizes): the same data give the same on any machine."""
+        """A hash of labels, classes and inputs (of files: their paths and sizes): the same data give the same on any machine.
+
+        Of inputs in memory it is worked out once: many runs, and the steps of an audit, ask the same examples for it.
+        """
+        if not self.in_memory:
+            return self._hashed()
+        if self._known is None:
+            object.__setattr__(self, "_known", self._hashed())
+        return str(self._known)
+
+    def _hashed(self) -> str:
         digest = hashlib.sha256(repr((self.shape, len(self), self.classes)).encode())
         digest.update(self.labels.numpy().tobytes())
         if isinstance(self.inputs, Tensor):

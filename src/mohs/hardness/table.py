@@ -8,7 +8,6 @@ lacks are simply not there), a newer one is refused. Files are written whole or 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+
+from mohs.files import written_whole
 
 SCHEMA_VERSION = 1
 SUFFIXES = (".parquet", ".csv")
@@ -112,24 +113,20 @@ def table_writer(path: str | Path) -> Iterator[Callable[[pa.Table], None]]:
     """A function that appends a table to the file, piece by piece; the file takes its name when all is written."""
     path = Path(path)
     check_table_path(path)
-    part = path.with_name(f"{path.name}.part{os.getpid()}")
+    kind = pyarrow.csv.CSVWriter if path.suffix == ".csv" else pyarrow.parquet.ParquetWriter
     writers: list[Any] = []
+    with written_whole(path, sync=False) as part:
 
-    def write(table: pa.Table) -> None:
-        if not writers:
-            kind = pyarrow.csv.CSVWriter if path.suffix == ".csv" else pyarrow.parquet.ParquetWriter
-            writers.append(kind(part, table.schema))
-        writers[0].write_table(table)
+        def write(table: pa.Table) -> None:
+            if not writers:
+                writers.append(kind(part, table.schema))
+            writers[0].write_table(table)
 
-    try:
         try:
             yield write
         finally:
             for writer in writers:
                 writer.close()
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read_table(path: str | Path) -> pa.Table:

@@ -10,7 +10,6 @@ Nothing is pickled. Each file is written whole or not at all, findings.json last
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from mohs.data.examples import LeftOut
 from mohs.errors import DataError
+from mohs.files import written_whole
 from mohs.hardness.noise_rate import NoiseEstimate
 from mohs.hardness.table import read_table, write_table
 from mohs.report.plain_text import finite
@@ -87,13 +87,10 @@ def save_findings(findings: Findings, folder: str | Path) -> Path:
     else:
         rows = gallery_rows(findings.table)
         store_pictures(rows, findings.thumbnails(rows), folder / PICTURES)
-    part = folder / f"{ARRAYS}.part{os.getpid()}"
-    with part.open("wb") as file:
+    with written_whole(folder / ARRAYS, sync=False) as part, part.open("wb") as file:
         np.savez_compressed(file, **_arrays(findings))  # type: ignore[arg-type]
-    part.replace(folder / ARRAYS)
-    part = folder / f"{WORDS}.part{os.getpid()}"
-    part.write_text(json.dumps(_words(findings), indent=1, allow_nan=False), encoding="ascii")
-    part.replace(folder / WORDS)
+    with written_whole(folder / WORDS, sync=False) as part:
+        part.write_text(json.dumps(_words(findings), indent=1, allow_nan=False), encoding="ascii")
     return folder
 
 

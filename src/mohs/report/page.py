@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from mohs.files import written_whole
 from mohs.hardness.verdict import VERDICTS
 from mohs.report.data_map import DataMap, data_map
 from mohs.report.drawings import VERDICT_COLOURS, specification
@@ -43,12 +43,8 @@ def write_report(findings: Findings, out: str | Path) -> Path:
     """Write the report; whole or not at all. `out` ends in .html, and its folder is there."""
     out = Path(out)
     check_report_path(out)
-    part = out.with_name(f"{out.name}.part{os.getpid()}")
-    try:
+    with written_whole(out, sync=False) as part:
         part.write_text(page(findings), encoding="utf-8", newline="\n")
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
     return out
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from mohs.errors import DataError
+from mohs.files import written_whole
 from mohs.study.measure import kept
 from mohs.study.notes import Notes
 from mohs.study.plan import plan
 from mohs.study.recipe import Recipe
-from mohs.train.checkpoint import written_whole
 from mohs.train.run_directory import RunDirectory
 
 Result = dict[str, Any]

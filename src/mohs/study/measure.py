@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mohs.data.examples import Data
+from mohs.files import written_whole
 from mohs.naming import create_spec
 from mohs.study.measures.course import AgreementBins, Course
 from mohs.study.measures.features import Cluster, LinearProbe, Retrieval
@@ -23,7 +24,6 @@ from mohs.study.measures.learning import Curve, History, LabelFit
 from mohs.study.measures.people import Cam, Human
 from mohs.study.measures.predictions import Calibration, Energy, Imbalance, Margins, Uncertain
 from mohs.study.measures.stress import Degrade, OutOfDistribution, UnderAttack
-from mohs.train.checkpoint import written_whole
 from mohs.train.trained import Trained
 
 

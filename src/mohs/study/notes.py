@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from mohs.train.checkpoint import written_whole
+from mohs.files import written_whole
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mohs.errors import RunError
-from mohs.train.checkpoint import written_whole
+from mohs.files import written_whole
 
 
 def describe(folder: Path, about: Mapping[str, Any]) -> None:

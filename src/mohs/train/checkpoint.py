@@ -7,9 +7,7 @@ place, forced to the disk and renamed: whoever is killed in the middle leaves th
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from mohs.errors import DataError
+from mohs.files import written_whole
 
 TENSOR, NUMBERED = "<tensor>", "<numbered>"  # marks in the JSON: a tensor stands here; the keys of this dict were numbers
 
@@ -41,21 +40,6 @@ def load_tree(path: Path) -> Any:
         raise
     except Exception as error:  # safetensors raises its own type for a damaged header, JSON and dict theirs
         raise DataError(f"{path} is no checkpoint of mohs or is damaged ({error}): remove it to start this run anew") from error
-
-
-@contextmanager
-def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
-    """A file to write to that takes the place of `path` when the block ends, and never when it fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield part
-        if sync:
-            with part.open("rb") as written:
-                os.fsync(written.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

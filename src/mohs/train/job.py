@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +113,10 @@ class Job:
             "steps": len(self.feed),
             "so_far": self.tally.so_far,
         }
+
+    def averaged(self) -> AbstractContextManager[Any]:
+        """The network with the weights to be used: the averaged ones where there are such."""
+        return nullcontext() if self.ema is None else self.ema.swapped(self.training.network)
 
     def reweigh(self) -> None:
         """Set the class weights that this epoch is due, where they change."""

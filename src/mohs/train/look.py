@@ -6,7 +6,6 @@ right, norm and avh, in half precision. An epoch that is trained again after a s
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -36,9 +35,8 @@ def keep_look(job: Job, directory: RunDirectory) -> None:
     test = job.data.test
     if not job.run.trace_test or test is None:
         return
-    network = job.training.network
-    with nullcontext() if job.ema is None else job.ema.swapped(network):
-        save_tree(look(network, test, precision=job.run.precision), directory.path / NAME.format(job.epoch))
+    with job.averaged():
+        save_tree(look(job.training.network, test, precision=job.run.precision), directory.path / NAME.format(job.epoch))
 
 
 def looks(folder: Path) -> dict[int, dict[str, Tensor]]:

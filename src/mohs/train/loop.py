@@ -98,10 +98,8 @@ def end_epoch(job: Job) -> dict[str, Any]:
 
 
 def measured(job: Job, examples: Examples) -> float:
-    """Accuracy with the weights to be used: the averaged ones where there are such."""
-    if job.ema is None:
-        return accuracy(job.training.network, examples, precision=job.run.precision)
-    with job.ema.swapped(job.training.network):
+    """Accuracy with the weights to be used."""
+    with job.averaged():
         return accuracy(job.training.network, examples, precision=job.run.precision)
 
 

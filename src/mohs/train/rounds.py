@@ -20,8 +20,9 @@ from torch import Tensor
 
 from mohs.data.examples import Examples
 from mohs.errors import DataError
+from mohs.files import written_whole
 from mohs.losses.drop_in import check_between, check_choice
-from mohs.train.checkpoint import load_tree, save_tree, written_whole
+from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.thresholds import Seen, Selected
 
 Line = dict[str, Any]

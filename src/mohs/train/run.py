@@ -18,7 +18,7 @@ from typing import Any
 
 from mohs.losses.drop_in import check_between, check_choice
 from mohs.models import model_spec
-from mohs.naming import as_spec
+from mohs.naming import as_spec, safe_name
 
 Spec = str | Mapping[str, Any]
 SPECS = ("noise", "model", "head", "loss", "optimiser", "schedule", "class_weight")
@@ -95,9 +95,7 @@ class Run:
     def name(self) -> str:
         """A readable beginning for the folder's name."""
         words = [Path(self.data).stem, model_spec(self.model)["name"], as_spec(self.loss)["name"], f"s{self.seed}"]
-        return "-".join(
-            "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in w).strip("._") or "x" for w in words
-        )
+        return "-".join(safe_name(word).strip("._") or "x" for word in words)
 
 
 def is_off(value: Any) -> bool:

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from mohs.errors import RunError
-from mohs.train.checkpoint import load_tree, save_tree, written_whole
+from mohs.files import written_whole
+from mohs.train.checkpoint import load_tree, save_tree
 
 SYNC = 5.0  # seconds: checkpoints that follow one another faster are not all forced to the disk
 PACKAGES = ("mohs", "torch", "numpy", "accelerate", "torchvision", "timm")

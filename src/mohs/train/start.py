@@ -95,13 +95,15 @@ def choose_device(device: str) -> None:
 
 def tracking(trackers: tuple[str, ...], folder: Path) -> dict[str, Any]:
     """Accelerate's words for these trackers; an error for one that is not installed."""
+    if not trackers:
+        return {}
     from accelerate.tracking import get_available_trackers
 
     there = [getattr(name, "value", str(name)) for name in get_available_trackers()]
     for name in trackers:
         if name not in there:
             raise ValueError(f"tracker {name!r} is not installed or not known; there are: {', '.join(there) or 'none'}")
-    return {"log_with": list(trackers), "project_dir": str(folder)} if trackers else {}
+    return {"log_with": list(trackers), "project_dir": str(folder)}
 
 
 def about(run: Run, data: Data, name: str, fingerprint: str) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from mohs.data.examples import Examples
 from mohs.errors import DataError
+from mohs.files import written_whole
 from mohs.hardness.table import add_columns, read_table, write_table
 from mohs.models import create_model, model_spec
 from mohs.models.network import Network
-from mohs.train.checkpoint import load_tree, save_tree, written_whole
+from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.job import Job
 from mohs.train.run import Run, run_from
 from mohs.train.run_directory import RunDirectory

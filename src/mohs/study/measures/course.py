@@ -14,10 +14,10 @@ from mohs.errors import DataError
 from mohs.hardness.coefficients import coefficients
 from mohs.hardness.human import CIFAR10H_EDGES, by_bins, human_agreement
 from mohs.losses.drop_in import check_between
+from mohs.study.measures.learning import check_traced, trace_of
 from mohs.study.measures.people import votes_for, votes_path
 from mohs.study.measures.shown import test_of
 from mohs.train.look import looks
-from mohs.train.trace import TRACED
 from mohs.train.trained import Trained
 
 
@@ -34,14 +34,11 @@ class Course:
 
     def __post_init__(self) -> None:
         check_between("share", self.share, 0, 1, ends="(]")
-        for name in self.values:
-            if name not in TRACED:
-                raise ValueError(f"values: unknown {name!r}; known: {', '.join(TRACED)}")
+        check_traced(self.values)
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        if trained.trace is None:
-            raise DataError(f"{trained.folder} has no trace: set trace = true in the recipe's [base]")
-        means = {name: trained.trace[name].double().nanmean(1).numpy() for name in self.values}
+        trace = trace_of(trained)
+        means = {name: trace[name].double().nanmean(1).numpy() for name in self.values}
         made = {f"trend_{name}": rising(curve) for name, curve in means.items()}
         return made | {f"done_{name}": done_by(curve, self.share) for name, curve in means.items()}
 

@@ -49,6 +49,20 @@ class LabelFit:
         return {"fit_clean": found.clean, "fit_noisy": found.noisy, "fit_truth": found.truth}
 
 
+def check_traced(values: Sequence[str]) -> None:
+    """Raise unless a trace has all of these."""
+    for name in values:
+        if name not in TRACED:
+            raise ValueError(f"values: unknown {name!r}; known: {', '.join(TRACED)}")
+
+
+def trace_of(trained: Trained) -> dict[str, Tensor]:
+    """What the run traced."""
+    if trained.trace is None:
+        raise DataError(f"{trained.folder} has no trace: set trace = true in the recipe's [base]")
+    return trained.trace
+
+
 @dataclass(frozen=True, kw_only=True)
 class Curve:
     """<value>_epoch_<n>: the mean over the training examples after n epochs of what the run traced (`trace = true`).
@@ -60,13 +74,10 @@ class Curve:
     values: Sequence[str] = TRACED
 
     def __post_init__(self) -> None:
-        for name in self.values:
-            if name not in TRACED:
-                raise ValueError(f"values: unknown {name!r}; known: {', '.join(TRACED)}")
+        check_traced(self.values)
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        if trained.trace is None:
-            raise DataError(f"{trained.folder} has no trace: set trace = true in the recipe's [base]")
+        trace = trace_of(trained)
         groups: dict[str, Any] = {"": slice(None)}
         if data.train.truth is not None:
             wrong = data.train.labels != data.train.truth
@@ -74,7 +85,7 @@ class Curve:
         made: dict[str, float] = {}
         for name in self.values:
             for n in _epochs(self.at, trained):
-                now: Tensor = trained.trace[name][n - 1].double()
+                now: Tensor = trace[name][n - 1].double()
                 made |= {f"{name}{group}_epoch_{n}": float(now[rows].nanmean()) for group, rows in groups.items()}
         return made
 
