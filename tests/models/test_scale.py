@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -85,3 +86,13 @@ def test_what_has_no_scale_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         x[13, 2] = bad
         with pytest.raises(DataError, match=r"some\.npz: example 13 has an input that is not a finite number: remove it"):
             scale_of(examples(x))
+
+
+def test_the_same_inputs_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randint(0, 256, (4, 3, 2, 2), dtype=torch.uint8)
+    examples = Examples(name="x", inputs=x, labels=torch.zeros(4, dtype=torch.long), classes=["a"])
+    first = scale_of(examples)
+    monkeypatch.setattr(scale, "mean_and_sd", lambda examples: (torch.zeros(3), torch.ones(3)))
+    assert torch.equal(scale_of(dataclasses.replace(examples, name="y")).mean, first.mean)
+    x[0] = 0
+    assert torch.equal(scale_of(examples).mean, torch.zeros(3))  # changed since: found again

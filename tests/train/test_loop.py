@@ -17,9 +17,10 @@ import torch
 
 from mohs.data.examples import Data, Examples
 from mohs.errors import RunError
-from mohs.train.loop import train
+from mohs.train.loop import UNWATCHED, steps, train
 from mohs.train.run import Run
-from mohs.train.run_directory import locked
+from mohs.train.run_directory import RunDirectory, locked
+from mohs.train.start import started
 from mohs.train.trained import Trained, load_run
 
 SMALL: dict[str, Any] = {
@@ -111,7 +112,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_end(blobs: Data, tmp_path: P
 KILLED = """
 import os, signal, sys, torch
 from pathlib import Path
-from mohs.train.loop import train
+from mohs.train.loop import UNWATCHED, steps, train
 sys.path.insert(0, sys.argv[1])
 from killed_run import RUN, data
 torch.set_num_threads(int(sys.argv[2]))
@@ -283,3 +284,16 @@ def test_environment_is_left_alone(blobs: Data, tmp_path: Path) -> None:
     before = dict(os.environ)
     train(Run(**SMALL | {"epochs": 1}), blobs, runs=tmp_path)
     assert dict(os.environ) == before
+
+
+def test_checkpoints_may_be_less_frequent_than_epochs(blobs: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    monkeypatch.setattr(RunDirectory, "save_checkpoint", lambda self, tree: written.append(tree["epoch"]))
+    for save_every, epochs in ((0.0, [1, 2, 3, 4]), (1000.0, [])):
+        with started(Run(**SMALL), blobs, runs=tmp_path / str(save_every), out=None, device="cpu") as (job, directory):
+            assert job is not None
+            for _ in steps(job, directory, UNWATCHED, save_every=save_every):
+                pass
+        assert written == epochs
+        written.clear()
+        assert len(directory.metrics()) == 4

@@ -29,6 +29,9 @@ Batch = Annotated[Number, typer.Option(help="Examples a step, over all processes
 Accumulate = Annotated[Number, typer.Option(help="Work on each batch in so many parts, to save memory.")]
 Ema = Annotated[float | None, typer.Option(help="Average the weights with this decay, as 0.999.")]
 Precision = Annotated[Text, typer.Option(help="no, bf16 or fp16; auto: bf16 on a GPU.")]
+Compile = Annotated[
+    bool | None, typer.Option("--compile", help="Fuse the network's kernels by torch.compile; quicker steps after a slow first.")
+]
 Label = Annotated[Text, typer.Option(help="The column that holds the label, in a CSV or Parquet file.")]
 ImageSize = Annotated[Number, typer.Option(help="Resize images to this many pixels.")]
 Seed = Annotated[Number, typer.Option(help="Of the weights, the order of the examples and the noise.")]

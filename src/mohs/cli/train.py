@@ -36,6 +36,7 @@ def train(
     accumulate: o.Accumulate = None,
     ema: o.Ema = None,
     precision: o.Precision = None,
+    compiled: o.Compile = None,
     label: o.Label = None,
     image_size: o.ImageSize = None,
     seed: o.Seed = None,
@@ -72,6 +73,7 @@ def run_of(config: Path | None, given: dict[str, Any]) -> Run:
 
     settings = {} if config is None else read_run(config).plain()
     settings |= {name: given[name] for name in (*SETTINGS, "precision", "seed", "data") if given[name] is not None}
+    settings |= {"compile": True} if given.get("compiled") else {}
     settings |= {"regularisers": given["regulariser"]} if given["regulariser"] else {}
     settings |= {"augment": [word for word in given["augment"] if word != "none"]} if given["augment"] else {}
     how = {name: given[name] for name in ("label", "image_size") if given[name] is not None}

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs
 from torch import Tensor, nn
@@ -16,10 +17,12 @@ from mohs.naming import as_spec, create_spec
 from mohs.recorder import Recorder
 from mohs.train.augment import create_augment
 from mohs.train.build_objective import build_objective
+from mohs.train.compiled import Compiled
 from mohs.train.ema import EMA
 from mohs.train.feed import Feed
 from mohs.train.job import Job, Training
 from mohs.train.optimisers import OPTIMISERS
+from mohs.train.resident import fits, on_device
 from mohs.train.run import Run
 from mohs.train.schedule import LR_SCHEDULES
 from mohs.train.tally import Tally
@@ -43,6 +46,8 @@ def build(
     train, here = data.train, accelerator.device
     training = training_of(run, train, start).to(here)
     network = training.network
+    if run.compile:
+        training.outputs = Compiled(network)
     schedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
     maker = create_spec(OPTIMISERS, "optimiser", as_spec(run.optimiser))
     optimiser: Any = maker.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
@@ -64,7 +69,14 @@ def build(
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
         ema=None if run.ema is None else EMA(network, decay=run.ema),
         soft=None if soft is None else soft.to(here),
+        checked={name: inputs_on(part, here) for name, part in data.splits.items() if name != "train"},
     )
+
+
+def inputs_on(examples: Examples, device: torch.device) -> Any:
+    """The inputs, on the device where they fit."""
+    inputs = examples.inputs
+    return on_device(inputs, device) if isinstance(inputs, Tensor) and fits(inputs, device) else inputs
 
 
 def accelerator_of(run: Run, *, device: str, graph: bool, **trackers: Any) -> Accelerator:

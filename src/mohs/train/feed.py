@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from mohs.data.examples import Examples
+from mohs.train.resident import fits, on_device
 
 TAIL = 8  # examples: a last batch of fewer is left out, on one process as on several
-ROOM = 0.5  # of the free memory of a GPU, for data that live there
 
 
 class Augment(Protocol):
@@ -51,7 +51,7 @@ class Feed:
         self.rank, self.ranks = processes.get("rank", 0), processes.get("ranks", 1)
         self.examples, self.batch, self.seed, self.device, self.augment = examples, batch, seed, device, augment
         self.resident = isinstance(examples.inputs, Tensor) and fits(examples.inputs, device)
-        self.inputs: Any = examples.inputs.to(device) if self.resident else examples.inputs  # type: ignore[union-attr]
+        self.inputs: Any = on_device(examples.inputs, device) if self.resident else examples.inputs  # type: ignore[arg-type]
         self.labels = examples.labels.to(device)
 
     def __len__(self) -> int:
@@ -108,11 +108,3 @@ class Feed:
 def seeded(seed: int, epoch: int, *, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator for one epoch, the same wherever the run was resumed."""
     return torch.Generator(device).manual_seed((seed * 1_000_003 + epoch) % 2**63)
-
-
-def fits(inputs: Tensor, device: torch.device) -> bool:
-    """Whether the inputs may live on the device."""
-    if device.type != "cuda":
-        return True
-    free, _ = torch.cuda.mem_get_info(device)
-    return inputs.numel() * inputs.element_size() < ROOM * free

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,11 +35,12 @@ class Training(nn.Module):
     def __init__(self, network: Network, objective: Objective) -> None:
         super().__init__()
         self.network, self.objective = network, objective
+        self.outputs: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = network.outputs
 
     def forward(
         self, x: Tensor, labels: Tensor, weights: list[float | Tensor], soft: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        logits, features = self.network.outputs(x, labels)
+        logits, features = self.outputs(x, labels)
         return self.objective(logits, labels, features=features, weights=weights, soft=soft), logits, features
 
 
@@ -60,6 +61,7 @@ class Job:
     trace: Trace | None = None
     ema: EMA | None = None
     soft: Tensor | None = None  # (N, K), the share of each class in each label, where labels are not whole
+    checked: dict[str, Any] = field(default_factory=dict)  # inputs of the parts to be checked, on the device where they fit
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 

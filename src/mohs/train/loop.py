@@ -9,20 +9,21 @@ epoch; a run that was killed goes on from its last whole epoch and ends, on a CP
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from mohs.data.examples import Data, Examples
+from mohs.data.examples import Data
 from mohs.errors import RunError
 from mohs.ranks import ranks
 from mohs.train.graph import GraphStep, can_graph, own_stream
 from mohs.train.job import Job
 from mohs.train.look import keep_look
 from mohs.train.optimisers import set_rate
-from mohs.train.predict import accuracy
+from mohs.train.predict import count_right
 from mohs.train.run import Run
 from mohs.train.run_directory import RunDirectory
 from mohs.train.start import started
@@ -57,8 +58,11 @@ def train(
         return finish(job, directory)
 
 
-def steps(job: Job, directory: RunDirectory | None, watch: Watch, *, graph: bool = True) -> Iterator[None]:
-    """Train to the end, pausing after every step; whoever asks for the next may do other work in between."""
+def steps(
+    job: Job, directory: RunDirectory | None, watch: Watch, *, graph: bool = True, save_every: float = 0.0
+) -> Iterator[None]:
+    """Train to the end, pausing after every step and before waiting for the device; whoever asks for the next may do other
+    work in between. save_every: seconds that may pass without a checkpoint though epochs end."""
     take = GraphStep(job) if graph and can_graph(job) else None
     job.training.train()
     while job.epoch < job.run.epochs:
@@ -73,37 +77,44 @@ def steps(job: Job, directory: RunDirectory | None, watch: Watch, *, graph: bool
             take(draw, weights) if take is not None else step(job, draw, weights)
             watch(job.event(i + 1))
             yield
-        line = end_epoch(job)
+        right = checked(job)
+        yield
+        line = end_epoch(job, right)
         line["seconds"] = round(time.perf_counter() - began, 3)
-        keep(job, directory, line)
+        keep(job, directory, line, save_every)
         watch(line)
 
 
-def end_epoch(job: Job) -> dict[str, Any]:
+def checked(job: Job) -> dict[str, Tensor]:
+    """How many of the validation and test sets the network has right, with the weights to be used, where that is due."""
+    job.average_buffers()
+    if (job.epoch + 1) % job.run.check_every and job.epoch + 1 < job.run.epochs:
+        return {}
+    with job.averaged():
+        network, precision = job.training.network, job.run.precision
+        return {
+            name: count_right(network, part, inputs=job.checked[name], precision=precision)
+            for name, part in job.data.splits.items()
+            if name != "train"
+        }
+
+
+def end_epoch(job: Job, right: Mapping[str, Tensor]) -> dict[str, Any]:
     """Close the epoch: what it added up to, how the validation and test sets fare."""
     epoch = job.epoch
     line: dict[str, Any] = {"epoch": epoch, **job.tally.close()}
     check_finite(line.get("total", 0.0), epoch)
     job.training.objective.end_epoch()
-    job.average_buffers()
     if job.recorder is not None:
         job.recorder.end_epoch()
     if job.trace is not None:
         job.trace.end_epoch(epoch)
-    due = (epoch + 1) % job.run.check_every == 0 or epoch + 1 == job.run.epochs
-    for name, examples in (("val", job.data.val), ("test", job.data.test)):
-        if due and examples is not None:
-            line[f"{name}_accuracy"] = round(measured(job, examples), 6)
+    for name, count in right.items():
+        line[f"{name}_accuracy"] = round(count.item() / len(job.data.splits[name]), 6)
     return line
 
 
-def measured(job: Job, examples: Examples) -> float:
-    """Accuracy with the weights to be used."""
-    with job.averaged():
-        return accuracy(job.training.network, examples, precision=job.run.precision)
-
-
-def keep(job: Job, directory: RunDirectory | None, line: dict[str, Any]) -> None:
+def keep(job: Job, directory: RunDirectory | None, line: dict[str, Any], save_every: float) -> None:
     """File the epoch; should the disk be full, say so: what was there before is untouched."""
     job.history.append(line)
     job.epoch += 1
@@ -112,7 +123,8 @@ def keep(job: Job, directory: RunDirectory | None, line: dict[str, Any]) -> None
     try:
         keep_look(job, directory)
         directory.log(line)
-        directory.save_checkpoint(job.state())
+        if directory.unsaved_seconds() >= save_every:
+            directory.save_checkpoint(job.state())
     except OSError as error:
         raise RunError(
             f"{directory.path}: epoch {line['epoch']} could not be written ({error.strerror or error}); the run is kept as it "

@@ -3,7 +3,8 @@
 A small network leaves most of a GPU idle; several that take turns fill it. Each has its own data order, weights and
 random numbers, so a run ends as it would have ended alone: to the bit where cuDNN's algorithms are deterministic, else
 within what one run differs from its own repetition; nets with dropout draw their masks from one stream of numbers and
-agree in distribution only. Data that runs share are put on the device once. On a CPU the runs go one after another.
+agree in distribution only. Data that runs share are put on the device once. A run that is killed goes on from its last
+whole epoch, or where epochs take moments from one of the last ten seconds. On a CPU the runs go one after another.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from mohs.data.examples import Data
 from mohs.train.job import Job
@@ -25,6 +24,7 @@ from mohs.train.start import started
 from mohs.train.trained import Trained, finish, load_run
 
 TOGETHER = 8  # runs that share a GPU before the next ones begin
+SAVE_EVERY = 10.0  # seconds without a checkpoint, where epochs are shorter than that
 
 
 def train_many(
@@ -49,10 +49,9 @@ def train_many(
 def _at_once(runs: Sequence[Run], find: Callable[[Run], Data], folder: Path, device: str, watch: Watch) -> list[Trained]:
     with ExitStack() as held:
         opened = [held.enter_context(started(run, find(run), runs=folder, out=None, device=device)) for run in runs]
-        share_inputs([job for job, _ in opened if job is not None])
         streams = [torch.cuda.Stream() for _ in opened]  # type: ignore[no-untyped-call]
         going = {
-            i: _on(streams[i], steps(job, directory, _named(watch, i)))
+            i: _on(streams[i], steps(job, directory, _named(watch, i), save_every=SAVE_EVERY))
             for i, (job, directory) in enumerate(opened)
             if job is not None
         }
@@ -72,14 +71,6 @@ def _on(stream: torch.cuda.Stream, pauses: Iterator[None]) -> Iterator[None]:
             if next(pauses, StopIteration) is StopIteration:
                 return
         yield
-
-
-def share_inputs(jobs: Sequence[Job]) -> None:
-    """Let feeds of the same inputs use one copy of them on the device."""
-    kept: dict[int, Any] = {}
-    for job in jobs:
-        if isinstance(job.feed.examples.inputs, Tensor) and job.feed.resident:
-            job.feed.inputs = kept.setdefault(job.feed.examples.inputs.data_ptr(), job.feed.inputs)
 
 
 def _named(watch: Watch, i: int) -> Watch:

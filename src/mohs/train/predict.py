@@ -44,8 +44,13 @@ def predict(network: Network, examples: Examples, *, precision: str = "no", batc
 
 def accuracy(network: Network, examples: Examples, *, inputs: Any = None, precision: str = "no") -> float:
     """The share of examples whose label is the class with the largest logit."""
+    return count_right(network, examples, inputs=inputs, precision=precision).item() / len(examples)
+
+
+def count_right(network: Network, examples: Examples, *, inputs: Any = None, precision: str = "no") -> Tensor:
+    """Of how many examples the label is the class with the largest logit, on the device: nobody waits for it here."""
     right = torch.zeros((), device=next(network.parameters()).device)
     labels = examples.labels.to(right.device)
     for places, logits, _ in outputs(network, examples, inputs=inputs, precision=precision):
         right += (logits.argmax(1) == labels[places[0] : places[-1] + 1]).sum()
-    return right.item() / len(examples)
+    return right

@@ -48,6 +48,7 @@ class Run:
     accumulate: int = 1
     clip: float | None = None
     precision: str = "auto"
+    compile: bool = False
     ema: float | None = None
     record: bool = True
     trace: bool = False

@@ -90,8 +90,12 @@ class RunDirectory:
     def save_checkpoint(self, tree: Any) -> None:
         """Put this checkpoint in the place of the last; on a machine that dies, some seconds of them may be lost."""
         file = self.path / "checkpoint.safetensors"
-        due = not file.exists() or time.time() - file.stat().st_mtime > SYNC
-        save_tree(tree, file, sync=due)
+        save_tree(tree, file, sync=not file.exists() or self.unsaved_seconds() > SYNC)
+
+    def unsaved_seconds(self) -> float:
+        """How long ago the last checkpoint was written, or the run begun."""
+        files = (self.path / name for name in ("checkpoint.safetensors", "run.json"))
+        return time.time() - next((file.stat().st_mtime for file in files if file.exists()), 0.0)
 
     def finish(self) -> None:
         """The run is whole: say so, and drop what only a resumed run needs."""

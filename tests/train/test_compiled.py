@@ -1,0 +1,46 @@
+"""Compiled networks: the same training within rounding, for the batches they were made for; an error that says what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from mohs.data.examples import Data
+from mohs.errors import RunError
+from mohs.models import create_model
+from mohs.train.compiled import Compiled
+from mohs.train.loop import train
+from mohs.train.run import Run
+
+RUN = Run(data="blobs", model="mlp:hidden=16", head="cosface:margin=0.1", epochs=2, batch=32, augment=[], compile=True)
+
+
+def test_a_compiled_run_ends_as_a_plain_one(blobs: Data, tmp_path: Path) -> None:
+    plain = train(dataclasses.replace(RUN, compile=False), blobs, runs=tmp_path, device="cpu")
+    fast = train(RUN, blobs, runs=tmp_path, device="cpu")
+    assert fast.folder != plain.folder
+    for name, value in fast.network.state_dict().items():
+        torch.testing.assert_close(value, plain.network.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_only_batches_of_the_first_shape_are_compiled() -> None:
+    network = create_model("linear", shape=(3,), num_classes=2)
+    compiled, shapes = Compiled(network), []
+    compiled.fast = lambda x, labels: shapes.append(len(x)) or network.outputs(x, labels)
+    for n in (4, 4, 3, 4):
+        assert compiled(torch.randn(n, 3), torch.zeros(n, dtype=torch.long))[0].shape == (n, 2)
+    assert shapes == [4, 4, 4]
+
+
+def test_what_cannot_be_compiled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(graph: object, inputs: object) -> None:
+        raise OSError("no compiler here")
+
+    network = create_model("linear", shape=(3,), num_classes=2)
+    compiled = Compiled(network)
+    compiled.fast = torch.compile(network.outputs, backend=broken)
+    with pytest.raises(RunError, match=r"could not be compiled.*no compiler here.*without compile"):
+        compiled(torch.randn(4, 3), torch.zeros(4, dtype=torch.long))
