@@ -121,10 +121,10 @@ def bare_seconds(data: Data, *, epochs: int) -> float:
     return best
 
 
-def many_seconds(data: Data, *, runs: int, epochs: int) -> float:
+def many_seconds(data: Data, *, runs: int, epochs: int, **changes: object) -> float:
     """Seconds an epoch a model when `runs` train at once, by the time between the first epoch's end and the last's."""
     ended: list[float] = []
-    plans = [Run(**(BASE | {"epochs": epochs + 1, "seed": seed})) for seed in range(runs)]  # type: ignore[arg-type]
+    plans = [Run(**(BASE | changes | {"epochs": epochs + 1, "seed": seed})) for seed in range(runs)]  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
         watch = lambda event: ended.append(time.perf_counter()) if "seconds" in event else None
         train_many(plans, Data(data.train), folder=Path(folder), watch=watch)
@@ -154,8 +154,12 @@ def main() -> None:
             "plain loop, not recorded": round(epoch_seconds(data, graph=False, epochs=args.epochs, record=False), 3),
             "plain loop": round(epoch_seconds(data, graph=False, epochs=args.epochs), 3),
             "plain loop, compiled": round(epoch_seconds(data, graph=False, epochs=args.epochs, compile=True), 3),
+            "graph, not recorded": round(epoch_seconds(data, graph=True, epochs=args.epochs, record=False), 3),
             "graph": round(epoch_seconds(data, graph=True, epochs=args.epochs), 3),
             "graph, compiled": round(epoch_seconds(data, graph=True, epochs=args.epochs, compile=True), 3),
+            f"{args.runs} at once, a model, not recorded": round(
+                many_seconds(data, runs=args.runs, epochs=args.epochs, record=False), 3
+            ),
             f"{args.runs} at once, a model": round(many_seconds(data, runs=args.runs, epochs=args.epochs), 3),
         },
         "n": {"rounds": args.rounds, "steps": args.steps, "epochs": args.epochs, "runs": args.runs},

@@ -11,9 +11,12 @@ import torch
 from mohs.data.examples import Data
 from mohs.errors import RunError
 from mohs.models import create_model
+from mohs.train.build import build
 from mohs.train.compiled import Compiled
-from mohs.train.loop import train
+from mohs.train.graph import own_stream
+from mohs.train.loop import UNWATCHED, steps, train
 from mohs.train.run import Run
+from mohs.train.start import settled
 
 RUN = Run(data="blobs", model="mlp:hidden=16", head="cosface:margin=0.1", epochs=2, batch=32, augment=[], compile=True)
 
@@ -26,10 +29,12 @@ def test_a_compiled_run_ends_as_a_plain_one(blobs: Data, tmp_path: Path) -> None
         torch.testing.assert_close(value, plain.network.state_dict()[name], rtol=1e-4, atol=1e-5)
 
 
-def test_only_batches_of_the_first_shape_are_compiled() -> None:
+def test_only_batches_of_the_first_shape_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     network = create_model("linear", shape=(3,), num_classes=2)
     compiled, shapes = Compiled(network), []
-    compiled.fast = lambda x, labels: shapes.append(len(x)) or network.outputs(x, labels)
+    monkeypatch.setattr(
+        torch, "compile", lambda outputs, **how: lambda x, labels: shapes.append(len(x)) or network.outputs(x, labels)
+    )
     for n in (4, 4, 3, 4):
         assert compiled(torch.randn(n, 3), torch.zeros(n, dtype=torch.long))[0].shape == (n, 2)
     assert shapes == [4, 4, 4]
@@ -41,6 +46,22 @@ def test_what_cannot_be_compiled_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
     network = create_model("linear", shape=(3,), num_classes=2)
     compiled = Compiled(network)
-    compiled.fast = torch.compile(network.outputs, backend=broken)
+    plain = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda outputs, **how: plain(outputs, backend=broken))
     with pytest.raises(RunError, match=r"could not be compiled.*no compiler here.*without compile"):
         compiled(torch.randn(4, 3), torch.zeros(4, dtype=torch.long))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("graph", [True, False])
+def test_a_compiled_step_on_a_gpu_learns_the_same(blobs: Data, graph: bool) -> None:
+    losses = []
+    for compiled in (False, True):
+        run, data, _ = settled(dataclasses.replace(RUN, compile=compiled, precision="no", epochs=3), blobs)
+        job = build(run, data, graph=graph)
+        with own_stream(job):
+            for _ in steps(job, None, UNWATCHED, graph=graph):
+                pass
+        losses.append([line["total"] for line in job.history])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)

@@ -1,11 +1,14 @@
 """The network's forward and backward pass as few fused kernels, by torch.compile, where a run asks for it (`compile = true`).
 
-A step that is not a CUDA graph spends most of its time launching small kernels one by one: fewer of them, less time. The
-first step takes some seconds more, in which they are made. They are made for batches of the first shape that comes and for
-training alone: a smaller last batch and every evaluation go through the network as it is.
+Where the step is a CUDA graph, it has less to do; where it is not, as with several processes or data read from disk, the two
+passes become graphs of their own, which a GPU need not wait for kernel by kernel. The first steps take some seconds more, in
+which all this is made. It is made for batches of the first shape that comes and for training alone: a smaller last batch and
+every evaluation go through the network as it is.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,16 +16,20 @@ from torch import Tensor
 from mohs.errors import RunError
 from mohs.models.network import Network
 
+Outputs = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
 
 class Compiled:
-    """`outputs` of this network, compiled for inputs of one shape."""
+    """`outputs` of this network, compiled for inputs of one shape; in_graph: its calls will be captured with all else."""
 
     def __init__(self, network: Network) -> None:
-        self.network, self.shape = network, torch.Size()
-        self.fast = torch.compile(network.outputs, dynamic=False)
+        self.network, self.shape, self.in_graph = network, torch.Size(), False
+        self.fast: Outputs | None = None
 
     def __call__(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        self.shape = self.shape or x.shape
+        if self.fast is None:
+            mode = "reduce-overhead" if x.is_cuda and not self.in_graph else "default"
+            self.fast, self.shape = torch.compile(self.network.outputs, dynamic=False, mode=mode), x.shape
         if x.shape != self.shape:
             return self.network.outputs(x, labels)
         try:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs.train.compiled import Compiled
 from mohs.train.feed import Draw
 from mohs.train.job import Job
 from mohs.train.step import step
@@ -62,6 +63,8 @@ class GraphStep:
         self.job = job
         self.weights = [torch.zeros((), device=job.device) for _ in job.training.objective.weights]
         self.captured: dict[int, Captured] = {}
+        if isinstance(job.training.outputs, Compiled):
+            job.training.outputs.in_graph = True
 
     def __call__(self, draw: Draw, weights: Sequence[float | Tensor]) -> None:
         size = len(draw.ids)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from mohs.naming import as_spec
 from mohs.ranks import add_over_ranks
 from mohs.recorder import Recorder
 from mohs.train.build_objective import weight_by_class
+from mohs.train.compiled import Outputs
 from mohs.train.ema import EMA
 from mohs.train.feed import Feed
 from mohs.train.run import Run
@@ -35,7 +36,7 @@ class Training(nn.Module):
     def __init__(self, network: Network, objective: Objective) -> None:
         super().__init__()
         self.network, self.objective = network, objective
-        self.outputs: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = network.outputs
+        self.outputs: Outputs = network.outputs
 
     def forward(
         self, x: Tensor, labels: Tensor, weights: list[float | Tensor], soft: Tensor | None = None
