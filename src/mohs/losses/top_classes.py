@@ -22,7 +22,7 @@ STRUCK = torch.iinfo(torch.int64).min  # under every value, NaN included
 def top_classes(p: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """p (N, K), none negative -> the `count` largest of each row and their classes, (N, count) each, the largest first."""
     classes = p.shape[1]
-    width = LANES * max(1, round(math.sqrt(count * classes) / LANES))
+    width = column_count(classes, count)
     depth, left = divmod(classes, width)
     if count > ROUNDS or depth < 2 * count or p.dtype != torch.float32:
         return p.topk(count, dim=1)
@@ -39,6 +39,12 @@ def top_classes(p: Tensor, count: int) -> tuple[Tensor, Tensor]:
         values[:, :, -1].masked_fill_(columns < width - left, -1.0)  # these would be there twice
     place = _places(values.flatten(1), count)
     return values.flatten(1).gather(1, place), candidates.flatten(1).gather(1, place) - starts
+
+
+def column_count(classes: int, count: int) -> int:
+    """In how many columns to lay the classes out: about as many as leave few candidates, and if it can be, with none left over."""
+    wanted = LANES * max(1, round(math.sqrt(count * classes) / LANES))
+    return next((width for width in range(wanted, 2 * wanted, 4) if classes % width == 0), wanted)
 
 
 def _places(x: Tensor, count: int) -> Tensor:
