@@ -9,6 +9,7 @@ import pytest
 from mohs.errors import DataError
 from mohs.study.claims import REGISTER, Claim, problems, read_register, verdict_of
 from mohs.study.claims_page import PAGE, claims_page, write_claims_page
+from mohs.study.evidence import Verdict
 
 ROOT = Path(__file__).parents[2]
 ENTRY = """
@@ -52,6 +53,23 @@ def test_a_verdict_is_computed_from_the_committed_rows(tmp_path: Path) -> None:
     (turned,) = repository(tmp_path, ENTRY + COMPUTED + 'direction = "lower"\nmargin = 0.1\n')
     assert verdict_of(turned, tmp_path).verdict == "fails"
     assert problems([claim, turned], tmp_path) == []
+
+
+def test_rows_that_are_still_to_be_run_give_no_verdict(tmp_path: Path) -> None:
+    (claim,) = repository(tmp_path, ENTRY + COMPUTED.replace('"B"', '"C"'), results=CSV)
+    assert verdict_of(claim, tmp_path) == Verdict("not run", "of its study some rows were run, C not yet")
+    assert problems([claim], tmp_path) == []
+
+
+def test_a_second_counterpart_counts_where_the_first_was_not_run(tmp_path: Path) -> None:
+    first = ENTRY.replace("toy/1", "toy/0") + "headline = true\n"
+    second = ENTRY.replace("Table 1", "Table 1, on digits") + COMPUTED + 'again = "toy/0"\n'
+    repository(tmp_path, first + second, results=CSV)
+    page = write_claims_page(tmp_path, register=tmp_path / "register").read_text()
+    assert "1 claims of 1 papers; 1 were put to a test here, 1 of them on a second counterpart" in page
+    assert "| toy | 1 | 1 | 0 | 0 | 0 |" in page
+    assert "- A is better than B. (toy, Table 1, on digits, n = 3)" in page
+    assert "Of the 1 claims that this summary is about 0 were not run." in page
 
 
 def test_said_shown_and_not_run(tmp_path: Path) -> None:
@@ -133,8 +151,8 @@ def test_a_claim_over_several_rows_holds_where_all_do(tmp_path: Path) -> None:
         ('check = "analytic"', 'toy/1: check = "analytic" needs a test that shows it'),
         ('verdict = "fails"', "toy/1: the verdict 'fails' rests on no results and no test"),
         (COMPUTED.replace('recipe = "recipes/toy/1.toml"', ""), "toy/1: computed from results/toy/1.csv, but no recipe says"),
-        (COMPUTED.replace('"B"', '"C"'), "toy/1: results/toy/1.csv has no row 'C'; its rows: A, B"),
         (COMPUTED + 'metric = "ece"', "has no ece of a row 'A'; rows that have one: none"),
+        ('again = "toy/9"', "toy/1: again = toy/9, which is no claim with a counterpart of its own"),
     ],
 )
 def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str) -> None:

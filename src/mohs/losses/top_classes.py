@@ -42,7 +42,7 @@ def top_classes(p: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def column_count(classes: int, count: int) -> int:
-    """In how many columns to lay the classes out: about as many as leave few candidates, and if it can be, with none left over."""
+    """In how many columns to lay the classes out: as many as leave few candidates, if it can be with no class left over."""
     wanted = LANES * max(1, round(math.sqrt(count * classes) / LANES))
     return next((width for width in range(wanted, 2 * wanted, 4) if classes % width == 0), wanted)
 

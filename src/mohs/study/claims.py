@@ -9,6 +9,7 @@ run here and how it deviates), and optionally
     check = "analytic", test                       a test that shows it: file::name
     verdict, reason, n, hardware, date             said, where nothing can be computed from a table of results
     headline                                       true: named in the summary
+    again                                          the id of the claim that this is a second counterpart of: counted with it
 
 A claim with nothing to compute and nothing said is "not run".
 """
@@ -61,6 +62,7 @@ class Claim:
     hardware: str = ""
     date: str = ""
     headline: bool = False
+    again: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("direction", self.direction, DIRECTIONS)
@@ -104,8 +106,10 @@ def verdict_of(claim: Claim, root: Path) -> Verdict:
 
 def problems(claims: Sequence[Claim], root: Path) -> list[str]:
     """Every way in which a claim cannot be traced to what the repository holds."""
-    found = []
+    found, known = [], {claim.id for claim in claims if claim.again is None}
     for claim in claims:
+        if claim.again is not None and claim.again not in known:
+            found.append(f"{claim.id}: again = {claim.again}, which is no claim with a counterpart of its own")
         for name in ("recipe", "results"):
             path = getattr(claim, name)
             late = name == "results" and claim.verdict in (None, "not run")  # a study that is still to be run

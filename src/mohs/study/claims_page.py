@@ -56,12 +56,15 @@ def write_claims_page(root: Path, *, register: Path = REGISTER) -> Path:
 
 
 def _opening(judged: Judged) -> list[str]:
-    run = sum(verdict.verdict != "not run" for _, verdict in judged)
+    counted = _counted(judged)
+    run = sum(verdict.verdict != "not run" for _, verdict in counted)
+    twice = sum(claim.again is not None and verdict.verdict != "not run" for claim, verdict in judged)
     return [
         "Written by `mohs study --claims` from the register in `src/mohs/study/claims/` and the results in `results/`: "
         "do not edit it by hand.",
         "",
-        f"{len(judged)} claims of {len({claim.source for claim, _ in judged})} papers; {run} were put to a test here. "
+        f"{len(counted)} claims of {len({claim.source for claim, _ in counted})} papers; {run} were put to a test here"
+        f"{f', {twice} of them on a second counterpart, which counts where the first was not run' if twice else ''}. "
         "A claim *holds* where our counterpart shows it (paired over seeds, p < .05; by the margin that is stated; by a 95 % "
         "interval within or beyond what is stated; or by a test of the mathematics), *fails* where it shows the opposite, and "
         "is a *draw* where the runs cannot tell. Rows whose networks did not learn count as not run. A verdict is about our "
@@ -70,8 +73,17 @@ def _opening(judged: Judged) -> list[str]:
     ]
 
 
+def _counted(judged: Judged) -> Judged:
+    """Each claim once: as its second counterpart has it, where the first was not run."""
+    again = {claim.again: (claim, verdict) for claim, verdict in judged if claim.again and verdict.verdict != "not run"}
+    firsts = [(claim, verdict) for claim, verdict in judged if claim.again is None]
+    return [
+        again.get(claim.id, (claim, verdict)) if verdict.verdict == "not run" else (claim, verdict) for claim, verdict in firsts
+    ]
+
+
 def _counts(judged: Judged, sources: Sequence[str]) -> str:
-    rows = []
+    judged, rows = _counted(judged), []
     for source in sources:
         own = [verdict.verdict for claim, verdict in judged if claim.source == source]
         rows.append([_named(source), str(len(own)), *(str(own.count(name)) for name in VERDICTS)])
@@ -82,15 +94,17 @@ def _counts(judged: Judged, sources: Sequence[str]) -> str:
 
 def _summary(judged: Judged) -> list[str]:
     """The claims by verdict, a line each: the headlines, or all where none is marked as one."""
-    wanted = [pair for pair in judged if pair[0].headline] or judged
+    heads = {claim.id for claim, _ in judged if claim.headline and claim.again is None}
+    wanted = [pair for pair in judged if pair[0].id in heads or pair[0].again in heads] or judged
     lines = []
     for verdict, title in MEANING.items():
         own = [(claim, found) for claim, found in wanted if found.verdict == verdict]
         if own:
             lines += ["", f"**{title}**", ""]
             lines += [f"- {claim.what} ({_named(claim.source)}, {claim.where}{_number(found)})" for claim, found in own]
-    late = sum(found.verdict == "not run" for _, found in wanted)
-    return [*lines, "", f"Of the {len(wanted)} claims that this summary is about {late} were not run."]
+    about = _counted(wanted)
+    late = sum(found.verdict == "not run" for _, found in about)
+    return [*lines, "", f"Of the {len(about)} claims that this summary is about {late} were not run."]
 
 
 def _detail(judged: Judged, root: Path) -> str:
