@@ -44,11 +44,14 @@ def study(
 
     home = out or (Path("results") if scale == "full" else runs / scale)
     told: list[dict[str, Any]] = []
-    for recipe in [read_recipe(path, scale=scale, seeds=seeds) for path in found_recipes(recipes or [])]:
+    found = [read_recipe(path, scale=scale, seeds=seeds) for path in found_recipes(recipes or [])]
+    narrow = [narrowed(recipe, only) if only else recipe for recipe in found]
+    if len(narrow) > 1 and not dry_run and not collect_only:
+        _pooled(narrow, runs=runs, device=device, jobs=jobs)
+    for recipe, some in zip(found, narrow, strict=True):
         if dry_run:
             told.append(_planned(recipe, runs, device))
         else:
-            some = narrowed(recipe, only) if only else recipe
             results = _results(some, runs=runs, device=device, jobs=jobs, collect_only=collect_only, quiet=quiet)
             told.append(_written(recipe, results, home))
         if not as_json and not quiet:
@@ -70,6 +73,15 @@ def found_recipes(paths: list[Path]) -> list[Path]:
             raise ValueError(f"{path}: no recipe (.toml) below this folder")
         made += found
     return made
+
+
+def _pooled(recipes: list[Recipe], *, runs: Path, device: str, jobs: int) -> None:
+    """On a GPU, what several studies need is trained together first; on a CPU each has its turn."""
+    from mohs.study.pool import train_pooled
+    from mohs.study.run import on_gpu
+
+    if on_gpu(device):
+        train_pooled(recipes, runs=runs, device=device, jobs=jobs)
 
 
 def _results(recipe: Recipe, *, runs: Path, device: str, jobs: int, collect_only: bool, quiet: bool) -> list[Result]:

@@ -110,8 +110,10 @@ def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) ->
 
 
 def narrowed(recipe: Recipe, only: Sequence[str]) -> Recipe:
-    """The recipe with those rows whose label holds one of these texts, and the rows that they are to beat or take labels from."""
-    wanted = [row for row in recipe.rows if any(text in row.label for text in only)]
+    """The recipe with those rows whose label is one of these texts, or holds it where none is it, and the rows that they are to
+    beat or take labels from."""
+    known = {row.label for row in recipe.rows}
+    wanted = [row for row in recipe.rows if any(row.label == text if text in known else text in row.label for text in only)]
     if not wanted:
         raise ValueError(
             f"{recipe.path}: no row's label holds {' or '.join(only)}; rows: {', '.join(r.label for r in recipe.rows)}"

@@ -21,6 +21,7 @@ from mohs.naming import as_spec, create_spec
 from mohs.study.measures.shown import pixels_of, some, test_of
 from mohs.train.trained import Trained
 
+BATCH = 1024  # images attacked at once
 STRENGTH = {"contrast": "level", "noise": "width", "blur": "sigma"}  # what a degradation calls its level
 
 
@@ -82,7 +83,7 @@ class UnderAttack:
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test = some(test_of(data), self.examples)
         images = pixels_of(test)
-        options: dict[str, Any] = {"eps": self.eps, "norm": self.norm, "seed": trained.run.seed}
+        options: dict[str, Any] = {"eps": self.eps, "norm": self.norm, "seed": trained.run.seed, "batch_size": BATCH}
         found = robust_accuracy(trained.network, images, test.labels, attacks=self.named(len(data.classes)), **options)
         made = {f"robust_{name}": value for name, value in found.attacks.items()}
         made |= {"robust_clean": found.clean, "robust_worst": found.worst}

@@ -1,0 +1,43 @@
+"""Several studies at once: what their recipes share is trained once, and on a GPU runs of all of them train side by side.
+
+A study alone may have too few runs of a kind to fill a GPU. Here the runs of all recipes are put together, like with like, in
+waves of equal size; every study then finds its runs done, and only measures. Runs whose labels come from another's network
+wait for their own study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mohs.study.notes import Notes
+from mohs.study.plan import Planned, distinct, plan
+from mohs.study.recipe import Recipe
+from mohs.study.run import attempts, on_gpu
+from mohs.train.loop import RUNS, UNWATCHED, Watch
+from mohs.train.many import TOGETHER
+
+POOL = "pool"
+
+
+def train_pooled(
+    recipes: Sequence[Recipe], *, runs: Path = RUNS, device: str = "auto", jobs: int = TOGETHER, watch: Watch = UNWATCHED
+) -> int:
+    """Train what these recipes need and return how many runs that is; those that diverge are left to their studies."""
+    todo = distinct([one for recipe in recipes for one in plan(recipe) if one.depth == 0])
+    for wave in waves(todo, jobs if on_gpu(device) else 1):
+        for _ in attempts(wave, Notes(runs, POOL), device=device, watch=watch):
+            pass
+    return len(todo)
+
+
+def waves(todo: Sequence[Planned], size: int) -> Iterator[list[Planned]]:
+    """The runs in groups of at most so many: same data, network and length, and of one kind groups of about equal size."""
+    kinds: dict[str, list[Planned]] = {}
+    for one in todo:
+        kinds.setdefault(repr((one.run.data, one.run.model, one.run.epochs, one.run.batch)), []).append(one)
+    for kind in kinds.values():
+        count = -(-len(kind) // size)
+        even = -(-len(kind) // count)
+        for start in range(0, len(kind), even):
+            yield kind[start : start + even]
