@@ -54,6 +54,7 @@ def test_what_cannot_be_compiled_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 @pytest.mark.parametrize("graph", [True, False])
 def test_a_compiled_step_on_a_gpu_learns_the_same(blobs: Data, graph: bool) -> None:
     losses = []

@@ -8,6 +8,7 @@ every evaluation go through the network as it is.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -30,8 +31,13 @@ class Compiled:
         if self.fast is None:
             mode = "reduce-overhead" if x.is_cuda and not self.in_graph else "default"
             self.fast, self.shape = torch.compile(self.network.outputs, dynamic=False, mode=mode), x.shape
-        if x.shape != self.shape:
-            return self.network.outputs(x, labels)
+            with warnings.catch_warnings():  # float32 was asked for
+                warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
+                return self._compiled(x, labels)
+        return self._compiled(x, labels) if x.shape == self.shape else self.network.outputs(x, labels)
+
+    def _compiled(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.fast is not None
         try:
             return self.fast(x, labels)
         except torch._dynamo.exc.TorchDynamoException as error:
