@@ -68,8 +68,8 @@ def test_a_second_counterpart_counts_where_the_first_was_not_run(tmp_path: Path)
     page = write_claims_page(tmp_path, register=tmp_path / "register").read_text()
     assert "1 claims of 1 papers; 1 were put to a test here, 1 of them on a second counterpart" in page
     assert "| toy | 1 | 1 | 0 | 0 | 0 |" in page
-    assert "- A is better than B. (toy, Table 1, on digits, n = 3)" in page
-    assert "Of the 1 claims that this summary is about 0 were not run." in page
+    assert "- A is better than B. (toy, Table 1, on digits, n = 3.) *Run here:* digits" in page
+    assert "The summary covers 1 main claims; 0 of them have not been run yet." in page
 
 
 def test_said_shown_and_not_run(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_the_page_counts_and_summarises(tmp_path: Path) -> None:
     assert page == claims_page(tmp_path, register=tmp_path / "register")
     assert "2 claims of 1 papers; 1 were put to a test here" in page
     assert "| toy | 2 | 1 | 0 | 0 | 1 |" in page
-    assert "- A is better than B. (toy, Table 1, n = 3)" in page
+    assert "- A is better than B. (toy, Table 1, n = 3.) *Run here:* digits" in page
     assert "B \\| is fine." in page
     assert "[1.csv](../results/toy/1.csv)" in page
 
@@ -224,7 +224,7 @@ def test_rows_that_claims_name_are_rows_of_their_recipes() -> None:
     from mohs.study.recipe import read_recipe
 
     for claim in read_register():
-        named = {*claim.better, *([claim.worse] if claim.worse is not None else [])}
+        named = {*claim.better, *claim.worse}
         if claim.recipe is not None and claim.recipe.endswith(".toml"):
             rows = [row.label for row in read_recipe(ROOT / claim.recipe).rows]
             assert named <= set(rows), f"{claim.id}: rows of {claim.recipe} are {rows}"
@@ -237,3 +237,9 @@ def test_rows_that_claims_name_are_rows_of_their_recipes() -> None:
 def test_the_page_in_docs_is_the_one_that_is_generated() -> None:
     assert (ROOT / PAGE).is_file(), "write it: mohs study --claims"
     assert (ROOT / PAGE).read_text() == claims_page(ROOT), "write it anew: mohs study --claims"
+
+
+@needs_register
+def test_thirty_verdicts_rest_on_runs() -> None:
+    run = [claim for claim in read_register() if claim.results is not None and verdict_of(claim, ROOT).verdict != "not run"]
+    assert len(run) >= 30

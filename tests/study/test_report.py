@@ -39,10 +39,11 @@ def test_a_judgement_is_a_paired_test_over_shared_seeds() -> None:
 
 @pytest.mark.parametrize(("gap", "verdict"), [(0.05, "holds"), (0.03, "draw"), (-0.05, "fails")])
 def test_a_margin_judges_by_size_alone(gap: float, verdict: str) -> None:
-    assert judge({0: 0.5 + gap}, {0: 0.5}, margin=0.04).verdict == verdict
-    assert judge({0: 0.5 - gap}, {0: 0.5}, margin=0.04, direction="lower").verdict == verdict
+    assert judge({0: 0.5 + gap, 1: 0.5 + gap}, {0: 0.5, 1: 0.5}, margin=0.04).verdict == verdict
+    assert judge({0: 0.5 - gap, 1: 0.5 - gap}, {0: 0.5, 1: 0.5}, margin=0.04, direction="lower").verdict == verdict
+    assert judge({0: 0.5 + gap}, {0: 0.5}, margin=0.04).verdict == "draw"  # one run
     with pytest.raises(ValueError, match="margin must be over 0"):
-        judge({0: 1.0}, {0: 0.0}, margin=0.0)
+        judge({0: 1.0, 1: 1.0}, {0: 0.0, 1: 0.1}, margin=0.0)
 
 
 def test_several_judgements_are_corrected_for_their_number() -> None:

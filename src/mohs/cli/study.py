@@ -47,10 +47,10 @@ def study(
     found = [read_recipe(path, scale=scale, seeds=seeds) for path in found_recipes(recipes or [])]
     narrow = [narrowed(recipe, only) if only else recipe for recipe in found]
     if len(narrow) > 1 and not dry_run and not collect_only:
-        _pooled(narrow, runs=runs, device=device, jobs=jobs)
+        _pooled(narrow, runs=runs, device=device, jobs=jobs, quiet=quiet)
     for recipe, some in zip(found, narrow, strict=True):
         if dry_run:
-            told.append(_planned(recipe, runs, device))
+            told.append(_planned(some, runs, device))
         else:
             results = _results(some, runs=runs, device=device, jobs=jobs, collect_only=collect_only, quiet=quiet)
             told.append(_written(recipe, results, home))
@@ -75,13 +75,17 @@ def found_recipes(paths: list[Path]) -> list[Path]:
     return made
 
 
-def _pooled(recipes: list[Recipe], *, runs: Path, device: str, jobs: int) -> None:
+def _pooled(recipes: list[Recipe], *, runs: Path, device: str, jobs: int, quiet: bool) -> None:
     """On a GPU, what several studies need is trained together first; on a CPU each has its turn."""
     from mohs.study.pool import train_pooled
     from mohs.study.run import on_gpu
 
+    def watch(event: dict[str, Any]) -> None:
+        if "trained" in event and not quiet:
+            typer.echo(f"{event['trained']} of {event['of']} runs trained", err=True)
+
     if on_gpu(device):
-        train_pooled(recipes, runs=runs, device=device, jobs=jobs)
+        train_pooled(recipes, runs=runs, device=device, jobs=jobs, watch=watch)
 
 
 def _results(recipe: Recipe, *, runs: Path, device: str, jobs: int, collect_only: bool, quiet: bool) -> list[Result]:

@@ -46,7 +46,7 @@ class Claim:
     recipe: str | None = None
     results: str | None = None
     better: Sequence[str] = ()
-    worse: str | None = None
+    worse: Sequence[str] = ()
     metric: str = "test_accuracy"
     other_metric: Sequence[str] = ()
     relation: str = "better"
@@ -71,7 +71,7 @@ class Claim:
         if self.check is not None:
             check_choice("check", self.check, ("analytic",))
         check_choice("relation", self.relation, RELATIONS)
-        for name in ("better", "other_metric"):  # a word stands for a list of one
+        for name in ("better", "worse", "other_metric"):  # a word stands for a list of one
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         check_comparison(self)

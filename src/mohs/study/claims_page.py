@@ -70,6 +70,10 @@ def _opening(judged: Judged) -> list[str]:
         "is a *draw* where the runs cannot tell. Rows whose networks did not learn count as not run. A verdict is about our "
         "counterpart, on the data, networks and budgets that stand beside it: it proves nothing about others. Every claim is "
         "judged by itself; the page of a study corrects for the number of its rows, and may be stricter.",
+        "",
+        "CE and CCE are cross-entropy; EL LE e is the Encouraging Loss with its bonus as it is up to p = e and straight from "
+        "there (LE 1: throughout, the normal bonus); GR(β, λ) is Gradient Rescaling, its focus set by λ and its spread by β; LS "
+        "is label smoothing.",
     ]
 
 
@@ -101,10 +105,16 @@ def _summary(judged: Judged) -> list[str]:
         own = [(claim, found) for claim, found in wanted if found.verdict == verdict]
         if own:
             lines += ["", f"**{title}**", ""]
-            lines += [f"- {claim.what} ({_named(claim.source)}, {claim.where}{_number(found)})" for claim, found in own]
+            lines += [_line(claim, found) for claim, found in own]
     about = _counted(wanted)
     late = sum(found.verdict == "not run" for _, found in about)
-    return [*lines, "", f"Of the {len(about)} claims that this summary is about {late} were not run."]
+    return [*lines, "", f"The summary covers {len(about)} main claims; {late} of them have not been run yet."]
+
+
+def _line(claim: Claim, found: Verdict) -> str:
+    """A claim in the summary: what it says, what was run for it, and what else to know."""
+    reason = f" {claim.reason}" if claim.computed and claim.reason else ""
+    return f"- {claim.what} ({_named(claim.source)}, {claim.where}{_number(found)}.) *Run here:* {claim.counterpart}{reason}"
 
 
 def _detail(judged: Judged, root: Path) -> str:

@@ -81,7 +81,7 @@ def chosen(history: Sequence[Mapping[str, Any]], select: str) -> Mapping[str, An
     by = JUDGED_BY[select]
     if by not in history[-1]:
         raise DataError(f'select = "{select}" needs {by}, which the runs have not: is there such a split?')
-    return max(history, key=lambda line: line[by])
+    return max((line for line in history if by in line), key=lambda line: line[by])  # not every epoch need be checked
 
 
 def columns_of(results: Sequence[Result]) -> list[str]:

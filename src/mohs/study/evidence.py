@@ -1,6 +1,6 @@
 """A claim's verdict from a table of results: which numbers are compared, and the words that go with the verdict.
 
-    better, worse                two rows (`better` may be several, each against `worse`), by `relation`
+    better, worse                two rows (either may be several: each is compared with each), by `relation`
     better, above | below        one row or several against a number, by the interval over seeds
     better, other_metric         two metrics of the same row, paired by seed; other_metric may be several
     relation = "ratio"           better ÷ worse, seed by seed, against `above` or `below`
@@ -41,18 +41,18 @@ def check_comparison(claim: Claim) -> None:
     """Raise unless the claim's fields say one comparison that can be made."""
     number, metrics = claim.above is not None or claim.below is not None, bool(claim.other_metric)
     if not claim.better:
-        if claim.worse is not None or number or metrics:
+        if claim.worse or number or metrics:
             raise ValueError("a comparison needs better, the row that it is about")
         return
     if claim.above is not None and claim.below is not None:
         raise ValueError("give above or below, one of the two")
-    if metrics and (claim.worse is not None or number):
+    if metrics and (claim.worse or number):
         raise ValueError("other_metric compares two metrics of one row: it goes with neither worse nor above nor below")
     if claim.relation == "ratio":
-        if claim.worse is None or not number:
+        if not claim.worse or not number:
             raise ValueError('relation = "ratio" needs worse, and above or below')
         return
-    if (claim.worse is not None) + number + metrics != 1:
+    if bool(claim.worse) + number + metrics != 1:
         raise ValueError("better goes with one of worse, above, below and other_metric")
     if claim.relation == "equal" and (number or claim.margin is None):
         raise ValueError('relation = "equal" compares two rows or two metrics and needs a margin')
@@ -61,7 +61,7 @@ def check_comparison(claim: Claim) -> None:
 def verdict_from(claim: Claim, path: Path) -> Verdict:
     """The verdict that the results in this file give; rows that they do not have yet give none."""
     results = read_results(path)
-    rows = [*claim.better, *([claim.worse] if claim.worse is not None else [])]
+    rows = [*claim.better, *claim.worse]
     known = list(dict.fromkeys(str(one["row"]) for one in results))
     for row in rows:
         if row not in known:
@@ -88,17 +88,17 @@ def _comparisons(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str,
             for metric in claim.other_metric:
                 theirs = _numbers(claim, results, row, metric)
                 yield _pair(f"{row}: {claim.metric}", metric, "", ours, theirs, _judge(claim))
-        elif claim.worse is None:
+        elif not claim.worse:
             found = judge_number(ours, above=claim.above, below=claim.below)
             yield f"{row} {_mean(ours):.4g} ({claim.metric})", found
-        else:
-            theirs = _numbers(claim, results, claim.worse, claim.metric)
+        for worse in claim.worse:
+            theirs = _numbers(claim, results, worse, claim.metric)
             if claim.relation == "ratio":
                 shared = {seed: ours[seed] / theirs[seed] for seed in ours if theirs.get(seed)}
                 found = judge_number(shared, above=claim.above, below=claim.below)
-                yield f"{row} ÷ {claim.worse} {found.difference + _bound(claim):.4g} ({claim.metric})", found
+                yield f"{row} ÷ {worse} {found.difference + _bound(claim):.4g} ({claim.metric})", found
             else:
-                yield _pair(row, claim.worse, f" ({claim.metric})", ours, theirs, _judge(claim))
+                yield _pair(row, worse, f" ({claim.metric})", ours, theirs, _judge(claim))
 
 
 def _judge(claim: Claim) -> Callable[[dict[int, float], dict[int, float]], Judgement]:

@@ -43,6 +43,8 @@ def judge(
     """Values by seed of the row that should be better and of the other -> whether it is."""
     check_choice("direction", direction, DIRECTIONS)
     made = _difference(better, worse)
+    if made.n < 2:
+        return made
     return by_margin(made, margin, direction) if margin is not None else by_test(made, direction)
 
 

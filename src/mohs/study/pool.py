@@ -13,7 +13,7 @@ from pathlib import Path
 from mohs.study.notes import Notes
 from mohs.study.plan import Planned, distinct, plan
 from mohs.study.recipe import Recipe
-from mohs.study.run import attempts, on_gpu
+from mohs.study.run import attempts, check_select, on_gpu
 from mohs.train.loop import RUNS, UNWATCHED, Watch
 from mohs.train.many import TOGETHER
 
@@ -23,12 +23,20 @@ POOL = "pool"
 def train_pooled(
     recipes: Sequence[Recipe], *, runs: Path = RUNS, device: str = "auto", jobs: int = TOGETHER, watch: Watch = UNWATCHED
 ) -> int:
-    """Train what these recipes need and return how many runs that is; those that diverge are left to their studies."""
+    """Train what these recipes need and return how many runs that is; those that diverge are left to their studies.
+
+    `watch` is told of every step and epoch, and after each wave of how many runs have ended: {"trained", "of"}.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    for recipe in recipes:
+        check_select(recipe, distinct(plan(recipe)))
     todo = distinct([one for recipe in recipes for one in plan(recipe) if one.depth == 0])
+    ended = 0
     for wave in waves(todo, jobs if on_gpu(device) else 1):
-        for _ in attempts(wave, Notes(runs, POOL), device=device, watch=watch):
-            pass
-    return len(todo)
+        ended += sum(1 for _ in attempts(wave, Notes(runs, POOL), device=device, watch=watch))
+        watch({"trained": ended, "of": len(todo)})
+    return ended
 
 
 def waves(todo: Sequence[Planned], size: int) -> Iterator[list[Planned]]:

@@ -71,8 +71,8 @@ def attempts(
     group: Sequence[Planned], notes: Notes, *, device: str, watch: Watch
 ) -> Iterator[tuple[Planned, Trained | RunError]]:
     """Each run of the group with what became of it, in order."""
-    where = "cuda" if on_gpu(device) else "cpu"
-    made: Sequence[Made]
+    where, failure = "cuda" if on_gpu(device) else "cpu", None
+    made: Sequence[Made] = ()
     try:
         runs = [as_trained(one, notes, device=where) for one in group]
         made = train_many(
@@ -84,12 +84,14 @@ def attempts(
             watch=watch,
         )
     except (Diverged, NoLabels) as error:
-        if len(group) > 1:
-            for part in (group[: len(group) // 2], group[len(group) // 2 :]):
-                yield from attempts(part, notes, device=device, watch=watch)
-            return
-        made = [error]
-    yield from zip(group, made, strict=True)
+        failure = error.with_traceback(None)  # which would keep all jobs of the group, and their memory
+    if failure is None:
+        yield from zip(group, made, strict=True)
+    elif len(group) == 1:
+        yield group[0], failure
+    else:
+        for part in (group[: len(group) // 2], group[len(group) // 2 :]):
+            yield from attempts(part, notes, device=device, watch=watch)
 
 
 def as_trained(one: Planned, notes: Notes, *, device: str) -> Run:

@@ -1,9 +1,10 @@
 """The network's forward and backward pass as few fused kernels, by torch.compile, where a run asks for it (`compile = true`).
 
-Where the step is a CUDA graph, it has less to do; where it is not, as with several processes or data read from disk, the two
-passes become graphs of their own, which a GPU need not wait for kernel by kernel. The first steps take some seconds more, in
-which all this is made. It is made for batches of the first shape that comes and for training alone: a smaller last batch and
-every evaluation go through the network as it is.
+Where the step is a CUDA graph, it has less to do; where it is not, as with data read from disk, the two passes become graphs of
+their own (torch's CUDA-graph trees), which a GPU need not wait for kernel by kernel. Those share one pool of memory and write
+each gradient where they wrote the last: they are for a run that trains alone, in one process, on whole batches. The first
+steps take some seconds more, in which all this is made, for batches of the first shape that comes and for training alone: a
+smaller last batch and every evaluation go through the network as it is.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ Outputs = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Compiled:
-    """`outputs` of this network, compiled for inputs of one shape; in_graph: its calls will be captured with all else."""
+    """`outputs` of this network, compiled for inputs of one shape; trees: the passes may become graphs of their own."""
 
     def __init__(self, network: Network) -> None:
-        self.network, self.shape, self.in_graph = network, torch.Size(), False
+        self.network, self.shape, self.trees = network, torch.Size(), False
         self.fast: Outputs | None = None
 
     def __call__(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         if self.fast is None:
-            mode = "reduce-overhead" if x.is_cuda and not self.in_graph else "default"
+            mode = "reduce-overhead" if x.is_cuda and self.trees else "default"
             self.fast, self.shape = torch.compile(self.network.outputs, dynamic=False, mode=mode), x.shape
             with warnings.catch_warnings():  # float32 was asked for
                 warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)

@@ -1,4 +1,4 @@
-"""What a run would cost: its parameters, memory and time, from two trial steps on the real data that change nothing kept."""
+"""What a run would cost: its parameters, memory and time, from a few trial steps on the real data that change nothing kept."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.train.compiled import Compiled
 from mohs.train.feed import Draw
 from mohs.train.job import Job
 from mohs.train.step import step
@@ -33,7 +32,9 @@ def own_stream(job: Job) -> AbstractContextManager[Any]:
     """A stream for this job's work, where its device has streams."""
     if job.device.type != "cuda":
         return nullcontext()
-    return torch.cuda.stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())  # on which the job was built
+    return torch.cuda.stream(stream)
 
 
 class Captured:
@@ -63,8 +64,6 @@ class GraphStep:
         self.job = job
         self.weights = [torch.zeros((), device=job.device) for _ in job.training.objective.weights]
         self.captured: dict[int, Captured] = {}
-        if isinstance(job.training.outputs, Compiled):
-            job.training.outputs.in_graph = True
 
     def __call__(self, draw: Draw, weights: Sequence[float | Tensor]) -> None:
         size = len(draw.ids)

@@ -19,6 +19,7 @@ from torch import Tensor
 from mohs.data.examples import Data
 from mohs.errors import RunError
 from mohs.ranks import ranks
+from mohs.train.compiled import Compiled
 from mohs.train.graph import GraphStep, can_graph, own_stream
 from mohs.train.job import Job
 from mohs.train.look import keep_look
@@ -52,10 +53,17 @@ def train(
     with started(run, data, runs=runs, out=out, device=device, **more) as (job, directory):
         if job is None:
             return load_run(directory.path)
+        if isinstance(job.training.outputs, Compiled):
+            job.training.outputs.trees = alone(job) and not can_graph(job)
         with own_stream(job):
             for _ in steps(job, directory, watch):
                 pass
         return finish(job, directory)
+
+
+def alone(job: Job) -> bool:
+    """Whether nothing else writes where this job's gradients are: one process, whole batches."""
+    return job.accelerator.num_processes == 1 and job.run.accumulate == 1
 
 
 def steps(

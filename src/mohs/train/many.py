@@ -55,11 +55,13 @@ def _at_once(runs: Sequence[Run], find: Callable[[Run], Data], folder: Path, dev
             for i, (job, directory) in enumerate(opened)
             if job is not None
         }
-        while going:
-            for i, pause in list(going.items()):
-                if next(pause, StopIteration) is StopIteration:
-                    del going[i]
-        torch.cuda.synchronize()
+        try:
+            while going:
+                for i, pause in list(going.items()):
+                    if next(pause, StopIteration) is StopIteration:
+                        del going[i]
+        finally:
+            torch.cuda.synchronize()  # whoever fails, the others' last steps end before their memory is given away
         return [_ended(job, directory) for job, directory in opened]
 
 

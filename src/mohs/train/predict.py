@@ -11,6 +11,7 @@ from torch import Tensor
 from mohs.data.examples import Examples
 from mohs.models.network import Network
 from mohs.modes import evaluating
+from mohs.train.resident import on_device
 
 BATCH = 1024
 
@@ -28,7 +29,7 @@ def outputs(
     with torch.no_grad(), evaluating(network):
         for start in range(0, len(examples), batch):
             places = torch.arange(start, min(start + batch, len(examples)))
-            x = source[places.to(source.device) if isinstance(source, Tensor) else places].to(device)
+            x = (source[start : start + batch] if isinstance(source, Tensor) else source[places]).to(device)
             with torch.autocast(device.type, half, enabled=precision != "no"):
                 logits, features = network.outputs(x)
             yield places, logits, features
@@ -50,7 +51,7 @@ def accuracy(network: Network, examples: Examples, *, inputs: Any = None, precis
 def count_right(network: Network, examples: Examples, *, inputs: Any = None, precision: str = "no") -> Tensor:
     """Of how many examples the label is the class with the largest logit, on the device: nobody waits for it here."""
     right = torch.zeros((), device=next(network.parameters()).device)
-    labels = examples.labels.to(right.device)
+    labels = on_device(examples.labels, right.device)
     for places, logits, _ in outputs(network, examples, inputs=inputs, precision=precision):
         right += (logits.argmax(1) == labels[places[0] : places[-1] + 1]).sum()
     return right

@@ -21,18 +21,25 @@ def on_device(inputs: Tensor, device: torch.device) -> Tensor:
     """These inputs on this device: themselves, the copy that is there already, or a new one."""
     if inputs.device == device:
         return inputs
-    own: Copies = _copies.setdefault(inputs, {})  # type: ignore[no-untyped-call]
-    key = (device, inputs._version)
-    copy = own[key]() if key in own else None
+    copy = copy_on(inputs, device)
     if copy is None:
         copy = inputs.to(device)
-        own[key] = weakref.ref(copy)
+        own: Copies = _copies.setdefault(inputs, {})  # type: ignore[no-untyped-call]
+        own[device, inputs._version] = weakref.ref(copy)
     return copy
 
 
+def copy_on(inputs: Tensor, device: torch.device) -> Tensor | None:
+    """The copy of these inputs that is on this device, None where there is none."""
+    own: Copies = _copies.get(inputs, {})  # type: ignore[no-untyped-call]
+    found = own.get((device, inputs._version))
+    return None if found is None else found()
+
+
 def fits(inputs: Tensor, device: torch.device) -> bool:
-    """Whether the inputs may live on the device, where they are not there already."""
-    if device.type != "cuda" or inputs.device == device:
+    """Whether the inputs may live on the device, or do already."""
+    if device.type != "cuda" or inputs.device == device or copy_on(inputs, device) is not None:
         return True
     free, _ = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # what torch keeps for what comes
     return inputs.numel() * inputs.element_size() < ROOM * free
