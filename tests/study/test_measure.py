@@ -48,6 +48,7 @@ def test_names_of_all_measures(trained: Run, tmp_path: Path, monkeypatch: pytest
         "margins": ({}, "mean_margin mean_gap mean_norm mean_avh"),
         "energy": ({}, "mean_energy"),
         "human": ({"file": "votes.npz"}, "spearman_avh spearman_confidence spearman_margin spearman_norm"),
+        "recall": ({}, "least_recall lost_classes"),
         "history": ({}, "epochs best_test_accuracy last_test_accuracy best_accuracy last_accuracy"),
         "attack": (
             {"eps": 0.1, "steps": 2, "examples": 8},
@@ -188,3 +189,12 @@ def test_a_trial_needs_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     made = named_measures(specs, where="x", smaller=True)
     assert [one.name for one in made] == ["ood", "probe", "cam"]
     assert (made[0].measure.data, made[1].measure.epochs, made[2].measure.examples) == ("digits", 2, 16)
+
+
+def test_recall_counts_the_classes_that_were_lost(trained: Run) -> None:
+    run, data = trained
+    logits, _ = predict(run.network, data.test)
+    named = logits.argmax(1)
+    recall = [float((named[data.test.labels == k] == k).double().mean()) for k in range(len(data.classes))]
+    found = asked("recall", trained, lost=0.5)
+    assert found == {"least_recall": pytest.approx(min(recall)), "lost_classes": sum(value <= 0.5 for value in recall)}

@@ -22,7 +22,7 @@ from mohs.study.measures.features import Cluster, LinearProbe, Retrieval
 from mohs.study.measures.gradients import AttackPath, Gradients
 from mohs.study.measures.learning import Curve, History, LabelFit
 from mohs.study.measures.people import Cam, Human
-from mohs.study.measures.predictions import Calibration, Energy, Imbalance, Margins, Uncertain
+from mohs.study.measures.predictions import Calibration, Energy, Imbalance, Margins, Recall, Uncertain
 from mohs.study.measures.stress import Degrade, OutOfDistribution, UnderAttack
 from mohs.train.trained import Trained
 
@@ -48,6 +48,7 @@ MEASURES: dict[str, type[Measure]] = {
     "energy": Energy,
     "human": Human,
     "history": History,
+    "recall": Recall,
     "curve": Curve,
     "course": Course,
     "agreement_bins": AgreementBins,

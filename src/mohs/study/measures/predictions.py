@@ -60,6 +60,23 @@ class Margins:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recall:
+    """least_recall, and lost_classes: how many classes the network recognises hardly ever, in at most a share of the cases."""
+
+    lost: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_between("lost", self.lost, 0, 1, ends="[)")
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        test = test_of(data)
+        right = said_of(trained, test).logits.argmax(1) == test.labels
+        there = torch.bincount(test.labels, minlength=len(data.classes))
+        recall = (torch.bincount(test.labels, right.double(), minlength=len(data.classes)) / there)[there > 0]
+        return {"least_recall": float(recall.min()), "lost_classes": float((recall <= self.lost).sum())}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Energy:
     """mean_energy: minus the log-sum-exp of the logits."""
 
