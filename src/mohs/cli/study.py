@@ -46,14 +46,11 @@ def study(
     told: list[dict[str, Any]] = []
     found = [read_recipe(path, scale=scale, seeds=seeds) for path in found_recipes(recipes or [])]
     narrow = [narrowed(recipe, only) if only else recipe for recipe in found]
-    if len(narrow) > 1 and not dry_run and not collect_only:
+    if not dry_run and not collect_only:
         _pooled(narrow, runs=runs, device=device, jobs=jobs, quiet=quiet)
     for recipe, some in zip(found, narrow, strict=True):
-        if dry_run:
-            told.append(_planned(some, runs, device))
-        else:
-            results = _results(some, runs=runs, device=device, jobs=jobs, collect_only=collect_only, quiet=quiet)
-            told.append(_written(recipe, results, home))
+        made = [] if dry_run else _results(some, runs=runs, device=device, jobs=jobs, collect_only=collect_only, quiet=quiet)
+        told.append(_planned(some, runs, device) if dry_run else _written(recipe, made, home))
         if not as_json and not quiet:
             _print(told[-1])
     if claims:
@@ -84,7 +81,7 @@ def _pooled(recipes: list[Recipe], *, runs: Path, device: str, jobs: int, quiet:
         if "trained" in event and not quiet:
             typer.echo(f"{event['trained']} of {event['of']} runs trained", err=True)
 
-    if on_gpu(device):
+    if len(recipes) > 1 and on_gpu(device):
         train_pooled(recipes, runs=runs, device=device, jobs=jobs, watch=watch)
 
 
