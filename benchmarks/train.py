@@ -87,41 +87,47 @@ def step_times(data: Data, rounds: int, steps: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def least_seconds(run_epoch: Callable[[int], None], epochs: int) -> float:
+    """Seconds an epoch, the least of `epochs` after a first."""
+    seconds = []
+    for epoch in range(epochs + 1):
+        wait()
+        began = time.perf_counter()
+        run_epoch(epoch)
+        wait()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
+
+
 def epoch_seconds(data: Data, *, graph: bool, epochs: int, **changes: object) -> float:
-    """Seconds an epoch of one run, the least of `epochs` after a first."""
+    """Seconds an epoch of one run."""
     job = job_of(data, **changes)
     if isinstance(job.training.outputs, Compiled):
         job.training.outputs.trees = not graph
     take = GraphStep(job) if graph and can_graph(job) else (lambda draw, weights: step(job, draw, weights))
-    best = float("inf")
-    for epoch in range(epochs + 1):
-        wait()
-        began = time.perf_counter()
+
+    def run_epoch(epoch: int) -> None:
         for draw in job.feed.epoch(epoch):
             take(draw, [])
-        wait()
-        best = min(best, time.perf_counter() - began) if epoch else best
-    return best
+
+    return least_seconds(run_epoch, epochs)
 
 
 def bare_seconds(data: Data, *, epochs: int) -> float:
-    """Seconds an epoch of the same network by PyTorch alone, the least of `epochs` after a first."""
+    """Seconds an epoch of the same network by PyTorch alone."""
     job = job_of(data, record=False)
     network, inputs, labels = job.training.network, job.feed.inputs, job.feed.labels
     optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    best = float("inf")
-    for epoch in range(epochs + 1):
-        wait()
-        began = time.perf_counter()
+
+    def run_epoch(epoch: int) -> None:
         for ids in torch.randperm(len(labels), device=labels.device).split(128):
             with torch.autocast(job.device.type, torch.bfloat16):
                 loss = torch.nn.functional.cross_entropy(network(inputs[ids]), labels[ids])
             loss.backward()
             optimiser.step()
             optimiser.zero_grad()
-        wait()
-        best = min(best, time.perf_counter() - began) if epoch else best
-    return best
+
+    return least_seconds(run_epoch, epochs)
 
 
 def many_seconds(data: Data, *, runs: int, epochs: int, **changes: object) -> float:

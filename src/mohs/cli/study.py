@@ -46,11 +46,11 @@ def study(
     told: list[dict[str, Any]] = []
     found = [read_recipe(path, scale=scale, seeds=seeds) for path in found_recipes(recipes or [])]
     narrow = [narrowed(recipe, only) if only else recipe for recipe in found]
-    if not dry_run and not collect_only:
-        _pooled(narrow, runs=runs, device=device, jobs=jobs, quiet=quiet)
+    how: dict[str, Any] = {"runs": runs, "device": device, "jobs": jobs, "collect_only": collect_only, "quiet": quiet}
+    if not dry_run:
+        _pooled(narrow, **how)
     for recipe, some in zip(found, narrow, strict=True):
-        made = [] if dry_run else _results(some, runs=runs, device=device, jobs=jobs, collect_only=collect_only, quiet=quiet)
-        told.append(_planned(some, runs, device) if dry_run else _written(recipe, made, home))
+        told.append(_planned(some, runs, device) if dry_run else _written(recipe, _results(some, **how), home))
         if not as_json and not quiet:
             _print(told[-1])
     if claims:
@@ -72,7 +72,7 @@ def found_recipes(paths: list[Path]) -> list[Path]:
     return made
 
 
-def _pooled(recipes: list[Recipe], *, runs: Path, device: str, jobs: int, quiet: bool) -> None:
+def _pooled(recipes: list[Recipe], *, runs: Path, device: str, jobs: int, collect_only: bool, quiet: bool) -> None:
     """On a GPU, what several studies need is trained together first; on a CPU each has its turn."""
     from mohs.study.pool import train_pooled
     from mohs.study.run import on_gpu
@@ -81,7 +81,7 @@ def _pooled(recipes: list[Recipe], *, runs: Path, device: str, jobs: int, quiet:
         if "trained" in event and not quiet:
             typer.echo(f"{event['trained']} of {event['of']} runs trained", err=True)
 
-    if len(recipes) > 1 and on_gpu(device):
+    if len(recipes) > 1 and not collect_only and on_gpu(device):
         train_pooled(recipes, runs=runs, device=device, jobs=jobs, watch=watch)
 
 

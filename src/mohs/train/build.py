@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -69,14 +70,16 @@ def build(
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
         ema=None if run.ema is None else EMA(network, decay=run.ema),
         soft=None if soft is None else soft.to(here),
-        checked={name: inputs_on(part, here) for name, part in data.splits.items() if name != "train"},
+        checked={name: brought(part, here) for name, part in data.splits.items() if name != "train"},
     )
 
 
-def inputs_on(examples: Examples, device: torch.device) -> Any:
-    """The inputs, on the device where they fit."""
+def brought(examples: Examples, device: torch.device) -> Examples:
+    """The examples with their labels on the device, and their inputs where these fit."""
     inputs = examples.inputs
-    return on_device(inputs, device) if isinstance(inputs, Tensor) and fits(inputs, device) else inputs
+    if isinstance(inputs, Tensor) and fits(inputs, device):
+        inputs = on_device(inputs, device)
+    return replace(examples, inputs=inputs, labels=on_device(examples.labels, device))
 
 
 def accelerator_of(run: Run, *, device: str, graph: bool, **trackers: Any) -> Accelerator:

@@ -14,7 +14,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from mohs.data.examples import Data
+from mohs.data.examples import Data, Examples
 from mohs.losses.imbalance import class_counts
 from mohs.losses.objective import Objective
 from mohs.models.network import Network
@@ -62,7 +62,7 @@ class Job:
     trace: Trace | None = None
     ema: EMA | None = None
     soft: Tensor | None = None  # (N, K), the share of each class in each label, where labels are not whole
-    checked: dict[str, Any] = field(default_factory=dict)  # inputs of the parts to be checked, on the device where they fit
+    checked: dict[str, Examples] = field(default_factory=dict)  # val and test where there are, on the device where they fit
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 

@@ -100,11 +100,7 @@ def checked(job: Job) -> dict[str, Tensor]:
         return {}
     with job.averaged():
         network, precision = job.training.network, job.run.precision
-        return {
-            name: count_right(network, part, inputs=job.checked[name], precision=precision)
-            for name, part in job.data.splits.items()
-            if name != "train"
-        }
+        return {name: count_right(network, part, precision=precision) for name, part in job.checked.items()}
 
 
 def end_epoch(job: Job, right: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -118,7 +114,7 @@ def end_epoch(job: Job, right: Mapping[str, Tensor]) -> dict[str, Any]:
     if job.trace is not None:
         job.trace.end_epoch(epoch)
     for name, count in right.items():
-        line[f"{name}_accuracy"] = round(count.item() / len(job.data.splits[name]), 6)
+        line[f"{name}_accuracy"] = round(count.item() / len(job.checked[name]), 6)
     return line
 
 
@@ -131,7 +127,7 @@ def keep(job: Job, directory: RunDirectory | None, line: dict[str, Any], save_ev
     try:
         keep_look(job, directory)
         directory.log(line)
-        if directory.unsaved_seconds() >= save_every:
+        if not save_every or directory.unsaved_seconds() >= save_every:
             directory.save_checkpoint(job.state())
     except OSError as error:
         raise RunError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,20 +10,19 @@ from torch import Tensor
 from mohs.data.examples import Examples
 from mohs.models.network import Network
 from mohs.modes import evaluating
-from mohs.train.resident import on_device
 
 BATCH = 1024
 
 
 def outputs(
-    network: Network, examples: Examples, *, inputs: Any = None, precision: str = "no", batch: int = BATCH
+    network: Network, examples: Examples, *, precision: str = "no", batch: int = BATCH
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Places (b,), logits (b, K) and features (b, D) of each batch in turn, on the network's device.
 
-    inputs: those of the examples, where they are on the device already; precision: "no", "bf16" or "fp16".
+    precision: "no", "bf16" or "fp16". Examples may be on the device already.
     """
     device = next(network.parameters()).device
-    source = examples.inputs if inputs is None else inputs
+    source = examples.inputs
     half = torch.float16 if precision == "fp16" else torch.bfloat16
     with torch.no_grad(), evaluating(network):
         for start in range(0, len(examples), batch):
@@ -43,15 +41,15 @@ def predict(network: Network, examples: Examples, *, precision: str = "no", batc
     return torch.cat([logits for logits, _ in made]), torch.cat([features for _, features in made])
 
 
-def accuracy(network: Network, examples: Examples, *, inputs: Any = None, precision: str = "no") -> float:
+def accuracy(network: Network, examples: Examples, *, precision: str = "no") -> float:
     """The share of examples whose label is the class with the largest logit."""
-    return count_right(network, examples, inputs=inputs, precision=precision).item() / len(examples)
+    return count_right(network, examples, precision=precision).item() / len(examples)
 
 
-def count_right(network: Network, examples: Examples, *, inputs: Any = None, precision: str = "no") -> Tensor:
-    """Of how many examples the label is the class with the largest logit, on the device: nobody waits for it here."""
+def count_right(network: Network, examples: Examples, *, precision: str = "no") -> Tensor:
+    """Of how many examples the label is the class with the largest logit, on the device; of examples there nobody waits."""
     right = torch.zeros((), device=next(network.parameters()).device)
-    labels = on_device(examples.labels, right.device)
-    for places, logits, _ in outputs(network, examples, inputs=inputs, precision=precision):
+    labels = examples.labels.to(right.device)
+    for places, logits, _ in outputs(network, examples, precision=precision):
         right += (logits.argmax(1) == labels[places[0] : places[-1] + 1]).sum()
     return right
