@@ -49,7 +49,7 @@ def test_a_verdict_is_computed_from_the_committed_rows(tmp_path: Path) -> None:
     (claim,) = repository(tmp_path, ENTRY + COMPUTED, results=CSV)
     found = verdict_of(claim, tmp_path)
     assert (found.verdict, found.n, found.hardware, found.date) == ("holds", 3, "abacus", "2031-01-03")
-    assert "A 0.81, B 0.61 (test_accuracy): +0.2, p = " in found.evidence
+    assert "A 0.81, B 0.61 (test_accuracy): +0.2, p < 0.0001;" in found.evidence
     (turned,) = repository(tmp_path, ENTRY + COMPUTED + 'direction = "lower"\nmargin = 0.1\n')
     assert verdict_of(turned, tmp_path).verdict == "fails"
     assert problems([claim, turned], tmp_path) == []

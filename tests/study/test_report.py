@@ -37,11 +37,14 @@ def test_a_judgement_is_a_paired_test_over_shared_seeds() -> None:
         judge({0: 0.9}, {1: 0.1})
 
 
-@pytest.mark.parametrize(("gap", "verdict"), [(0.05, "holds"), (0.03, "draw"), (-0.05, "fails")])
-def test_a_margin_judges_by_size_alone(gap: float, verdict: str) -> None:
-    assert judge({0: 0.5 + gap, 1: 0.5 + gap}, {0: 0.5, 1: 0.5}, margin=0.04).verdict == verdict
-    assert judge({0: 0.5 - gap, 1: 0.5 - gap}, {0: 0.5, 1: 0.5}, margin=0.04, direction="lower").verdict == verdict
-    assert judge({0: 0.5 + gap}, {0: 0.5}, margin=0.04).verdict == "draw"  # one run
+@pytest.mark.parametrize(
+    ("gaps", "verdict"), [((0.05, 0.05), "holds"), ((0.03, 0.03), "fails"), ((-0.05, -0.05), "fails"), ((0.03, 0.06), "draw")]
+)
+def test_a_margin_asks_for_a_gain_as_large(gaps: tuple[float, float], verdict: str) -> None:
+    ours, less = ({seed: 0.5 + sign * gap for seed, gap in enumerate(gaps)} for sign in (1, -1))
+    assert judge(ours, {0: 0.5, 1: 0.5}, margin=0.04).verdict == verdict
+    assert judge(less, {0: 0.5, 1: 0.5}, margin=0.04, direction="lower").verdict == verdict
+    assert judge({0: ours[0]}, {0: 0.5}, margin=0.04).verdict == "draw"  # one run
     with pytest.raises(ValueError, match="margin must be over 0"):
         judge({0: 1.0, 1: 1.0}, {0: 0.0, 1: 0.1}, margin=0.0)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mohs.study.claims import Claim
 
 RELATIONS = ("better", "equal", "ratio")
+LEAST_P = 1e-4  # a smaller p, or the 0 of differences that are all alike, is told as under this
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _pair(
     judged: Callable[[dict[int, float], dict[int, float]], Judgement],
 ) -> tuple[str, Judgement]:
     found = judged(ours, theirs)
-    p = "" if found.p != found.p else f", p = {found.p:.2g}"
+    p = "" if found.p != found.p else f", p = {found.p:.2g}" if found.p >= LEAST_P else f", p < {LEAST_P:g}"
     return f"{one} {_mean(ours):.4g}, {other} {_mean(theirs):.4g}{metric}: {found.difference:+.3g}{p}", found
 
 

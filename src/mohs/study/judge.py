@@ -1,6 +1,7 @@
 """Whether the results bear a claim out: one row better than another, as good as another, or beyond a number.
 
-    better      a paired t-test over the seeds that two rows share: p < .05; with a margin the mean difference alone decides
+    better      a paired t-test over the seeds that two rows share: p < .05; with a margin, better by at least so much: holds
+                where the 95 % interval of the difference lies beyond the margin, fails where it lies short of it
     equal       holds where the 95 % interval of the paired difference lies within ± margin; fails where the difference is
                 significant and larger than the margin
     above, below    holds where the 95 % t-interval over the seeds lies beyond the number, fails where it lies short of it
@@ -96,11 +97,11 @@ def by_test(made: Judgement, direction: str) -> Judgement:
 
 
 def by_margin(made: Judgement, margin: float, direction: str) -> Judgement:
-    """The verdict by the size of the mean difference."""
+    """The verdict by whether the gain is as large as the margin."""
     check_margin(margin)
-    gain = made.difference if direction == "higher" else -made.difference
-    verdict = "holds" if gain >= margin else "fails" if gain <= -margin else "draw"
-    return replace(made, verdict=verdict, how=f"mean difference against a margin of {margin:g}")
+    low, high = (made.low, made.high) if direction == "higher" else (-made.high, -made.low)
+    verdict = "holds" if low >= margin else "fails" if high < margin else "draw"
+    return replace(made, verdict=verdict, how=f"95 % interval of the gain [{low:.3g}, {high:.3g}] against {margin:g}")
 
 
 def check_margin(margin: float) -> None:

@@ -32,8 +32,9 @@ class Compiled:
         if self.fast is None:
             mode = "reduce-overhead" if x.is_cuda and self.trees else "default"
             self.fast, self.shape = torch.compile(self.network.outputs, dynamic=False, mode=mode), x.shape
-            with warnings.catch_warnings():  # float32 was asked for
-                warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)  # float32 was asked for
+                warnings.filterwarnings("ignore", "The CUDA Graph is empty", UserWarning)  # torch's own first one, meant to be
                 return self._compiled(x, labels)
         return self._compiled(x, labels) if x.shape == self.shape else self.network.outputs(x, labels)
 
