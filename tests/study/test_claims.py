@@ -55,6 +55,43 @@ def test_a_verdict_is_computed_from_the_committed_rows(tmp_path: Path) -> None:
     assert problems([claim, turned], tmp_path) == []
 
 
+SECOND = """
+[[second]]
+of = "toy/1"
+id = "toy/1-small"
+where = "on less"
+counterpart = "digits, fewer"
+recipe = "recipes/toy/1-small.toml"
+results = "results/toy/1-small.csv"
+"""
+
+
+def test_a_second_counterpart_compares_the_same_rows_elsewhere(tmp_path: Path) -> None:
+    other = ENTRY.replace("toy/1", "toy/1/b") + COMPUTED + 'reason = "so it is"\nheadline = true\n'
+    after = ENTRY.replace("toy/1", "toy/2")
+    first, b, small, small_b, last = repository(tmp_path, ENTRY + COMPUTED + other + after + SECOND)
+    assert [one.id for one in (first, b, small, small_b, last)] == ["toy/1", "toy/1/b", "toy/1-small", "toy/1-small/b", "toy/2"]
+    assert (small.again, small_b.again) == ("toy/1", "toy/1/b")
+    assert (small.where, small.counterpart, small.results) == ("Table 1, on less", "digits, fewer", "results/toy/1-small.csv")
+    assert (small_b.better, small_b.worse, small_b.reason, small_b.headline) == (("A",), ("B",), "", False)
+    some = repository(tmp_path, ENTRY + other + SECOND + 'claims = ["b"]\n')
+    assert [one.id for one in some] == ["toy/1", "toy/1/b", "toy/1-small/b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('of = "toy/1"', 'of = "toy/3"'), "no claim's id is toy/3"),
+        (('where = "on less"', 'wehre = "on less"'), "unknown key 'wehre'"),
+        (('where = "on less"\n', ""), "needs where"),
+        (('where = "on less"', 'where = ""\nclaims = ["c"]'), "toy/1 has no claim 'c'"),
+    ],
+)
+def test_a_second_counterpart_of_nothing_is_an_error(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        repository(tmp_path, ENTRY + COMPUTED + SECOND.replace(*change))
+
+
 def test_rows_that_are_still_to_be_run_give_no_verdict(tmp_path: Path) -> None:
     (claim,) = repository(tmp_path, ENTRY + COMPUTED.replace('"B"', '"C"'), results=CSV)
     assert verdict_of(claim, tmp_path) == Verdict("not run", "of its study some rows were run, C not yet")

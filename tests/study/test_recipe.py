@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mohs.study.like import merged
 from mohs.study.plan import distinct, plan
-from mohs.study.recipe import merged, read_recipe
+from mohs.study.recipe import read_recipe
 
 Write = Callable[..., Path]
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
@@ -143,3 +144,48 @@ def test_every_recipe_of_the_repository_can_be_planned(path: Path) -> None:
     assert full.study.id == f"{path.parent.name}/{path.stem}"
     assert plan(full)
     assert all(one.run.epochs <= 2 and one.run.data in ("digits", "sphere") for one in plan(trial)), "a trial must need no files"
+
+
+LIKE = """[study]
+id = "toy/table1-small"
+like = "first.toml"
+paper = "Toy, Table 1"
+what = "The same on less?"
+"""
+
+
+def like(first: Path, text: str = LIKE) -> Path:
+    first.rename(first.with_name("first.toml"))
+    path = first.with_name("second.toml")
+    path.write_text(text)
+    return path
+
+
+def test_a_recipe_like_another_has_its_rows_on_other_data(written: Write) -> None:
+    first = written(('against = "CE"', 'against = "CE"\nclaim = ["toy/table1/gce", "else/1"]'))
+    old = read_recipe(first)
+    new = read_recipe(like(first, LIKE + '[base]\n"open.limit" = 5\nepochs = 7\n'))
+    assert new.study.id == "toy/table1-small"
+    assert [row.label for row in new.rows] == ["CE", "GCE"]
+    assert (new.rows[1].run.epochs, new.rows[1].run.open["limit"]) == (7, 5)
+    assert (new.rows[1].run.loss, new.rows[1].run.noise) == (old.rows[1].run.loss, old.rows[1].run.noise)
+    assert list(new.rows[1].claim) == ["toy/table1-small/gce"]
+
+
+def test_of_another_recipe_some_rows_may_be_taken(written: Write) -> None:
+    path = like(written(), LIKE + 'rows = ["CE"]\n')
+    assert [row.label for row in read_recipe(path).rows] == ["CE"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LIKE + 'rows = ["SCE"]\n', r"second\.toml: \[study\] rows has 'SCE', which is no row there; rows: CE, GCE"),
+        (LIKE.replace("first.toml", "none.toml"), r"like = 'none\.toml', which is no file beside it"),
+        (LIKE.replace("first.toml", "second.toml"), "itself like another"),
+        (LIKE.replace('like = "first.toml"', 'rows = ["CE"]'), "it goes with like"),
+    ],
+)
+def test_what_cannot_be_taken_from_another_recipe_is_said(written: Write, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_recipe(like(written(), text))

@@ -11,7 +11,10 @@ run here and how it deviates), and optionally
     headline                                       true: named in the summary
     again                                          the id of the claim that this is a second counterpart of: counted with it
 
-A claim with nothing to compute and nothing said is "not run".
+A claim with nothing to compute and nothing said is "not run". An array [[second]] gives claims a second counterpart:
+
+    of, id         the claims whose ids are `of` or begin with it and a stroke, under `id` in its place; claims: these ends only
+    where, counterpart, recipe, results            of the second; what is compared stays as it was
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from mohs.study.statistics import DIRECTIONS
 REGISTER = Path(__file__).parent / "claims"
 VERDICTS = ("holds", "fails", "draw", "not run")
 NEEDED = ("id", "where", "what", "paper", "counterpart")
+SECOND = ("of", "id", "where", "counterpart", "recipe", "results")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +154,37 @@ def _read(path: Path) -> list[Claim]:
             claims.append(Claim(source=path.stem, **_plain(entry)))
         except ValueError as error:
             raise DataError(f"{where}: {error}") from error
+    for entry in given.get("second", []):
+        made = _seconds(path, entry, claims)
+        place = 1 + next(i for i, one in enumerate(claims) if one.id == made[-1].again)  # after the claims that they are of
+        claims[place:place] = made
     return claims
+
+
+def _seconds(path: Path, entry: dict[str, Any], claims: Sequence[Claim]) -> list[Claim]:
+    """The claims of one [[second]]."""
+    where = f"{path.name}, second ({entry.get('id', 'no id')})"
+    for key in entry:
+        if key not in (*SECOND, "claims"):
+            raise DataError(f"{where}: unknown key {key!r}; known: {', '.join((*SECOND, 'claims'))}")
+    if missing := [key for key in SECOND if key not in entry]:
+        raise DataError(f"{where}: needs {missing[0]}")
+    given, old, ends = _plain(entry), entry["of"], entry.get("claims")
+    firsts = [one for one in claims if one.again is None and (one.id == old or one.id.startswith(f"{old}/"))]
+    if ends is not None:
+        firsts = [one for one in firsts if one.id[len(old) + 1 :] in ends]
+        if unknown := [end for end in ends if f"{old}/{end}" not in {one.id for one in firsts}]:
+            raise DataError(f"{where}: {old} has no claim {unknown[0]!r}")
+    if not firsts:
+        raise DataError(f"{where}: no claim's id is {old} or begins with it")
+    same: dict[str, Any] = {key: given[key] for key in ("counterpart", "recipe", "results")}
+    same |= {"verdict": None, "check": None, "test": None, "n": None, "reason": "", "hardware": "", "date": "", "headline": False}
+    return [
+        dataclasses.replace(
+            one, id=given["id"] + one.id[len(old) :], where=f"{one.where}, {given['where']}", again=one.id, **same
+        )
+        for one in firsts
+    ]
 
 
 def _plain(entry: dict[str, Any]) -> dict[str, Any]:

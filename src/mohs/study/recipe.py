@@ -1,7 +1,8 @@
 """A recipe: a paper's table or figure as data, one TOML file; its keys are the fields of a run and are checked at loading.
 
     [study]    id, paper, what, metric, select ("last" | "best" | "best_val"), seeds, direction ("higher" | "lower"), note,
-               unit ("%": numbers are shown, and the paper's given, as 100 × the metric; the default of accuracies)
+               unit ("%": numbers are shown, and the paper's given, as 100 × the metric; the default of accuracies), like
+               and rows: the rows of another recipe (`like.py`)
     [base]     the fields of a run that all rows share
     [smoke]    what to change for a trial in seconds (`--scale smoke`), beyond what SMOKE changes in every recipe
     [[row]]    label, fields of the run that differ; paper (the paper's number), deviation (how ours differs), against (the
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from mohs.losses.drop_in import check_choice
-from mohs.naming import as_spec
+from mohs.study.like import completed, merged
 from mohs.study.measure import Named, named_measures
 from mohs.train.run import Run, run_from
 
@@ -95,11 +96,7 @@ class Recipe:
 def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) -> Recipe:
     """The recipe in this file, whole or shrunk to a trial; an unknown key is an error that names the file."""
     check_choice("scale", scale, SCALES)
-    try:
-        given = tomllib.loads(Path(path).read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not TOML ({error})") from error
-    _check_keys(path, "the recipe", given, ("study", "base", "smoke", "row", "sweep", "measure"))
+    given = completed(path, _toml(path), _toml)
     smoke = {**SMOKE, **given.get("smoke", {})} if scale == "smoke" else {}
     fewer = smoke.pop("seeds", None)
     study = _study(path, given.get("study", {}), seeds=fewer if seeds is None else seeds)
@@ -107,6 +104,15 @@ def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) ->
     _check_rows(path, rows)
     measures = named_measures(given.get("measure", []), where=str(path), smaller=scale == "smoke")
     return Recipe(Path(path), study, rows, measures, scale, whole=len(measures) == len(given.get("measure", [])))
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        given = tomllib.loads(Path(path).read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not TOML ({error})") from error
+    _check_keys(path, "the recipe", given, ("study", "base", "smoke", "row", "sweep", "measure"))
+    return given
 
 
 def narrowed(recipe: Recipe, only: Sequence[str]) -> Recipe:
@@ -122,16 +128,6 @@ def narrowed(recipe: Recipe, only: Sequence[str]) -> Recipe:
     for row in reversed(recipe.rows):  # sources stand before the rows they relabel
         labels |= {row.relabel_from} if row.label in labels else set()
     return dataclasses.replace(recipe, rows=[row for row in recipe.rows if row.label in labels])
-
-
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The base with the changes; "loss.q" changes one field of a spec, a whole spec replaces the old one."""
-    made = dict(base)
-    for key, value in changes.items():
-        name, _, part = key.partition(".")
-        old = made.get(name) or {}
-        made[name] = {**(as_spec(old) if isinstance(old, str) else old), part: value} if part else value
-    return made
 
 
 def _study(path: Path, given: Mapping[str, Any], *, seeds: int | None) -> Study:
