@@ -184,7 +184,7 @@ def others(rows: list[Row], bins: list[Row], facts: Facts) -> list[str]:
         f"in the paper (which found .0017); the lowest end of any interval is {short(lowest)}.",
         f"**Observation 3 at the end of training**, mean AVH ordered by human agreement: {'holds' if climbs else 'fails'} (it "
         f"{'rises' if climbs else 'does not rise'} from bin to bin as agreement falls, for every network; `cifar10h-bins.csv`). "
-        "Observations 1 and 2 need the epochs one by one and are not measured here.",
+        "Observations 1 and 2 need the epochs one by one: see `observations.md`.",
     ]
 
 

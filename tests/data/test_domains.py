@@ -26,6 +26,7 @@ from mohs.data.domains import (
     unlabelled,
 )
 from mohs.data.examples import Data, Examples
+from mohs.data.open_data import open_data
 from mohs.data.picture_grid import picture_grid
 from mohs.data.unlabelled import open_unlabelled
 from mohs.errors import DataError
@@ -131,6 +132,20 @@ def test_leave_one_out_of_folders_and_names(tmp_path: Path) -> None:
         open_domains(tmp_path / "art" / "a")
     named = open_domains(["digits", "digits:invert"])
     assert torch.equal(named["digits"].inputs, 255 - named["digits:invert"].inputs)
+
+
+def test_domains_as_data_to_train_on() -> None:
+    pair = open_data("digits->digits:rotate=20")
+    source, target = open_pair("digits->digits:rotate=20")
+    assert pair.test is not None
+    assert torch.equal(pair.train.inputs, source.train.inputs)
+    assert torch.equal(pair.test.inputs, target.train.inputs)  # digits have no test set
+    held = open_data("digits+digits:blur=1+digits:invert", without="digits:invert")
+    assert held.test is not None
+    assert (len(held.train), len(held.test)) == (2 * 1797, 1797)
+    assert torch.equal(held.test.inputs, open_domain("digits:invert").train.inputs)
+    with pytest.raises(ValueError, match="held: unknown domain 'usps'; known: digits, digits:invert"):
+        open_data("digits+digits:invert", without="usps")
 
 
 def test_unlabelled_folders_and_files(tmp_path: Path) -> None:

@@ -90,7 +90,8 @@ def models() -> list[Row]:
 
 def data() -> list[Row]:
     """Data sets with a name; all but digits lie in the folder that MOHS_DATA names."""
-    from mohs.data.open_data import DATA, FOLDER
+    from mohs.data.open_data import DATA
+    from mohs.data.reading import FOLDER
 
     where = f"its files are looked for in the folder that {FOLDER} names"
     return [

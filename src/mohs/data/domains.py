@@ -186,8 +186,10 @@ def unlabelled(inputs: Any, classes: Sequence[Any], *, name: str = "target", pat
 def open_domains(words: str | Path | Sequence[str], **how: Any) -> dict[str, Examples]:
     """Domain -> its examples, all of one shape and with the first one's classes: "pacs", names and paths, or a folder of domains.
 
-    A folder of domains holds a folder for each, and these a folder for each class.
+    A folder of domains holds a folder for each, and these a folder for each class. Names may be one word: "mnist+usps".
     """
+    if isinstance(words, str) and "+" in words and not Path(words).exists():
+        words = words.split("+")
     if words == "pacs":
         found = {one: open_data(f"pacs:{one}", **how).train for one in _pacs_domains()}
     elif isinstance(words, str | Path):

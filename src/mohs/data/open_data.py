@@ -4,6 +4,8 @@
     open_data("cifar10", root=FOLDER)              a known name (DATA), in `root` or the folder that MOHS_DATA names
     open_data("photos/"), open_data("rows.csv")    a path: class folders, zip, CSV, TSV, Parquet, npz, idx, CIFAR batches
     open_data("hf:NAME:CONFIG")                    the Hugging Face hub
+    open_data("mnist->usps")                       a pair of domains: trained on the first, tested on the second
+    open_data("pacs", without="photo")             several domains: trained on the others, tested on this one
     open_data((x, y)), open_data(dataset)          arrays, tensors, a mapping of them, a torch Dataset, Examples, Data
 
 A known name goes before a file of that name: write "./digits" for the file. No split is invented: see `split.py`.
@@ -21,6 +23,7 @@ from mohs.data.check import check_examples
 from mohs.data.examples import Data, Examples
 from mohs.data.image_files import MEMORY_LIMIT
 from mohs.data.pictures import Size, as_size
+from mohs.data.reading import FOLDER, Reading
 from mohs.data.resize import resized_data
 from mohs.data.split import only
 from mohs.data.stores import printable
@@ -31,29 +34,6 @@ KINDS = (
     "a folder or .zip of class folders, a .csv, .tsv, .parquet or .npz file, "
     "a folder of Parquet shards, idx files or CIFAR batches, hf:NAME"
 )
-FOLDER = "MOHS_DATA"
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How to read: where known names lie, and what images become."""
-
-    root: Path | None = None
-    label: str | None = None
-    image_size: int | Size | None = None
-    memory_limit: int = MEMORY_LIMIT
-
-    @property
-    def images(self) -> dict[str, Any]:
-        return {"image_size": self.image_size, "memory_limit": self.memory_limit}
-
-    def home(self, name: str, *below: str) -> Path:
-        """The folder of a known name: the first of these below the root that exists, or the root itself."""
-        if self.root is None:
-            raise DataError(f"{name}: where is it? Pass root, or set {FOLDER} to the folder it lies in")
-        if not self.root.is_dir():
-            raise DataError(f"{name}: {printable(str(self.root))} (root, or {FOLDER}) is no folder")
-        return next((self.root / one for one in below if (self.root / one).exists()), self.root)
 
 
 def open_data(
@@ -63,16 +43,18 @@ def open_data(
     image_size: int | Size | None = None,
     split: str | None = None,
     root: str | Path | None = None,
+    without: str | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
     """The data, checked: at least two classes, an example of each. `split`: only this one, as the training examples.
 
-    image_size: pixels a side, or (height, width), of all images; label: the column or array of labels.
+    image_size: pixels a side, or (height, width), of all images; label: the column or array of labels; without: of several
+    domains the one that is left out of training, and tested on.
     """
     size = None if image_size is None else as_size(image_size)
     home = os.environ.get(FOLDER) if root is None else root
     reading = Reading(Path(home) if home else None, label, size, memory_limit)
-    found = only(_open(data, reading), split)
+    found = only(_open(data, reading) if without is None else _without(data, without, reading), split)
     found = found if size is None else resized_data(found, size)
     check_examples(found.train)
     return found
@@ -87,6 +69,8 @@ def _open(data: Any, reading: Reading) -> Data:
         return Data(data)
     if isinstance(data, str) and not data.strip():
         raise ValueError(f"data is empty; give {KINDS}, or one of {', '.join(DATA)}")
+    if isinstance(data, str) and "->" in data and not Path(data).exists():
+        return _pair(data, reading)
     if isinstance(data, str) and data.startswith("hf:"):
         return _hub(data.removeprefix("hf:"), reading)
     if isinstance(data, str):
@@ -96,6 +80,20 @@ def _open(data: Any, reading: Reading) -> Data:
     if isinstance(data, str | os.PathLike):
         return open_path(Path(data), reading)
     return _in_memory(data, reading)
+
+
+def _pair(data: str, reading: Reading) -> Data:
+    from mohs.data.domains import open_pair
+
+    source, target = open_pair(data, **reading.given)
+    return Data(source.train, source.val, target.test or target.train)
+
+
+def _without(data: Any, held: str, reading: Reading) -> Data:
+    from mohs.data.domains import leave_one_out, open_domains
+
+    others, test = leave_one_out(open_domains(data, **reading.given), held)
+    return Data(others, None, test)
 
 
 def open_path(path: Path, reading: Reading) -> Data:

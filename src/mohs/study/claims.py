@@ -3,9 +3,9 @@
 One TOML file a paper in `study/claims/`, an array [[claim]] each: id, where, what, paper (its numbers), counterpart (what is
 run here and how it deviates), and optionally
 
-    recipe, results                                files in the repository; a driver in benchmarks/ may stand for a recipe
+    recipe, results                                files in the repository
     better, worse, metric, direction, margin       rows of `results`: the verdict is computed (paired over seeds, or by margin)
-    relation, above, below, other_metric           other comparisons, see `evidence.py`
+    relation, above, below, other_metric, together   other comparisons, see `evidence.py`
     check = "analytic", test                       a test that shows it: file::name
     verdict, reason, n, hardware, date             said, where nothing can be computed from a table of results
     headline                                       true: named in the summary
@@ -54,6 +54,7 @@ class Claim:
     metric: str = "test_accuracy"
     other_metric: Sequence[str] = ()
     relation: str = "better"
+    together: bool = False
     direction: str = "higher"
     margin: float | None = None
     above: float | None = None

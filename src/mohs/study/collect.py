@@ -2,6 +2,7 @@
 
     study, row, seed, scale, select, epochs     what was run; select: which epoch's accuracies these are; classes: how many
     test_accuracy, val_accuracy, ...            numbers of the history at that epoch, then those of the measures
+    chosen                                      the value of the setting that the row chose
     error                                       what stopped a run that has no numbers
     run, hardware, date, versions, git          where the numbers come from
 
@@ -28,6 +29,7 @@ from mohs.train.run_directory import RunDirectory
 Result = dict[str, Any]
 BEFORE = ("study", "row", "seed", "scale", "select", "epochs", "classes")
 AFTER = ("error", "run", "hardware", "date", "versions", "git")
+CHOSE = "chosen"
 WORDS = ("study", "row", "scale", "select", *AFTER)
 WHOLE = ("seed", "epochs", "classes")
 LINE = ("test_accuracy", "val_accuracy", "accuracy")
@@ -46,7 +48,9 @@ def collect(recipe: Recipe, *, runs: Path) -> list[Result]:
         head = {"study": recipe.study.id, "row": one.row.label, "seed": one.run.seed, "scale": recipe.scale}
         head["select"] = recipe.study.select
         if "folder" in entry:
-            made.append(head | from_folder(runs / entry["folder"], recipe))
+            folder = runs / entry["folder"]
+            chose = {} if one.row.choose is None else {CHOSE: one.row.choose.value_of(RunDirectory(folder).about["run"])}
+            made.append(head | from_folder(folder, recipe) | chose)
         else:
             made.append(head | {"error": entry["error"]})
     return made

@@ -1,6 +1,7 @@
 """The data of a run as studies take them: opened once, with a test set, and where asked with less of them.
 
     open = {limit = 20}                at most 20 examples of each class, the first ones, in every part
+    open = {train_limit = 20}          the same, in the training part only
     open = {holdout_classes = [8, 9]}  these classes are neither trained on nor tested: `retrieval` asks for them
     open = {test = 0.2}                of data without a test set, the share of each class that becomes one (the default)
     open = {relabelled_from = "NAME"}  only noted here: `relabel.py` gives the data of that run with its network's labels
@@ -13,21 +14,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mohs.data.domains import open_pair
 from mohs.data.examples import Data, Examples
-from mohs.data.open_data import FOLDER, open_data
+from mohs.data.open_data import open_data
+from mohs.data.reading import FOLDER
 from mohs.data.split import split
 from mohs.errors import DataError
 from mohs.train.run import Run
 
 OWN_LABELS = "relabelled_from"
-OWN = ("limit", "holdout_classes", "test", OWN_LABELS)
+OWN = ("limit", "train_limit", "holdout_classes", "test", OWN_LABELS)
 TEST_SHARE, TEST_SEED = 0.2, 0
 KEPT = 4  # data sets held open
 
@@ -68,9 +71,20 @@ def _opened(data: str, options: str, folder: str | None) -> Data:
     if given.get("holdout_classes"):
         kept = [i for i in range(len(found.classes)) if i not in class_places(found.train, given["holdout_classes"])]
         parts = {name: of_classes(part, kept) for name, part in parts.items()}
-    if "limit" in given:
-        parts = {name: limited(part, given["limit"]) for name, part in parts.items()}
-    return Data(**parts)
+    return Data(**_lessened(parts, given))
+
+
+def _lessened(parts: Mapping[str, Examples], given: Mapping[str, Any]) -> dict[str, Examples]:
+    """The parts with as many examples of each class as `limit` and `train_limit` leave."""
+    made = {name: limited(part, given["limit"]) if "limit" in given else part for name, part in parts.items()}
+    return made | ({"train": limited(made["train"], given["train_limit"])} if "train_limit" in given else {})
+
+
+def pair_of(run: Run) -> tuple[Data, Data]:
+    """Source and target of a run whose data are a pair, with less of both where `open` says so."""
+    rest = {key: value for key, value in run.open.items() if key not in OWN}
+    source, target = open_pair(run.data, **rest)
+    return Data(**_lessened(source.splits, run.open)), Data(**_lessened(target.splits, run.open))
 
 
 def limited(examples: Examples, limit: int) -> Examples:

@@ -4,6 +4,7 @@
     better, above | below        one row or several against a number, by the interval over seeds
     better, other_metric         two metrics of the same row, paired by seed; other_metric may be several
     relation = "ratio"           better ÷ worse, seed by seed, against `above` or `below`
+    together = true              several rows stand for one: their mean, seed by seed
 
 A claim over several comparisons holds where all do. A row whose networks did not learn gives no evidence: "not run".
 """
@@ -49,6 +50,8 @@ def check_comparison(claim: Claim) -> None:
         raise ValueError("give above or below, one of the two")
     if metrics and (claim.worse or number):
         raise ValueError("other_metric compares two metrics of one row: it goes with neither worse nor above nor below")
+    if claim.together and (number or claim.relation == "ratio" or (claim.worse and len(claim.worse) != len(claim.better))):
+        raise ValueError("together compares the mean of rows with that of as many others, or two metrics")
     if claim.relation == "ratio":
         if not claim.worse or not number:
             raise ValueError('relation = "ratio" needs worse, and above or below')
@@ -83,6 +86,9 @@ def verdict_from(claim: Claim, path: Path) -> Verdict:
 
 def _comparisons(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgement]]:
     """Every comparison of the claim, in words and judged."""
+    if claim.together:
+        yield from _means(claim, results)
+        return
     for row in claim.better:
         ours = _numbers(claim, results, row, claim.metric)
         if claim.other_metric:
@@ -100,6 +106,24 @@ def _comparisons(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str,
                 yield f"{row} ÷ {worse} {found.difference + _bound(claim):.4g} ({claim.metric})", found
             else:
                 yield _pair(row, worse, f" ({claim.metric})", ours, theirs, _judge(claim))
+
+
+def _means(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgement]]:
+    """The mean over the rows against that over the others, or against that of another metric."""
+    ours, count = _mean_of_rows(claim, results, claim.better, claim.metric), len(claim.better)
+    if claim.worse:
+        theirs = _mean_of_rows(claim, results, claim.worse, claim.metric)
+        names = f"mean of {', '.join(claim.better)}", f"of {', '.join(claim.worse)}"
+        yield _pair(*names, f" ({claim.metric})", ours, theirs, _judge(claim))
+    for metric in claim.other_metric:
+        theirs = _mean_of_rows(claim, results, claim.better, metric)
+        yield _pair(f"mean of {count} rows: {claim.metric}", metric, "", ours, theirs, _judge(claim))
+
+
+def _mean_of_rows(claim: Claim, results: Sequence[Result], rows: Sequence[str], metric: str) -> dict[int, float]:
+    """By seed, for the seeds that all rows have."""
+    found = [_numbers(claim, results, row, metric) for row in rows]
+    return {seed: _mean({i: one[seed] for i, one in enumerate(found)}) for seed in found[0] if all(seed in one for one in found)}
 
 
 def _judge(claim: Claim) -> Callable[[dict[int, float], dict[int, float]], Judgement]:

@@ -18,6 +18,7 @@ from mohs.data.examples import Data
 from mohs.files import written_whole
 from mohs.naming import create_spec
 from mohs.study.measures.course import AgreementBins, Course
+from mohs.study.measures.domains import SelfTraining
 from mohs.study.measures.features import Cluster, LinearProbe, Retrieval
 from mohs.study.measures.gradients import AttackPath, Gradients
 from mohs.study.measures.learning import Curve, History, LabelFit
@@ -55,9 +56,10 @@ MEASURES: dict[str, type[Measure]] = {
     "gradients": Gradients,
     "attack_path": AttackPath,
     "uncertain": Uncertain,
+    "self_training": SelfTraining,
 }
 FILE = "measures.json"
-SMALLER = {"steps": 2, "restarts": 1, "examples": 16, "epochs": 2}  # at most, in a trial
+SMALLER = {"steps": 2, "restarts": 1, "examples": 16, "epochs": 2, "rounds": 2}  # at most, in a trial
 
 
 @dataclass(frozen=True)

@@ -23,38 +23,47 @@ from mohs.train.schedule import LR_SCHEDULES
 
 @dataclass(frozen=True)
 class Planned:
-    """A row with one seed; source: the planned run whose network gives the labels, where they are not the data's own."""
+    """A row with one seed; source: the planned run whose network gives the labels, where they are not the data's own;
+    trials: those by which a setting is chosen, one a value."""
 
     row: Row
     seed: int
     run: Run
     source: Planned | None = None
+    trials: Sequence[Planned] = ()
 
     @property
     def key(self) -> str:
         """The same for equal runs: what the study's notes file them by."""
-        plain: Any = self.run.plain() if self.source is None else [self.run.plain(), self.source.key]
+        before = [*([] if self.source is None else [self.source]), *self.trials]
+        plain: Any = [self.run.plain(), *(one.key for one in before)] if before else self.run.plain()
         return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
     @property
     def depth(self) -> int:
         """How many runs have to be trained before this one can be."""
-        return 0 if self.source is None else 1 + self.source.depth
+        return 1 if self.trials else 0 if self.source is None else 1 + self.source.depth
 
 
 def plan(recipe: Recipe) -> list[Planned]:
     """Every row with seeds 0..n−1 added to its run's own, rows first; every piece named in them exists."""
     for row in recipe.rows:
-        check_run(row.run, where=f"{recipe.path}, row {row.label!r}")
+        for run in (row.run, *(trial.run for trial in trials_of(row))):
+            check_run(run, where=f"{recipe.path}, row {row.label!r}")
     made: list[Planned] = []
     for seed in range(recipe.study.seeds):
         own: dict[str, Planned] = {}
         for row in recipe.rows:
             source = None if row.relabel_from is None else own[row.relabel_from]
             run = dataclasses.replace(row.run, seed=row.run.seed + seed)
-            own[row.label] = Planned(row, seed, run if source is None else on_given_data(run), source)
+            own[row.label] = Planned(row, seed, run if source is None else on_given_data(run), source, trials_of(row))
         made += own.values()
     return made
+
+
+def trials_of(row: Row) -> list[Planned]:
+    """The row with its first seed and every value that it may choose."""
+    return [] if row.choose is None else [Planned(row, 0, row.choose.settled(row.run, value)) for value in row.choose.values]
 
 
 def on_given_data(run: Run) -> Run:
@@ -63,10 +72,11 @@ def on_given_data(run: Run) -> Run:
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
-    """One of each run: rows that are equal are trained once."""
+    """One of each run, trials included: rows that are equal are trained once."""
     made: dict[str, Planned] = {}
     for one in planned:
-        made.setdefault(one.key, one)
+        for each in (*one.trials, one):
+            made.setdefault(each.key, each)
     return list(made.values())
 
 

@@ -31,7 +31,7 @@ def train_pooled(
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     for recipe in recipes:
         check_select(recipe, distinct(plan(recipe)))
-    todo = distinct([one for recipe in recipes for one in plan(recipe) if one.depth == 0])
+    todo = [one for one in distinct([one for recipe in recipes for one in plan(recipe)]) if one.depth == 0]
     ended = 0
     for wave in waves(todo, jobs if on_gpu(device) else 1):
         ended += sum(1 for _ in attempts(wave, Notes(runs, POOL), device=device, watch=watch))

@@ -7,7 +7,8 @@
     [smoke]    what to change for a trial in seconds (`--scale smoke`), beyond what SMOKE changes in every recipe
     [[row]]    label, fields of the run that differ; paper (the paper's number), deviation (how ours differs), against (the
                label of the row it is to beat), claim (ids of the register: a word or a list) and relabel_from (the label of
-               an earlier row: trained after it, on its data with the labels that its network gives; the same seed)
+               an earlier row: trained after it, on its data with the labels that its network gives; the same seed),
+               choose (a field whose value is chosen on held-out examples: `choose.py`)
     [[sweep]]  key ("noise.rate"), values: every row is repeated for each; several sweeps multiply
     [[measure]] name and its own fields: what is measured on each trained network, beside accuracy; label: what its numbers'
                names begin with, where one measure stands twice
@@ -27,11 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from mohs.losses.drop_in import check_choice
+from mohs.study.choose import Choice
 from mohs.study.like import completed, merged
 from mohs.study.measure import Named, named_measures
 from mohs.train.run import Run, run_from
 
-OWN = ("label", "paper", "deviation", "against", "claim", "relabel_from")
+OWN = ("label", "paper", "deviation", "against", "claim", "relabel_from", "choose")
 FILLED = ("label", "against", "claim", "relabel_from")
 SELECT, DIRECTIONS, SCALES = ("last", "best", "best_val"), ("higher", "lower"), ("full", "smoke")
 UNITS = ("", "%")
@@ -73,8 +75,15 @@ class Row:
     against: str | None = None
     claim: Sequence[str] = ()
     relabel_from: str | None = None
+    choose: Choice | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.choose, Mapping):
+            if set(self.choose) != {"key", "values"}:
+                raise ValueError(f"choose has key and values, got {self.choose!r}")
+            object.__setattr__(self, "choose", Choice(**self.choose))
+        if self.choose is not None and self.relabel_from is not None:
+            raise ValueError("choose does not go with relabel_from: let the row that gives the labels choose")
         if isinstance(self.claim, str):  # a word stands for a list of one
             object.__setattr__(self, "claim", (self.claim,))
         if not all(isinstance(one, str) for one in self.claim):

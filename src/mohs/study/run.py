@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from mohs.errors import Diverged, RunError
+from mohs.study.choose import NoChoice
 from mohs.study.collect import AFTER, BEFORE, Result, collect, from_folder
 from mohs.study.data import opened, with_test
 from mohs.study.measure import measure_run, missing
@@ -40,15 +41,17 @@ def run_study(
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
-    todo = distinct(plan(recipe))
+    planned = plan(recipe)
+    todo, rows = distinct(planned), {one.key for one in planned}
     check_select(recipe, todo)
     notes, ended = Notes(runs, recipe.study.id), 0
     for group in groups(todo, jobs if on_gpu(device) else 1):
         began = time.perf_counter()
         for one, made in attempts(group, notes, device=device, watch=watch):
             if isinstance(made, Trained):
-                measured(made, recipe, runs=runs, device=device)
-                check_metric(recipe, made.folder)
+                if one.key in rows:  # not a trial
+                    measured(made, recipe, runs=runs, device=device)
+                    check_metric(recipe, made.folder)
                 notes.add(one.key, folder=made.folder)  # by the run as planned: collecting knows no data
             else:
                 notes.add(one.key, error=str(made))
@@ -83,7 +86,7 @@ def attempts(
             together=len(group),
             watch=watch,
         )
-    except (Diverged, NoLabels) as error:
+    except (Diverged, NoLabels, NoChoice) as error:
         failure = error.with_traceback(None)  # which would keep all jobs of the group, and their memory
     if failure is None:
         yield from zip(group, made, strict=True)
@@ -95,8 +98,12 @@ def attempts(
 
 
 def as_trained(one: Planned, notes: Notes, *, device: str) -> Run:
-    """The run with its data's test set said and the folder its labels come from; NoLabels where that gives none to use."""
+    """The run with its data's test set said, what it chose, and the folder its labels come from; NoLabels, NoChoice where these
+    give none to use."""
     run = with_test(one.run)
+    if one.row.choose is not None and one.trials:
+        noted = [notes.read().get(trial.key, {}).get("folder") for trial in one.trials]
+        return one.row.choose.settled(run, one.row.choose.best([None if name is None else notes.runs / name for name in noted]))
     if one.source is None:
         return run
     folder = notes.read().get(one.source.key, {}).get("folder")
@@ -116,13 +123,14 @@ def measured(trained: Trained, recipe: Recipe, *, runs: Path, device: str) -> No
 
 
 def check_select(recipe: Recipe, planned: Sequence[Planned]) -> None:
-    """Raise, before any training, where the epoch is to be chosen by a validation set that there will not be."""
-    for one in planned if recipe.study.select == "best_val" else ():
+    """Raise, before any training, where an epoch or a setting is to be chosen by a validation set that there will not be."""
+    for one in (one for one in planned if recipe.study.select == "best_val" or one.trials):
         first = one
         while first.source is not None:  # whose held-out part it shares
             first = first.source
         if first.run.validation == 0 and opened(with_test(first.run)).val is None:
-            raise ValueError(f'{recipe.path}: select = "best_val", but row {one.row.label!r} has no validation set')
+            what = "choose" if one.trials else 'select = "best_val"'
+            raise ValueError(f"{recipe.path}: {what}, but row {one.row.label!r} has no validation set")
 
 
 def check_metric(recipe: Recipe, folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mohs.data.examples import Data, Examples
-from mohs.data.open_data import FOLDER
+from mohs.data.reading import FOLDER
 from mohs.errors import DataError
 from mohs.hardness.human import correlation, human_agreement
 from mohs.hardness.measure import measure

@@ -1,0 +1,53 @@
+"""A setting that a row does not fix but chooses: by accuracy on held-out training examples, with the first seed.
+
+    choose = {key = "head.scale", values = [5, 10, 20]}
+
+With the first seed the row is trained with every value; the one whose network does best on the validation set at the end (the
+first of equals) is the row's with all seeds. Test labels choose nothing. A value with which training diverged is not chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mohs.errors import RunError
+from mohs.study.like import merged
+from mohs.train.run import Run, run_from
+from mohs.train.run_directory import RunDirectory
+
+BY = "val_accuracy"
+
+
+class NoChoice(RunError):  # noqa: N818  (what is missing)
+    """Training diverged with every value."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A field of the run, as recipes name it, and the values to choose from."""
+
+    key: str
+    values: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, str) or not isinstance(self.values, list | tuple) or len(self.values) < 2:
+            raise ValueError(f'choose needs key, as "head.scale", and at least two values; got {self.key!r}, {self.values!r}')
+
+    def settled(self, run: Run, value: Any) -> Run:
+        """The run with this value."""
+        return run_from(merged(run.plain(), {self.key: value}), where=f"choose {self.key} = {value}")
+
+    def value_of(self, run: Mapping[str, Any]) -> Any:
+        """The value that a run, as its folder describes it, was trained with."""
+        name, _, part = self.key.partition(".")
+        return run[name][part] if part else run[name]
+
+    def best(self, folders: Sequence[Path | None]) -> Any:
+        """The value whose run, in the folders' order, does best on the validation set; None: a run that diverged."""
+        found = [-1.0 if folder is None else float(RunDirectory(folder).metrics()[-1][BY]) for folder in folders]
+        if max(found) < 0:
+            raise NoChoice(f"training diverged with every {self.key} of {', '.join(map(str, self.values))}")
+        return self.values[found.index(max(found))]
