@@ -143,7 +143,8 @@ def test_every_recipe_of_the_repository_can_be_planned(path: Path) -> None:
     full, trial = (read_recipe(path, scale=scale) for scale in ("full", "smoke"))
     assert full.study.id == f"{path.parent.name}/{path.stem}"
     assert plan(full)
-    assert all(one.run.epochs <= 2 and one.run.data in ("digits", "sphere") for one in plan(trial)), "a trial must need no files"
+    runs = [one.run for one in plan(trial)]
+    assert all(run.epochs <= 2 and run.data.startswith(("digits", "sphere")) for run in runs), "a trial must need no files"
 
 
 LIKE = """[study]
