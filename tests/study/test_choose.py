@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from mohs.study.collect import collect
+from mohs.study.notes import Notes
 from mohs.study.plan import distinct, plan
 from mohs.study.pool import train_pooled
 from mohs.study.recipe import read_recipe
-from mohs.study.run import run_study
-from mohs.train.trained import load_run
+from mohs.study.run import attempts, run_study
+from mohs.train.trained import Trained, load_run
 
 Write = Callable[..., Path]
 HELD = ("validation = 0.0", "validation = 0.25")
@@ -45,7 +46,10 @@ def test_trials_are_trained_with_the_rest(written: Write, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("[1e-9, 0.05]", "[0.05]"), "at least two values"),
+        (("[1e-9, 0.05]", "[0.05]"), "at least two numbers"),
+        (("[1e-9, 0.05]", '["a", "b"]'), "at least two numbers"),
+        (("optimiser.lr", "hed.scale"), r"row 'chosen'.*hed"),
+        (("optimiser.lr", "epochs.x"), "epochs has no fields, it is 2"),
         (("values", "valeus"), "choose has key and values"),
         (("optimiser.lr", "optimiser.ls"), "no field 'ls'"),
         (('label = "chosen"', 'label = "chosen"\nrelabel_from = "CE"'), "choose does not go with relabel_from"),
@@ -54,6 +58,21 @@ def test_trials_are_trained_with_the_rest(written: Write, tmp_path: Path) -> Non
 def test_what_cannot_be_chosen_is_said_at_once(written: Write, change: tuple[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan(read_recipe(written(HELD, more=CHOOSING.replace(*change))))
+
+
+def test_rows_that_choose_the_same_are_one_run(written: Write, tmp_path: Path) -> None:
+    other = CHOOSING[: CHOOSING.index("[[measure]]")].replace('"chosen"', '"also"').replace("[1e-9,", "[1e-9, 1e-8,")
+    recipe = read_recipe(written(HELD, ("seeds = 2", "seeds = 1"), *LONGER, more=CHOOSING + other))
+    todo = distinct(plan(recipe))
+    wave = [one for one in todo if one.depth == 1]
+    assert len(wave) == 2
+    notes = Notes(tmp_path, recipe.study.id)
+    for trial, made in attempts([one for one in todo if one.depth == 0], notes, device="cpu", watch=lambda event: None):
+        assert isinstance(made, Trained)
+        notes.add(trial.key, folder=made.folder)
+    first, second = (made for _, made in attempts(wave, notes, device="cpu", watch=lambda event: None))
+    assert isinstance(first, Trained)
+    assert first is second
 
 
 def test_choosing_needs_a_validation_set(written: Write, tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ def test_a_trial_is_small_and_its_table_goes_further(written: Write) -> None:
     assert read_recipe(written(), scale="smoke", seeds=3).study.seeds == 3
 
 
+def test_a_trial_that_opens_data_otherwise_is_small_too(written: Write) -> None:
+    more = "\n[smoke]\nopen = {test = 0.5}\n"
+    assert read_recipe(written(more=more), scale="smoke").rows[0].run.open == {"test": 0.5, "limit": 20}
+
+
 def test_one_field_of_a_spec_may_change() -> None:
     assert merged({"loss": "gce:q=0.5"}, {"loss.q": 0.7}) == {"loss": {"name": "gce", "q": 0.7}}
     assert merged({"loss": {"name": "gce", "q": 0.5}}, {"loss": "mae"}) == {"loss": "mae"}
@@ -185,6 +190,8 @@ def test_of_another_recipe_some_rows_may_be_taken(written: Write) -> None:
         (LIKE.replace("first.toml", "none.toml"), r"like = 'none\.toml', which is no file beside it"),
         (LIKE.replace("first.toml", "second.toml"), "itself like another"),
         (LIKE.replace('like = "first.toml"', 'rows = ["CE"]'), "it goes with like"),
+        (LIKE + 'rows = ["CE"]\n[[row]]\nlabel = "MAE"\n', "one of the two"),
+        (LIKE.replace("like =", "lkie ="), "known: .*like, rows"),
     ],
 )
 def test_what_cannot_be_taken_from_another_recipe_is_said(written: Write, text: str, message: str) -> None:

@@ -154,9 +154,10 @@ def _planned(recipe: Recipe, runs: Path, device: str) -> dict[str, Any]:
 
     planned, noted = plan(recipe), Notes(runs, recipe.study.id).read()
     done = {key for key, entry in noted.items() if "folder" in entry and RunDirectory(runs / entry["folder"]).done}
-    left = [one for one in distinct(planned) if one.key not in done]
+    every = [one for one in distinct(planned) if not (one.trials and one.seed == 0)]  # these are one of their trials
+    left = [one for one in every if one.key not in done]
     told: dict[str, Any] = {"study": recipe.study.id, "rows": len(recipe.rows), "seeds": recipe.study.seeds}
-    told |= {"runs": len(distinct(planned)), "to train": len(left), "measures": ", ".join(one.name for one in recipe.measures)}
+    told |= {"runs": len(every), "to train": len(left), "measures": ", ".join(one.name for one in recipe.measures)}
     if left:
         run = with_test(left[0].run)
         run, data, _ = settled(run, opened(run), device=device)

@@ -186,7 +186,8 @@ def unlabelled(inputs: Any, classes: Sequence[Any], *, name: str = "target", pat
 def open_domains(words: str | Path | Sequence[str], **how: Any) -> dict[str, Examples]:
     """Domain -> its examples, all of one shape and with the first one's classes: "pacs", names and paths, or a folder of domains.
 
-    A folder of domains holds a folder for each, and these a folder for each class. Names may be one word: "mnist+usps".
+    A folder of domains holds a folder for each, and these a folder for each class. Names may be one word: "mnist+usps". One
+    data set with several shifts is dealt out among them, so that no image is in two.
     """
     if isinstance(words, str) and "+" in words and not Path(words).exists():
         words = words.split("+")
@@ -198,16 +199,29 @@ def open_domains(words: str | Path | Sequence[str], **how: Any) -> dict[str, Exa
             raise DataError(f"{words}: a folder of at least two domains is wanted, each a folder of class folders")
         found = {one.name: open_data(one, **how).train for one in inner}
     else:
-        found = {word: open_domain(word, **how).train for word in words}
+        found = _dealt_out(words, **how)
     first = next(iter(found.values()))
     shape = shared_shape(list(found.values()))
     return {name: shaped(aligned(part, first.classes, like=first.name), shape) for name, part in found.items()}
 
 
+def _dealt_out(words: Sequence[str], *, seed: int = 0, **how: Any) -> dict[str, Examples]:
+    """Each word's training examples; words for the same data set share them."""
+    names = [parse_domain(word)[0] for word in words]
+    rest: dict[str, Examples] = {}
+    found = {}
+    for i, (word, name) in enumerate(zip(words, names, strict=True)):
+        own, others = rest.get(name) or open_data(name, **how).train, names[i + 1 :].count(name)
+        if others:
+            rest[name], own = split(own, 1 / (others + 1), seed)
+        found[word] = shifted(own, word, seed)
+    return found
+
+
 def leave_one_out(domains: Mapping[str, Examples], held: str) -> tuple[Examples, Examples]:
     """All the other domains as one set, and the one that is held out."""
     if held not in domains:
-        raise ValueError(f"held: unknown domain {held!r}; known: {', '.join(domains)}")
+        raise ValueError(f"no domain {held!r} to leave out; known: {', '.join(domains)}")
     others = [part for name, part in domains.items() if name != held]
     if not others:
         raise DataError(f"{held} is the only domain: at least two are needed")

@@ -92,7 +92,9 @@ def _pair(data: str, reading: Reading) -> Data:
 def _without(data: Any, held: str, reading: Reading) -> Data:
     from mohs.data.domains import leave_one_out, open_domains
 
-    others, test = leave_one_out(open_domains(data, **reading.given), held)
+    if not isinstance(data, str | os.PathLike):
+        raise ValueError(f'without={held!r} needs several domains: "pacs", a folder of them, or names as "mnist+usps"')
+    others, test = leave_one_out(open_domains(data if isinstance(data, str) else Path(data), **reading.given), held)
     return Data(others, None, test)
 
 

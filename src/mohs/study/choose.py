@@ -27,25 +27,26 @@ class NoChoice(RunError):  # noqa: N818  (what is missing)
 
 @dataclass(frozen=True)
 class Choice:
-    """A field of the run, as recipes name it, and the values to choose from."""
+    """A field of the run, as recipes name it, and the numbers to choose from."""
 
     key: str
-    values: Sequence[Any]
+    values: Sequence[float]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.key, str) or not isinstance(self.values, list | tuple) or len(self.values) < 2:
-            raise ValueError(f'choose needs key, as "head.scale", and at least two values; got {self.key!r}, {self.values!r}')
+        numbers = isinstance(self.values, list | tuple) and all(type(value) in (int, float) for value in self.values)
+        if not isinstance(self.key, str) or not numbers or len(self.values) < 2:
+            raise ValueError(f'choose needs key, as "head.scale", and at least two numbers as values; got {self!r}')
 
-    def settled(self, run: Run, value: Any) -> Run:
+    def settled(self, run: Run, value: float) -> Run:
         """The run with this value."""
         return run_from(merged(run.plain(), {self.key: value}), where=f"choose {self.key} = {value}")
 
-    def value_of(self, run: Mapping[str, Any]) -> Any:
+    def value_of(self, run: Mapping[str, Any]) -> float:
         """The value that a run, as its folder describes it, was trained with."""
         name, _, part = self.key.partition(".")
-        return run[name][part] if part else run[name]
+        return float(run[name][part] if part else run[name])
 
-    def best(self, folders: Sequence[Path | None]) -> Any:
+    def best(self, folders: Sequence[Path | None]) -> float:
         """The value whose run, in the folders' order, does best on the validation set; None: a run that diverged."""
         found = [-1.0 if folder is None else float(RunDirectory(folder).metrics()[-1][BY]) for folder in folders]
         if max(found) < 0:

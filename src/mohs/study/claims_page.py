@@ -20,7 +20,7 @@ PAPERS = {
 PAGE = Path("docs") / "claims.md"
 MEANING = {
     "holds": "What to believe: these held here",
-    "fails": "What not to believe: these came out the other way",
+    "fails": "What not to believe: these came out the other way, or short of what they say",
     "draw": "What made no difference that these runs could show",
 }
 Judged = list[tuple[Claim, Verdict]]
@@ -66,7 +66,8 @@ def _opening(judged: Judged) -> list[str]:
         f"{len(counted)} claims of {len({claim.source for claim, _ in counted})} papers; {run} were put to a test here"
         f"{f', {twice} of them on a second counterpart, which counts where the first was not run' if twice else ''}. "
         "A claim *holds* where our counterpart shows it (paired over seeds, p < .05; by the margin that is stated; by a 95 % "
-        "interval within or beyond what is stated; or by a test of the mathematics), *fails* where it shows the opposite, and "
+        "interval within or beyond what is stated; or by a test of the mathematics), *fails* where it shows the opposite, or a "
+        "gain short of the margin, and "
         "is a *draw* where the runs cannot tell. Rows whose networks did not learn count as not run. A verdict is about our "
         "counterpart, on the data, networks and budgets that stand beside it: it proves nothing about others. Every claim is "
         "judged by itself; the page of a study corrects for the number of its rows, and may be stricter.",

@@ -49,8 +49,9 @@ def collect(recipe: Recipe, *, runs: Path) -> list[Result]:
         head["select"] = recipe.study.select
         if "folder" in entry:
             folder = runs / entry["folder"]
-            chose = {} if one.row.choose is None else {CHOSE: one.row.choose.value_of(RunDirectory(folder).about["run"])}
-            made.append(head | from_folder(folder, recipe) | chose)
+            made.append(head | from_folder(folder, recipe))
+            if one.row.choose is not None:
+                made[-1][CHOSE] = one.row.choose.value_of(RunDirectory(folder).about["run"])
         else:
             made.append(head | {"error": entry["error"]})
     return made

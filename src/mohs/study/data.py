@@ -50,8 +50,12 @@ def opened(run: Run) -> Data:
 
 def source(run: Run) -> Data:
     """The data as they were found, without what this file takes away."""
-    rest = {key: value for key, value in run.open.items() if key not in OWN}
-    return _source(run.data, json.dumps(rest, sort_keys=True), os.environ.get(FOLDER))
+    return _source(run.data, _rest(run.open), os.environ.get(FOLDER))
+
+
+def _rest(options: Mapping[str, Any]) -> str:
+    """What `open` holds for `open_data`, as text."""
+    return json.dumps({key: value for key, value in options.items() if key not in OWN}, sort_keys=True)
 
 
 @lru_cache(maxsize=KEPT)
@@ -62,8 +66,7 @@ def _source(data: str, options: str, folder: str | None) -> Data:
 @lru_cache(maxsize=KEPT)
 def _opened(data: str, options: str, folder: str | None) -> Data:
     given: dict[str, Any] = json.loads(options)
-    rest = {key: value for key, value in given.items() if key not in OWN}
-    found = _source(data, json.dumps(rest, sort_keys=True), folder)
+    found = _source(data, _rest(given), folder)
     if found.test is None and "test" in given:
         train, test = split(found.train, given["test"], TEST_SEED)
         found = Data(train, found.val, test)
@@ -77,20 +80,26 @@ def _opened(data: str, options: str, folder: str | None) -> Data:
 def _lessened(parts: Mapping[str, Examples], given: Mapping[str, Any]) -> dict[str, Examples]:
     """The parts with as many examples of each class as `limit` and `train_limit` leave."""
     made = {name: limited(part, given["limit"]) if "limit" in given else part for name, part in parts.items()}
-    return made | ({"train": limited(made["train"], given["train_limit"])} if "train_limit" in given else {})
+    if "train_limit" in given:
+        made["train"] = limited(made["train"], given["train_limit"], name="open.train_limit")
+    return made
 
 
 def pair_of(run: Run) -> tuple[Data, Data]:
     """Source and target of a run whose data are a pair, with less of both where `open` says so."""
-    rest = {key: value for key, value in run.open.items() if key not in OWN}
-    source, target = open_pair(run.data, **rest)
+    source, target = _pair(run.data, _rest(run.open), os.environ.get(FOLDER))
     return Data(**_lessened(source.splits, run.open)), Data(**_lessened(target.splits, run.open))
 
 
-def limited(examples: Examples, limit: int) -> Examples:
+@lru_cache(maxsize=KEPT)
+def _pair(data: str, options: str, folder: str | None) -> tuple[Data, Data]:
+    return open_pair(data, **json.loads(options))
+
+
+def limited(examples: Examples, limit: int, *, name: str = "open.limit") -> Examples:
     """The first `limit` examples of each class."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"open.limit must be a whole number of at least 1, got {limit!r}")
+        raise ValueError(f"{name} must be a whole number of at least 1, got {limit!r}")
     own = [(examples.labels == j).nonzero().flatten()[:limit] for j in range(len(examples.classes))]
     places = torch.cat(own).sort().values
     return examples if len(places) == len(examples) else examples.take(places)

@@ -33,8 +33,10 @@ def completed(path: Path, given: dict[str, Any], read: Callable[[Path], dict[str
         raise ValueError(f"{path}: [study] like = {like!r}, which is itself like another: name that one")
     made = {**{key: other[key] for key in TAKEN if key in other}, **given, "study": study}
     made["base"] = merged(other.get("base", {}), given.get("base", {}))
+    if "row" in given and labels is not None:
+        raise ValueError(f"{path}: [study] rows takes rows of {like}, and [[row]] gives others: one of the two")
     if "row" not in given:
-        made["row"] = [_row(one, str(other["study"]["id"]), str(study.get("id"))) for one in _taken(path, other, labels)]
+        made["row"] = [_row(one, str(other["study"].get("id")), str(study.get("id"))) for one in _taken(path, other, labels)]
     return made
 
 
@@ -44,6 +46,8 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     for key, value in changes.items():
         name, _, part = key.partition(".")
         old = made.get(name) or {}
+        if part and not isinstance(old, str | Mapping):
+            raise ValueError(f"{key}: {name} has no fields, it is {old!r}")
         made[name] = {**(as_spec(old) if isinstance(old, str) else old), part: value} if part else value
     return made
 
@@ -58,5 +62,5 @@ def _taken(path: Path, other: Mapping[str, Any], labels: list[str] | None) -> li
 
 def _row(row: dict[str, Any], old: str, new: str) -> dict[str, Any]:
     claims = row.get("claim", [])
-    named = [new + one[len(old) :] for one in ([claims] if isinstance(claims, str) else claims) if one.startswith(f"{old}/")]
-    return {**row, "claim": named}
+    listed = [claims] if isinstance(claims, str) else claims
+    return {**row, "claim": [new + one[len(old) :] for one in listed if one == old or one.startswith(f"{old}/")]}

@@ -36,13 +36,18 @@ class Planned:
     def key(self) -> str:
         """The same for equal runs: what the study's notes file them by."""
         before = [*([] if self.source is None else [self.source]), *self.trials]
-        plain: Any = [self.run.plain(), *(one.key for one in before)] if before else self.run.plain()
-        return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
+        return run_key(self.run, [one.key for one in before])
 
     @property
     def depth(self) -> int:
         """How many runs have to be trained before this one can be."""
         return 1 if self.trials else 0 if self.source is None else 1 + self.source.depth
+
+
+def run_key(run: Run, before: Sequence[str] = ()) -> str:
+    """A short text that is the same for equal runs that wait for equal others."""
+    plain: Any = [run.plain(), *before] if before else run.plain()
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def plan(recipe: Recipe) -> list[Planned]:

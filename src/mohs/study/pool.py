@@ -1,8 +1,8 @@
 """Several studies at once: what their recipes share is trained once, and on a GPU runs of all of them train side by side.
 
 A study alone may have too few runs of a kind to fill a GPU. Here the runs of all recipes are put together, like with like, in
-waves of equal size; every study then finds its runs done, and only measures. Runs whose labels come from another's network
-wait for their own study.
+waves of equal size; every study then finds its runs done, and only measures. Runs whose labels come from another's network, or
+that choose a setting by others, wait for their own study.
 """
 
 from __future__ import annotations

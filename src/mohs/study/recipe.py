@@ -13,8 +13,8 @@
     [[measure]] name and its own fields: what is measured on each trained network, beside accuracy; label: what its numbers'
                names begin with, where one measure stands twice
 
-"loss.q" = 0.5 changes one field of a spec. `open` may hold what `study/data.py` adds: limit, holdout_classes, test.
-No logic stands in a recipe: `sweep` is the only grid. A row's label may hold {key} of a sweep.
+"loss.q" = 0.5 changes one field of a spec. `open` may hold what `study/data.py` adds: limit, train_limit, holdout_classes, test.
+No logic stands in a recipe: `sweep` is its grid, `choose` its only choice. A row's label may hold {key} of a sweep.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) ->
     check_choice("scale", scale, SCALES)
     given = completed(path, _toml(path), _toml)
     smoke = {**SMOKE, **given.get("smoke", {})} if scale == "smoke" else {}
+    smoke = dict(sorted(smoke.items(), key=lambda change: "." in change[0]))  # a whole spec before one field of it
     fewer = smoke.pop("seeds", None)
     study = _study(path, given.get("study", {}), seeds=fewer if seeds is None else seeds)
     rows = [_row(path, study, merged(given.get("base", {}), row), smoke) for row in _swept(path, given)]
@@ -141,7 +142,7 @@ def narrowed(recipe: Recipe, only: Sequence[str]) -> Recipe:
 
 def _study(path: Path, given: Mapping[str, Any], *, seeds: int | None) -> Study:
     known = dataclasses.fields(Study)
-    _check_keys(path, "[study]", given, tuple(f.name for f in known))
+    _check_keys(path, "[study]", given, (*(f.name for f in known), "like", "rows"))
     for f in known:
         if f.default is dataclasses.MISSING and f.name not in given:
             raise ValueError(f"{path}: [study] needs {f.name}")
@@ -184,7 +185,10 @@ def _row(path: Path, study: Study, given: dict[str, Any], smoke: Mapping[str, An
     if paper is not None and study.unit == "%" and 0 < paper < 1:
         raise ValueError(f'{where}: paper = {paper:g}, but this study is in %: write {100 * paper:g}, or set unit = ""')
     try:
-        return Row(run=run_from(merged(given, smoke), where=where), **own)
+        row = Row(run=run_from(merged(given, smoke), where=where), **own)
+        if row.choose is not None:
+            row.choose.settled(row.run, row.choose.values[0])  # an error where there is no such setting
+        return row
     except ValueError as error:
         raise ValueError(str(error) if where in str(error) else f"{where}: {error}") from error
 

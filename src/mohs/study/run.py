@@ -2,7 +2,8 @@
 
 A study that was stopped goes on where it was. On a GPU several runs train at once; one that diverges is found by halving its
 group, while the others keep what they have and go on. What diverged is noted and tried again the next time; any other error
-(a full disk, a folder in use) stops the study. Rows that take their labels from another's network are trained after it.
+(a full disk, a folder in use) stops the study. Rows that take their labels from another's network, or choose a setting, are
+trained after what they wait for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mohs.study.collect import AFTER, BEFORE, Result, collect, from_folder
 from mohs.study.data import opened, with_test
 from mohs.study.measure import measure_run, missing
 from mohs.study.notes import Notes
-from mohs.study.plan import Planned, distinct, plan
+from mohs.study.plan import Planned, distinct, plan, run_key
 from mohs.study.recipe import Recipe
 from mohs.study.relabel import NoLabels, check_labels, data_of, with_labels_of
 from mohs.train.loop import RUNS, UNWATCHED, Watch
@@ -78,14 +79,17 @@ def attempts(
     made: Sequence[Made] = ()
     try:
         runs = [as_trained(one, notes, device=where) for one in group]
-        made = train_many(
-            runs,
+        once = {run_key(run): run for run in runs}  # rows may have chosen the same
+        done = train_many(
+            list(once.values()),
             lambda run: data_of(run, runs=notes.runs, device=where),
             folder=notes.runs,
             device=device,
             together=len(group),
             watch=watch,
         )
+        by_key = dict(zip(once, done, strict=True))
+        made = [by_key[run_key(run)] for run in runs]
     except (Diverged, NoLabels, NoChoice) as error:
         failure = error.with_traceback(None)  # which would keep all jobs of the group, and their memory
     if failure is None:

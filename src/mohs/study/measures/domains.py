@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mohs.data.examples import Data
+from mohs.losses.drop_in import check_between
+from mohs.models.parts import check_whole
 from mohs.naming import as_spec
 from mohs.train.rounds import checked_portion
 from mohs.train.select import create_selection
@@ -35,6 +37,9 @@ class SelfTraining:
     def __post_init__(self) -> None:
         create_selection(self.selection)
         checked_portion(self.portion)
+        for name in ("rounds", "epochs"):
+            check_whole(name, getattr(self, name))
+        check_between("lr", self.lr, 0, ends="()")
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         from mohs.study.data import pair_of
