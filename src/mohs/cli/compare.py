@@ -42,6 +42,7 @@ def compare(
     batch: o.Batch = None,
     label: o.Label = None,
     image_size: o.ImageSize = None,
+    without: o.Without = None,
     seed: o.Seed = None,
     device: o.Device = "auto",
     runs: o.Runs = Path("runs"),
@@ -71,7 +72,7 @@ def settings_of(words: list[str], losses: list[str], given: dict[str, Any]) -> d
     shared |= {"data": words[0]} if words else {}
     shared |= {"regularisers": given["regulariser"]} if given["regulariser"] else {}
     shared |= {"augment": [word for word in given["augment"] if word != "none"]} if given["augment"] else {}
-    how = {name: given[name] for name in ("label", "image_size") if given[name] is not None}
+    how = {name: given[name] for name in ("label", "image_size", "without") if given[name] is not None}
     twice = [name for name in losses if losses.count(name) > 1]
     if twice:
         raise ValueError(f"--loss {twice[0]} is given twice: a loss cannot be compared with itself")

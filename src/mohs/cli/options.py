@@ -34,6 +34,10 @@ Compile = Annotated[
 ]
 Label = Annotated[Text, typer.Option(help="The column that holds the label, in a CSV or Parquet file.")]
 ImageSize = Annotated[Number, typer.Option(help="Resize images to this many pixels.")]
+Without = Annotated[
+    Text,
+    typer.Option(help="Of several domains (pacs, a folder of them, mnist+usps) the one to test on and not to train on."),
+]
 Seed = Annotated[Number, typer.Option(help="Of the weights, the order of the examples and the noise.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Runs = Annotated[Path, typer.Option(help="Where the folders of runs lie.")]

@@ -39,6 +39,7 @@ def train(
     compiled: o.Compile = None,
     label: o.Label = None,
     image_size: o.ImageSize = None,
+    without: o.Without = None,
     seed: o.Seed = None,
     device: o.Device = "auto",
     runs: o.Runs = Path("runs"),
@@ -76,7 +77,7 @@ def run_of(config: Path | None, given: dict[str, Any]) -> Run:
     settings |= {"compile": True} if given.get("compiled") else {}
     settings |= {"regularisers": given["regulariser"]} if given["regulariser"] else {}
     settings |= {"augment": [word for word in given["augment"] if word != "none"]} if given["augment"] else {}
-    how = {name: given[name] for name in ("label", "image_size") if given[name] is not None}
+    how = {name: given[name] for name in ("label", "image_size", "without") if given[name] is not None}
     return run_from(settings | ({"open": how} if how else {}))
 
 

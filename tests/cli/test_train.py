@@ -1,0 +1,59 @@
+"""`mohs train` as a person uses it: what its options make of the run, and domains to train and test on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mohs.cli.train import train
+
+app = typer.Typer()
+app.command()(train)
+QUICK = ("--model", "cnn:width=4", "--epochs", "1", "--device", "cpu", "--json")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def mohs(*words: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, words)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_a_plan_says_what_the_options_ask_for() -> None:
+    told = mohs(
+        "digits", *QUICK, "--dry-run", "--loss", "gce:q=0.5", "--regulariser", "adr:weight=0.05", "--noise", "symmetric:rate=0.2"
+    )
+    assert told["run"]["loss"] == {"name": "gce", "q": 0.5}
+    assert told["run"]["regularisers"] == [{"name": "adr", "weight": 0.05}]
+    assert told["run"]["noise"]["rate"] == 0.2
+    assert told["estimate"]["seconds"] > 0
+    assert not Path("runs").exists()
+
+
+def test_a_domain_is_left_out_and_tested_on() -> None:
+    plan = mohs("digits+digits:invert", "--without", "digits:invert", *QUICK, "--dry-run")
+    assert plan["run"]["open"] == {"without": "digits:invert"}
+    done = mohs("digits+digits:invert", "--without", "digits:invert", *QUICK)
+    about = json.loads((Path(done["folder"]) / "run.json").read_text())
+    assert about["data"]["examples"]["test"] + about["data"]["examples"]["train"] + about["data"]["examples"]["val"] == 1797
+    with pytest.raises(ValueError, match="no domain 'usps' to leave out"):
+        mohs("digits+digits:invert", "--without", "usps", *QUICK)
+
+
+def test_a_pair_is_trained_on_the_first_and_tested_on_the_second() -> None:
+    done = mohs("digits->digits:rotate=40", *QUICK)
+    assert 0 <= done["test_accuracy"] <= 1
+    with pytest.raises(ValueError, match="a pair is written SOURCE->TARGET"):
+        mohs("digits->", *QUICK)
