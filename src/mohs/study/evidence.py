@@ -141,6 +141,7 @@ def _pair(
     judged: Callable[[dict[int, float], dict[int, float]], Judgement],
 ) -> tuple[str, Judgement]:
     found = judged(ours, theirs)
+    ours, theirs = ({seed: own[seed] for seed in own if seed in other} for own, other in ((ours, theirs), (theirs, ours)))
     p = "" if found.p != found.p else f", p = {found.p:.2g}" if found.p >= LEAST_P else f", p < {LEAST_P:g}"
     return f"{one} {_mean(ours):.4g}, {other} {_mean(theirs):.4g}{metric}: {found.difference:+.3g}{p}", found
 
