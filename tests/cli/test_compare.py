@@ -75,6 +75,6 @@ def test_with_no_words_it_shows_itself_on_digits() -> None:
     given = dict.fromkeys(
         ("model", "head", "noise", "optimiser", "schedule", "epochs", "batch", "seed", "regulariser", "augment")
     )
-    settings = settings_of([], DEMONSTRATION, {**given, "label": None, "image_size": None, "epochs": 5})
+    settings = settings_of([], DEMONSTRATION, {**given, "label": None, "image_size": None, "without": None, "epochs": 5})
     assert list(settings) == ["cross_entropy", "gradient_rescaling"]
     assert all((run.data, run.epochs) == ("digits", 5) for run in settings.values())

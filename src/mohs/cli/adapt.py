@@ -31,7 +31,7 @@ Unlabelled = Annotated[
 Take = Annotated[str, typer.Option(help="Whose network to name: last, source_accuracy, target_entropy or target_avc.")]
 Folder = Annotated[Path | None, typer.Option("--out", help="The folder of the adaptation; default: one under adapted/.")]
 ONLY_SHOWN = 64
-UNASKED = ("regulariser", "noise", "class_weight", "accumulate", "ema", "label")  # options of `mohs train`, for the config here
+UNASKED = ("regulariser", "noise", "class_weight", "accumulate", "ema", "label", "without")  # options of `mohs train` alone
 
 
 def adapt(
