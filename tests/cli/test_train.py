@@ -54,6 +54,9 @@ def test_a_domain_is_left_out_and_tested_on() -> None:
 
 def test_a_pair_is_trained_on_the_first_and_tested_on_the_second() -> None:
     done = mohs("digits->digits:rotate=40", *QUICK)
-    assert 0 <= done["test_accuracy"] <= 1
+    assert "test_accuracy" in done
+    examples = json.loads((Path(done["folder"]) / "run.json").read_text())["data"]["examples"]
+    assert examples["train"] + examples["val"] + examples["test"] == 1797  # each half once
+    assert abs(examples["test"] - 898) < 20
     with pytest.raises(ValueError, match="a pair is written SOURCE->TARGET"):
         mohs("digits->", *QUICK)

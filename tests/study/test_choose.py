@@ -32,7 +32,7 @@ def test_all_seeds_take_what_the_first_does_best_with(written: Write, tmp_path: 
     assert [(one["seed"], one["chosen"]) for one in results] == [(0, 0.05), (1, 0.05)]
     for one in results:
         assert load_run(next(runs.glob(f"*-{one['run']}"))).run.optimiser["lr"] == 0.05
-        assert one["least_recall"] >= 0
+        assert "least_recall" in one  # measured, as no other trial is
     assert len(list(runs.glob("*/DONE"))) == len(todo) - 1  # the first seed's run is one of the trials
     assert [one for one in collect(recipe, runs=runs) if one["row"] == "chosen"] == results
     assert len(list(runs.glob("*/measures.json"))) == len(planned)  # of the other trial nothing is measured

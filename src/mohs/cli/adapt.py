@@ -89,7 +89,8 @@ def _slug(text: str) -> str:
 
 
 def _opened(source: str, target: str, *, image_size: int | None, unlabelled: bool, seed: int) -> tuple[Data, Data]:
-    from mohs.data.domains import ARROW, open_domain, open_pair, paired
+    from mohs.data.domains import open_domain, open_pair, paired
+    from mohs.data.reading import ARROW
     from mohs.data.unlabelled import open_unlabelled
 
     how: dict[str, Any] = {} if image_size is None else {"image_size": image_size}

@@ -12,6 +12,7 @@ import typer
 
 from mohs.cli import options as o
 from mohs.cli.study import telling_ends
+from mohs.cli.train import asked_for
 
 if TYPE_CHECKING:
     from mohs.compare import SettingCompared
@@ -68,15 +69,11 @@ def settings_of(words: list[str], losses: list[str], given: dict[str, Any]) -> d
 
     if len(losses) < 2 or len(words) > 1:
         raise ValueError(f"{WANTED}, got {len(losses)} loss(es) and {len(words)} words")
-    shared = {name: given[name] for name in (*SETTINGS, "seed") if given[name] is not None}
-    shared |= {"data": words[0]} if words else {}
-    shared |= {"regularisers": given["regulariser"]} if given["regulariser"] else {}
-    shared |= {"augment": [word for word in given["augment"] if word != "none"]} if given["augment"] else {}
-    how = {name: given[name] for name in ("label", "image_size", "without") if given[name] is not None}
+    shared = asked_for(given, (*SETTINGS, "seed")) | ({"data": words[0]} if words else {})
     twice = [name for name in losses if losses.count(name) > 1]
     if twice:
         raise ValueError(f"--loss {twice[0]} is given twice: a loss cannot be compared with itself")
-    return {name: run_from({**shared, "loss": name, "record": False, **({"open": how} if how else {})}) for name in losses}
+    return {name: run_from({**shared, "loss": name, "record": False}) for name in losses}
 
 
 def _losses(

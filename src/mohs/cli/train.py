@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +74,17 @@ def run_of(config: Path | None, given: dict[str, Any]) -> Run:
     from mohs.train.run import read_run, run_from
 
     settings = {} if config is None else read_run(config).plain()
-    settings |= {name: given[name] for name in (*SETTINGS, "precision", "seed", "data") if given[name] is not None}
     settings |= {"compile": True} if given.get("compiled") else {}
+    return run_from(settings | asked_for(given, (*SETTINGS, "precision", "seed", "data")))
+
+
+def asked_for(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The fields of a run that the options set: these names, the regularisers, the augmentations and how to open the data."""
+    settings = {name: given[name] for name in names if given[name] is not None}
     settings |= {"regularisers": given["regulariser"]} if given["regulariser"] else {}
     settings |= {"augment": [word for word in given["augment"] if word != "none"]} if given["augment"] else {}
     how = {name: given[name] for name in ("label", "image_size", "without") if given[name] is not None}
-    return run_from(settings | ({"open": how} if how else {}))
+    return settings | ({"open": how} if how else {})
 
 
 def found_data(run: Run) -> Data:

@@ -23,12 +23,12 @@ from torch import Tensor
 from mohs.data.degrade import contrast, gaussian_blur, uniform_noise
 from mohs.data.examples import Data, Examples, joined
 from mohs.data.open_data import open_data
+from mohs.data.reading import ARROW
 from mohs.data.resize import resize_images
 from mohs.data.split import split
 from mohs.errors import DataError
 from mohs.losses.drop_in import check_between
 
-ARROW = "->"
 SHOWN = 5
 CHUNK = 8192  # images rotated at a time
 UNKNOWN = -1  # the label of an example that has none

@@ -23,7 +23,7 @@ from mohs.data.check import check_examples
 from mohs.data.examples import Data, Examples
 from mohs.data.image_files import MEMORY_LIMIT
 from mohs.data.pictures import Size, as_size
-from mohs.data.reading import FOLDER, Reading
+from mohs.data.reading import ARROW, FOLDER, Reading
 from mohs.data.resize import resized_data
 from mohs.data.split import only
 from mohs.data.stores import printable
@@ -69,7 +69,7 @@ def _open(data: Any, reading: Reading) -> Data:
         return Data(data)
     if isinstance(data, str) and not data.strip():
         raise ValueError(f"data is empty; give {KINDS}, or one of {', '.join(DATA)}")
-    if isinstance(data, str) and "->" in data and not Path(data).exists():
+    if isinstance(data, str) and ARROW in data and not Path(data).exists():
         return _pair(data, reading)
     if isinstance(data, str) and data.startswith("hf:"):
         return _hub(data.removeprefix("hf:"), reading)

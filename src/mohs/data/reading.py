@@ -11,6 +11,7 @@ from mohs.data.pictures import Size
 from mohs.data.stores import printable
 from mohs.errors import DataError
 
+ARROW = "->"  # between the two domains of a pair
 FOLDER = "MOHS_DATA"  # the variable that names where known data sets lie
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,11 @@ class Notes:
         """All that was noted so far."""
         made: dict[str, dict[str, str]] = json.loads(self.file.read_text()) if self.file.exists() else {}
         return made
+
+    def folders(self, keys: Iterable[str]) -> list[Path | None]:
+        """Where these runs lie; None: a run that there is none of."""
+        noted = self.read()
+        return [self.runs / noted[key]["folder"] if "folder" in noted.get(key, {}) else None for key in keys]
 
     def add(self, key: str, *, folder: Path | None = None, error: str = "") -> None:
         """Note where the run lies, or why there is none."""

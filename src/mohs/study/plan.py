@@ -35,13 +35,17 @@ class Planned:
     @property
     def key(self) -> str:
         """The same for equal runs: what the study's notes file them by."""
-        before = [*([] if self.source is None else [self.source]), *self.trials]
-        return run_key(self.run, [one.key for one in before])
+        return run_key(self.run, [one.key for one in self.before])
+
+    @property
+    def before(self) -> list[Planned]:
+        """What this one waits for."""
+        return [*([] if self.source is None else [self.source]), *self.trials]
 
     @property
     def depth(self) -> int:
-        """How many runs have to be trained before this one can be."""
-        return 1 if self.trials else 0 if self.source is None else 1 + self.source.depth
+        """How many runs have to be trained, one after another, before this one can be."""
+        return max((1 + one.depth for one in self.before), default=0)
 
 
 def run_key(run: Run, before: Sequence[str] = ()) -> str:
@@ -52,8 +56,9 @@ def run_key(run: Run, before: Sequence[str] = ()) -> str:
 
 def plan(recipe: Recipe) -> list[Planned]:
     """Every row with seeds 0..n−1 added to its run's own, rows first; every piece named in them exists."""
+    trials = {row.label: trials_of(row) for row in recipe.rows}
     for row in recipe.rows:
-        for run in (row.run, *(trial.run for trial in trials_of(row))):
+        for run in (row.run, *(trial.run for trial in trials[row.label])):
             check_run(run, where=f"{recipe.path}, row {row.label!r}")
     made: list[Planned] = []
     for seed in range(recipe.study.seeds):
@@ -61,7 +66,7 @@ def plan(recipe: Recipe) -> list[Planned]:
         for row in recipe.rows:
             source = None if row.relabel_from is None else own[row.relabel_from]
             run = dataclasses.replace(row.run, seed=row.run.seed + seed)
-            own[row.label] = Planned(row, seed, run if source is None else on_given_data(run), source, trials_of(row))
+            own[row.label] = Planned(row, seed, run if source is None else on_given_data(run), source, trials[row.label])
         made += own.values()
     return made
 

@@ -29,9 +29,10 @@ def train_pooled(
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
-    for recipe in recipes:
-        check_select(recipe, distinct(plan(recipe)))
-    todo = [one for one in distinct([one for recipe in recipes for one in plan(recipe)]) if one.depth == 0]
+    planned = [plan(recipe) for recipe in recipes]
+    for recipe, own in zip(recipes, planned, strict=True):
+        check_select(recipe, distinct(own))
+    todo = [one for one in distinct([one for own in planned for one in own]) if one.depth == 0]
     ended = 0
     for wave in waves(todo, jobs if on_gpu(device) else 1):
         ended += sum(1 for _ in attempts(wave, Notes(runs, POOL), device=device, watch=watch))

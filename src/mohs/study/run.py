@@ -106,14 +106,13 @@ def as_trained(one: Planned, notes: Notes, *, device: str) -> Run:
     give none to use."""
     run = with_test(one.run)
     if one.row.choose is not None and one.trials:
-        noted = [notes.read().get(trial.key, {}).get("folder") for trial in one.trials]
-        return one.row.choose.settled(run, one.row.choose.best([None if name is None else notes.runs / name for name in noted]))
+        return one.row.choose.settled(run, one.row.choose.best(notes.folders(trial.key for trial in one.trials)))
     if one.source is None:
         return run
-    folder = notes.read().get(one.source.key, {}).get("folder")
+    (folder,) = notes.folders([one.source.key])
     if folder is None:
         raise NoLabels(f"its labels were to come from {one.row.relabel_from}, which failed")
-    run = with_labels_of(run, notes.runs / folder)
+    run = with_labels_of(run, folder)
     check_labels(data_of(run, runs=notes.runs, device=device), of=str(one.row.relabel_from))
     return run
 

@@ -12,6 +12,7 @@ from mohs.data.examples import Data
 from mohs.losses.drop_in import check_between
 from mohs.models.parts import check_whole
 from mohs.naming import as_spec
+from mohs.study.measures.shown import test_of
 from mohs.train.rounds import checked_portion
 from mohs.train.select import create_selection
 from mohs.train.selftrain import PORTION, adapt
@@ -50,7 +51,7 @@ class SelfTraining:
         with tempfile.TemporaryDirectory() as place:
             done = adapt(
                 source.train, target.train, run=trained.run, folder=Path(place) / "adapt", selection=self.selection,
-                rounds=self.rounds, portion=self.portion, test=target.test or target.train, first=trained, device=device,
+                rounds=self.rounds, portion=self.portion, test=test_of(data), first=trained, device=device,
                 again={"record": False, "epochs": self.epochs, "optimiser": optimiser},
             )  # fmt: skip
         return numbers_of(done.rounds)
