@@ -1,13 +1,14 @@
 """Forward + backward of the regularisers against `F.cross_entropy`, interleaved in one run.
 
-    python benchmarks/regularisers.py [--rounds 40] [--threads 2] [--repeats 3] [--out results/benchmarks/regularisers-cpu.json]
+    python benchmarks/regularisers.py [--rounds 40] [--threads 2] [--repeats 5] [--out results/benchmarks/regularisers-cpu.json]
 
 On logits: ADR and the entropy penalty at 4096 x 1000. On features: AMC and the Euclidean form on 128 x 128 features, beside
 cross-entropy at 128 x 10. `ratio` is the median of the ratios within a round; `ratio_of_least` compares the shortest times,
 which tells more on a machine that others use as well: there a step waits for both threads once an operation. At 4096 x 1000
 it hangs on the C library's allocator: an array fetched anew from the system costs more than the arithmetic on it, and which
-ones are fetched changes from run to run. To settle it, set MALLOC_MMAP_THRESHOLD_=1000000 (every array anew, on both
-sides), or MALLOC_MMAP_THRESHOLD_=268435456 with MALLOC_TRIM_THRESHOLD_=2073741824 (none); the results say which was set.
+ones are fetched changes from process to process; so each repeat is a process of its own. To settle it, set
+MALLOC_MMAP_THRESHOLD_=1000000 (every array anew, on both sides), or MALLOC_MMAP_THRESHOLD_=268435456 with
+MALLOC_TRIM_THRESHOLD_=2073741824 (none); the results say which was set.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -61,18 +63,22 @@ def measure(steps: dict[str, Step], rounds: int) -> list[dict[str, float | str]]
     return rows
 
 
+def repeat(rounds: int, threads: int) -> list[dict[str, float | str]]:
+    """All rows once."""
+    torch.set_num_threads(threads)
+    return measure(on_logits(), rounds) + measure(on_features(), 20 * rounds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    rows: list[dict[str, float | str]] = []
-    for _ in range(given.repeats):
-        rows += measure(on_logits(), given.rounds) + measure(on_features(), 20 * given.rounds)
-    for row in rows:
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as fresh:
+        rows = [row for _ in range(given.repeats) for row in fresh.apply(repeat, (given.rounds, given.threads))]
+    for row in sorted(rows, key=lambda row: str(row["name"])):
         print(
             f"{row['name']:<22} {row['ms']:>9} ms  time x {row['ratio']:<6} (least x {row['ratio_of_least']}) of {row['against']}"
         )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mohs.losses import softmax_rows
 from mohs.losses.adr import ADR, EntropyPenalty, adr, entropy_penalty
 from mohs.losses.certainty import certainty
 from mohs.losses.top_classes import top_classes
@@ -121,6 +122,24 @@ def test_a_gradient_for_each_batch_by_vmap():
     batches = draw(3, 5, 400, dtype=torch.float32)
     by_hand = torch.stack([gradient(adr, batch) for batch in batches])
     torch.testing.assert_close(torch.func.vmap(torch.func.grad(adr))(batches), by_hand)
+
+
+@pytest.mark.parametrize("entries", [1, 2000, 4000, 1 << 19], ids=str)
+@pytest.mark.parametrize("precision", ["highest", "medium"])
+def test_rows_in_blocks_give_what_all_rows_at_once_give(entries, precision, monkeypatch):
+    logits = draw(9, 1000, dtype=torch.float32) + 50.0
+    value, slopes = torch.func.grad_and_value(adr)(logits)[::-1]  # traced: all rows at once
+    monkeypatch.setattr(softmax_rows, "ENTRIES", entries)
+    torch.set_float32_matmul_precision(precision)
+    try:
+        leaf = logits.clone().requires_grad_()
+        total = adr(leaf)
+        torch.testing.assert_close(total, value)
+        for kept in (True, False):  # the second backward pass may write over what the first had to keep
+            (slope,) = torch.autograd.grad(total, leaf, retain_graph=kept)
+            torch.testing.assert_close(slope, slopes, atol=1e-9, rtol=1e-4)
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 @pytest.mark.parametrize("options", [o for o in [*OPTIONS, {"tau": 5}] if not o.get("detach_phi")], ids=str)

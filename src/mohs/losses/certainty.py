@@ -1,12 +1,12 @@
 """How decided a prediction is, in two numbers a row that share one backward pass.
 
     T = Σ of the squares of the τ largest probabilities      ∂T/∂z_j = 2 p_j (p_j [j among them] − T)
-    H = −Σ p_j log p_j                                       ∂H/∂z_j = −u_j,  u_j = p_j (z_j − Σ p_k z_k)
+    H = −Σ p_j log p_j                                       ∂H/∂z_j = −p_j (z_j − m),   m = Σ p_k z_k
 
-u gives H as well: at the class with the largest p it is p (log p + H). So (N, K) arrays are p and u, whose memory the
-gradient takes over if the graph is not kept: two, where cross-entropy has three and plain autograd six. p and u are
-outputs too, so that second derivatives come out right; which classes are the τ largest is not differentiated.
-H is as exact as the largest logit's last digit.
+So a gradient is p_j times a straight line in z_j, and something more at the τ largest. H = log Σ exp z − m, its first term
+read off at the largest p: log p = z − log Σ exp z. The one (N, K) array is p, whose memory the gradient takes over if the
+graph is not kept. p and m are outputs too, so that second derivatives come out right; which classes are the τ largest is not
+differentiated. H is as exact as the largest logit's last digit.
 A NaN or infinite logit makes its row NaN: mask a class out with a large negative logit such as −1e4, not with −inf.
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs.losses.softmax_rows import softmax_rows, times_line
 from mohs.losses.top_classes import top_classes
 from mohs.margin import check_logits, full_precision, is_traced, log_probs
 
@@ -50,7 +51,7 @@ def _rows(logits: Tensor, tau: int) -> Tensor:
         raise ValueError(
             f"tau={tau} asks for more probabilities than logits have classes ({logits.shape[1]}): take at most that many"
         )
-    return logits.movedim(1, -1).flatten(0, -2)
+    return logits if logits.dim() == 2 else logits.movedim(1, -1).flatten(0, -2)
 
 
 def _last_use(saved: Tensor) -> bool:
@@ -60,40 +61,35 @@ def _last_use(saved: Tensor) -> bool:
 
 
 class _Certainty(torch.autograd.Function):
-    """(logits (N, K), τ) -> T, H, p, u, the τ largest p and their classes."""
+    """(logits (N, K), τ) -> T, H, p, m, the τ largest p and their classes."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(logits: Tensor, tau: int) -> tuple[Tensor, ...]:
-        p = torch.softmax(logits, 1)  # (N, K)
-        highest, index = top_classes(p, tau)  # (N, τ)
-        u = torch.ops.aten._softmax_backward_data(logits, p, 1, p.dtype)  # in one pass, the row sums included
-        first = highest[:, :1]
-        log_first = torch.xlogy(1.0, first)  # plain log hands even short vectors to MKL's threads: slow on a busy machine
-        entropy = (u.gather(1, index[:, :1].contiguous()) / first - log_first).clamp_(min=0.0)  # under 0 by rounding only
-        return highest.square().sum(1), entropy.squeeze(1), p, u, highest, index
+        p, mean, maxima = softmax_rows(logits, tau)  # (N, K), (N, 1)
+        highest, index = top_classes(p, tau, maxima)  # (N, τ)
+        log_first = torch.xlogy(1.0, highest[:, :1])  # plain log hands even short vectors to MKL's threads: slow if busy
+        entropy = (logits.gather(1, index[:, :1]) - log_first - mean).clamp_(min=0.0)  # under 0 by rounding only
+        return highest.square().sum(1), entropy.squeeze(1), p, mean, highest, index
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, ...]) -> None:
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(output[5])
-        ctx.save_for_backward(output[0], *output[2:])
+        ctx.save_for_backward(inputs[0], *output[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
-        squares, p, u, highest, index = ctx.saved_tensors
-        g_squares, g_entropy, g_p, g_u, g_highest, _ = grads
-        scale = torch.zeros_like(squares) if g_entropy is None else -g_entropy
-        take_u = g_p is None and g_u is None and _last_use(u)
-        grad = u.mul_(scale.unsqueeze(1)) if take_u else u * scale.unsqueeze(1)  # (N, K)
-        if g_squares is not None or g_highest is not None:
-            pull = 0.0 if g_squares is None else 2 * g_squares.unsqueeze(1) * highest  # on the τ largest p
-            pull = (pull if g_highest is None else pull + g_highest) * highest  # (N, τ), and on their logits
-            grad = grad.addcmul_(p, -pull.sum(1, keepdim=True)).scatter_add_(1, index, pull)
+        logits, p, mean, highest, index = ctx.saved_tensors
+        g_squares, g_entropy, g_p, g_mean, g_highest, _ = grads
+        pull = torch.zeros_like(highest) if g_squares is None else 2 * g_squares.unsqueeze(1) * highest  # on the τ largest p
+        pull = (pull if g_highest is None else pull + g_highest) * highest  # (N, τ), and on their logits
+        slope = torch.zeros_like(mean) if g_entropy is None else -g_entropy.unsqueeze(1)  # (N, 1)
+        offset = -slope * mean - pull.sum(1, keepdim=True)
+        if g_mean is not None:
+            slope, offset = slope + g_mean, offset + g_mean * (1 - mean)
         if g_p is not None:
-            grad = grad + p * (g_p - (p * g_p).sum(1, keepdim=True))
-        if g_u is not None:
-            g_u = g_u - (p * g_u).sum(1, keepdim=True)
-            grad = grad + (u + p) * g_u - p * (u * g_u).sum(1, keepdim=True)
-        return grad, None
+            offset = offset + g_p - (p * g_p).sum(1, keepdim=True)
+        grad = times_line(p, logits, slope, offset, in_place=g_p is None and _last_use(p))
+        return grad.scatter_add(1, index, pull) if torch.is_grad_enabled() else grad.scatter_add_(1, index, pull), None
