@@ -51,6 +51,7 @@ EPOCHS: dict[str, dict[str, object]] = {
     "plain loop, compiled": {"graph": False, "compile": True},
     "graph": {"graph": True},
     "graph, compiled": {"graph": True, "compile": True},
+    "graph, data read along": {"graph": True, "resident": False},
 }
 
 
@@ -107,9 +108,11 @@ def least_seconds(run_epoch: Callable[[int], None], epochs: int) -> float:
     return min(seconds[1:])
 
 
-def epoch_seconds(data: Data, *, graph: bool, epochs: int, **changes: object) -> float:
-    """Seconds an epoch of one run."""
+def epoch_seconds(data: Data, *, graph: bool, epochs: int, resident: bool = True, **changes: object) -> float:
+    """Seconds an epoch of one run; resident: its data are on the device."""
     job = job_of(data, **changes)
+    if not resident:
+        job.feed.inputs, job.feed.resident = data.train.inputs, False
     if isinstance(job.training.outputs, Compiled):
         job.training.outputs.trees = not graph
     take = GraphStep(job) if graph and can_graph(job) else (lambda draw, weights: step(job, draw, weights))

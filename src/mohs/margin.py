@@ -113,9 +113,9 @@ class _Margin(torch.autograd.Function):
         own = logits.gather(1, index).to(full_precision(logits.dtype))
         e = logits.to(own.dtype, copy=True).scatter_(1, index, -INF)  # (N, K, ...)
         top = e.amax(1, keepdim=True)
-        top = top.masked_fill(top == -INF, 0.0)  # every other class masked out: Σ e = 0 and m = +inf
+        top.masked_fill_(top == -INF, 0.0)  # every other class masked out: Σ e = 0 and m = +inf
         total = e.sub_(top).exp_().sum(1, keepdim=True)  # (N, 1, ...)
-        m = (own - top - total.log()).masked_fill(own == INF, torch.nan)
+        m = (own - top - total.log()).masked_fill_(own == INF, torch.nan)
         return m.squeeze(1), e, total
 
     @staticmethod

@@ -71,7 +71,7 @@ class Objective(nn.Module):
         else:
             total = self.loss(logits, labels) if sample_weight is None else self.loss(logits, labels, sample_weight=sample_weight)
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
-        paired = logits.detach().argmax(1) if self.pair_labels == "predicted" else labels
+        paired = logits.detach().argmax(1) if self.regularisers and self.pair_labels == "predicted" else labels
         given = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired}
         for weight, regulariser in zip(weights, self.regularisers, strict=True):
             value = regulariser(*_taken(regulariser, given))

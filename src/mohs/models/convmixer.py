@@ -13,12 +13,12 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mohs.models.parts import Body, Shape, check_dropout, check_whole, global_mean, image_shape, with_dropout
+from mohs.models.parts import BatchNorm, Body, Shape, check_dropout, check_whole, global_mean, image_shape, with_dropout
 
 
 def mixed(layer: nn.Conv2d) -> nn.Sequential:
     """The layer, GELU, batch normalisation: in this order."""
-    return nn.Sequential(layer, nn.GELU(), nn.BatchNorm2d(layer.out_channels))
+    return nn.Sequential(layer, nn.GELU(), BatchNorm(layer.out_channels))
 
 
 class MixerBlock(nn.Module):

@@ -17,14 +17,14 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.parts import Body, Shape, check_whole, flat_size, image_shape
+from mohs.models.parts import BatchNorm, Body, Shape, check_whole, flat_size, image_shape
 
 STAGES = (3, 4, 3)  # convolutions before each pooling
 
 
 def prelu_conv(inside: int, outside: int, *, padding: int) -> nn.Sequential:
     """3×3 convolution, PReLU, batch normalisation: in this order."""
-    return nn.Sequential(nn.Conv2d(inside, outside, 3, padding=padding), nn.PReLU(), nn.BatchNorm2d(outside))
+    return nn.Sequential(nn.Conv2d(inside, outside, 3, padding=padding), nn.PReLU(), BatchNorm(outside))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Mnist:
 
     def body(self, shape: Shape) -> Body:
         channels, _, _ = image_shape("mnist", shape, smallest=10)  # 10 → 8 → 4 → 2 → 1
-        layers: list[nn.Module] = [nn.BatchNorm2d(channels), prelu_conv(channels, self.width, padding=0)]
+        layers: list[nn.Module] = [BatchNorm(channels), prelu_conv(channels, self.width, padding=0)]
         for count in STAGES:
             layers += [*(prelu_conv(self.width, self.width, padding=1) for _ in range(count)), nn.MaxPool2d(2)]
         body = nn.Sequential(*layers, nn.Flatten())

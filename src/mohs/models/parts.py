@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 
 Shape: TypeAlias = tuple[int, ...]
 Body: TypeAlias = tuple[nn.Module, int]  # what gives the features, and how many there are
@@ -30,7 +31,15 @@ def conv(
     """Convolution without bias, batch normalisation, activation; "same" padding unless told."""
     padding = size // 2 if padding is None else padding
     layer = nn.Conv2d(inside, outside, size, stride, padding, bias=False)
-    return nn.Sequential(layer, nn.BatchNorm2d(outside), ACTIVATIONS[act]())
+    return nn.Sequential(layer, BatchNorm(outside), ACTIVATIONS[act]())
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation that leaves its count of batches alone: nothing reads it, and on a GPU it is a kernel a layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        momentum = 0.1 if self.momentum is None else self.momentum
+        return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training, momentum, self.eps)
 
 
 class Times(nn.Module):

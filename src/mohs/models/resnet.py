@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
 from mohs.models.parts import (
+    BatchNorm,
     Body,
     GlobalMax,
     Shape,
@@ -49,10 +50,10 @@ class Block(nn.Module):
     def __init__(self, inside: int, outside: int, stride: int, *, projection: bool = False) -> None:
         super().__init__()
         self.first = conv(inside, outside, stride=stride)
-        self.second = nn.Sequential(nn.Conv2d(outside, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside))
+        self.second = nn.Sequential(nn.Conv2d(outside, outside, 3, padding=1, bias=False), BatchNorm(outside))
         self.shortcut: nn.Module = nn.Identity()
         if (inside, stride) != (outside, 1):
-            project = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+            project = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), BatchNorm(outside))
             self.shortcut = project if projection else Subsampled(outside - inside, stride)
 
     def forward(self, x: Tensor) -> Tensor:

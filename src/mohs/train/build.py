@@ -45,10 +45,8 @@ def build(
     """Everything that a resolved run on prepared data needs; start: weights to begin with instead of those of the seed."""
     accelerator = accelerator_of(run, device=device, graph=graph, **trackers)
     train, here = data.train, accelerator.device
-    training = training_of(run, train, start).to(here)
+    training = training_of(run, train, start, here)
     network = training.network
-    if run.compile:
-        training.outputs = Compiled(network)
     schedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
     maker = create_spec(OPTIMISERS, "optimiser", as_spec(run.optimiser))
     optimiser: Any = maker.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
@@ -88,14 +86,19 @@ def accelerator_of(run: Run, *, device: str, graph: bool, **trackers: Any) -> Ac
     return Accelerator(mixed_precision=run.precision, cpu=device == "cpu", kwargs_handlers=handlers, **trackers)
 
 
-def training_of(run: Run, train: Examples, start: Start) -> Training:
-    """Network and objective."""
+def training_of(run: Run, train: Examples, start: Start, device: torch.device) -> Training:
+    """Network and objective on the device; on a GPU weights lie as its kernels for images want them, channels last."""
     network = create_model(
         run.model, shape=train.shape, num_classes=len(train.classes), head=run.head, scale=scale_of(train), seed=run.seed
     )
     if start is not None:
         network.load_state_dict(start)
-    return Training(network, build_objective(run, network, train))
+    training = Training(network, build_objective(run, network, train)).to(device)
+    if device.type == "cuda":
+        training.to(memory_format=torch.channels_last)
+    if run.compile:
+        training.outputs = Compiled(network)
+    return training
 
 
 def distributed(accelerator: Accelerator, training: Training) -> nn.Module:

@@ -2,8 +2,8 @@
 
 A small network's step is hundreds of small kernels, and a GPU waits for them to be launched one by one. The graph
 reads its batch from fixed places, which are filled before each replay; the rate of learning and the regularisers' weights
-are tensors on the device. A last, smaller batch has a graph of its own. Needs one process, data on the device, no fp16,
-and a stream that is not the default one for all that the job does (`own_stream`).
+are tensors on the device. A last, smaller batch has a graph of its own. Needs one process, no fp16, and a stream that is not
+the default one for all that the job does (`own_stream`). While a graph is captured, threads that read data ahead may go on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WARM = 3  # steps before the capture, as cuDNN and the optimiser set themselves 
 def can_graph(job: Job) -> bool:
     """Whether this job's step can be a graph."""
     alone = job.accelerator.num_processes == 1 and job.accelerator.scaler is None
-    return job.device.type == "cuda" and job.feed.resident and alone and len(job.feed.examples) >= job.run.batch
+    return job.device.type == "cuda" and alone and len(job.feed.examples) >= job.run.batch
 
 
 def own_stream(job: Job) -> AbstractContextManager[Any]:
@@ -41,12 +41,13 @@ class Captured:
     """The step on batches of one size; what the warm-up changed is put back."""
 
     def __init__(self, job: Job, like: Draw, weights: Sequence[Tensor]) -> None:
-        self.draw = Draw(like.ids.clone(), tuple(numbers.clone() for numbers in like.drawn))
+        read = None if like.read is None else like.read.to(job.device)
+        self.draw = Draw(like.ids.clone(), tuple(numbers.clone() for numbers in like.drawn), read=read)
         self.graph = torch.cuda.CUDAGraph()
         restore = snapshot(job)
         for _ in range(WARM):
             step(job, self.draw, weights)
-        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
+        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
             step(job, self.draw, weights)
         restore()
 
@@ -54,6 +55,8 @@ class Captured:
         self.draw.ids.copy_(draw.ids)
         for place, numbers in zip(self.draw.drawn, draw.drawn, strict=True):
             place.copy_(numbers)
+        if self.draw.read is not None and draw.read is not None:
+            self.draw.read.copy_(draw.read, non_blocking=True)
         self.graph.replay()
 
 

@@ -94,6 +94,9 @@ class Job:
         self.training.load_state_dict(state["training"])
         inner = getattr(self.optimiser, "optimizer", self.optimiser)
         inner.load_state_dict({"state": state["optimiser"], "param_groups": inner.state_dict()["param_groups"]})
+        for weight, kept in inner.state.items():  # in the weight's order in memory, which a fused step relies on
+            alike = {name: v for name, v in kept.items() if isinstance(v, Tensor) and v.shape == weight.shape}
+            kept |= {name: torch.empty_like(weight).copy_(value) for name, value in alike.items()}
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         for name in ("recorder", "trace", "ema"):
