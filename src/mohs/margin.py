@@ -63,7 +63,7 @@ def checked_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LAB
     labels = labels.long()
     if readable(labels):
         _check_range(labels, classes=logits.shape[1], ignore_index=ignore_index)
-    return labels.masked_fill(labels == ignore_index, 0)
+    return torch.where(labels == ignore_index, 0, labels)
 
 
 def readable(tensor: Tensor) -> bool:

@@ -71,11 +71,11 @@ def reduce(
     check_reduction(reduction)
     if label_smoothing != 0:
         raise ValueError(f"label_smoothing={label_smoothing} is not defined for this loss (only for {SMOOTHABLE}); use 0")
-    ignored = labels.long() == ignore_index  # (N, ...)
+    kept = labels.long() != ignore_index  # (N, ...)
     importance = None
     if weight is not None:
         check_weight(weight, classes)
-        importance = weight.to(values)[labels.long().masked_fill(ignored, 0)]
+        importance = weight.to(values)[torch.where(kept, labels.long(), 0)]
         values = values * importance
     if also is not None:
         values = values + also
@@ -83,12 +83,12 @@ def reduce(
         per_example = spread_sample_weight(sample_weight, labels).to(values)
         values = values * per_example
         importance = per_example if importance is None else importance * per_example
-    values = values.masked_fill(ignored, 0.0)
+    values = torch.where(kept, values, 0.0)
     if reduction == "none":
         return values
     if reduction == "sum":
         return values.sum()
-    return values.sum() / (~ignored if importance is None else importance.masked_fill(ignored, 0.0)).sum()
+    return values.sum() / (kept if importance is None else torch.where(kept, importance, 0.0)).sum()
 
 
 def spread_sample_weight(sample_weight: Tensor, labels: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 from mohs.data.examples import Examples
 from mohs.train.resident import fits, on_device
 
+NUMBERS = 1 << 22  # random numbers that may wait for their batch
 TAIL = 8  # examples: a last batch of fewer is left out, on one process as on several
 
 
@@ -61,8 +62,7 @@ class Feed:
     def epoch(self, epoch: int) -> Iterator[Draw]:
         """The batches of this epoch (the first is 0)."""
         order = torch.randperm(len(self.examples), generator=seeded(self.seed, epoch)).to(self.device)
-        generator = seeded(self.seed + 1, epoch, device=self.device)
-        draws = (self._draw(order[start:end], generator) for start, end in self._cuts())
+        draws = self._draws(order, seeded(self.seed + 1, epoch, device=self.device))
         return draws if self.resident else self._ahead(draws)
 
     def load(self, draw: Draw) -> Tensor:
@@ -78,8 +78,20 @@ class Feed:
         short = len(cuts) > 1 and cuts[-1][1] - cuts[-1][0] < least
         return cuts[:-1] if short else cuts
 
-    def _draw(self, ids: Tensor, generator: torch.Generator) -> Draw:
-        drawn = () if self.augment is None else self.augment.draw(len(ids), generator, self.examples.shape)
+    def _draws(self, order: Tensor, generator: torch.Generator) -> Iterator[Draw]:
+        """The batches, with random numbers drawn for as many of them at once as leaves these few."""
+        cuts, shape = self._cuts(), self.examples.shape
+        one = () if self.augment is None else self.augment.draw(1, seeded(0, 0, device=self.device), shape)
+        together = max(1, NUMBERS // max(1, self.batch * sum(numbers.numel() for numbers in one)))
+        for first in range(0, len(cuts), together):
+            group = cuts[first : first + together]
+            begin, total = group[0][0], group[-1][1] - group[0][0]
+            drawn = () if self.augment is None else self.augment.draw(total, generator, shape)
+            for start, end in group:
+                yield self._part(order[start:end], tuple(numbers[start - begin : end - begin] for numbers in drawn))
+
+    def _part(self, ids: Tensor, drawn: tuple[Tensor, ...]) -> Draw:
+        """This process's part of a batch."""
         if self.ranks == 1:
             return Draw(ids, drawn)
         mine = slice(self.rank, None, self.ranks)

@@ -24,9 +24,9 @@ class Tally:
         if not self.names:
             self.names = list(values)
             self.sums = torch.zeros(len(values) + 2, dtype=torch.float64, device=logits.device)
+            self.one = torch.ones((), device=logits.device)
         right = (logits.argmax(1) == labels).float().mean()
-        row = torch.stack([*(value.float() for value in values.values()), right, torch.ones_like(right)])
-        self.sums.add_(row, alpha=len(labels))
+        self.sums.add_(torch.stack([*(value.float() for value in values.values()), right, self.one]), alpha=len(labels))
 
     def so_far(self) -> dict[str, float]:
         """This process's means since the epoch began; waits for the device."""
