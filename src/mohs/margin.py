@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.nn.functional import log_softmax
 
 INF = float("inf")
@@ -73,7 +73,7 @@ def readable(tensor: Tensor) -> bool:
 
 def is_traced(tensor: Tensor) -> bool:
     """Whether torch.compile or a torch.func transform is running over this tensor, so that it has no value yet."""
-    return torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor)
+    return torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor)
 
 
 def check_logits(logits: Tensor) -> None:

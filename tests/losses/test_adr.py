@@ -142,6 +142,34 @@ def test_rows_in_blocks_give_what_all_rows_at_once_give(entries, precision, monk
         torch.set_float32_matmul_precision("highest")
 
 
+@pytest.mark.parametrize("loss", [adr, entropy_penalty])
+def test_autocast_and_other_precisions_of_products_change_nothing(loss):
+    logits = (draw(64, 1000, scale=3.0, dtype=torch.float32) + 20).requires_grad_()
+    value = loss(logits)
+    (slopes,) = torch.autograd.grad(value, logits)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = loss(logits)
+    assert torch.equal(half, value)
+    assert torch.equal(torch.autograd.grad(half, logits)[0], slopes)
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        torch.testing.assert_close(loss(logits), value)
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = "none"
+
+
+def test_a_graph_of_the_gradient_and_gradients_in_batches():
+    logits = draw(3, 5, scale=1.0).requires_grad_()
+    (slope,) = torch.autograd.grad(adr(logits), logits, create_graph=True, retain_graph=False)
+    assert slope.requires_grad
+    (slope,) = torch.autograd.grad(adr(logits), logits)
+    assert not slope.requires_grad
+    pair = torch.stack(certainty(logits, tau=3))  # (2, 3)
+    by_hand = torch.stack([torch.autograd.grad(pair[i, j], logits, retain_graph=True)[0] for i in range(2) for j in range(3)])
+    (batched,) = torch.autograd.grad(pair, logits, torch.eye(6, dtype=pair.dtype).view(6, 2, 3), is_grads_batched=True)
+    torch.testing.assert_close(batched, by_hand)
+
+
 @pytest.mark.parametrize("options", [o for o in [*OPTIONS, {"tau": 5}] if not o.get("detach_phi")], ids=str)
 def test_gradcheck(options):
     assert torch.autograd.gradcheck(lambda z: adr(z, **options), draw(3, 5, scale=1.0).requires_grad_())

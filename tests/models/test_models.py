@@ -16,6 +16,7 @@ from mohs import find_head
 from mohs.heads import HEADS
 from mohs.models import MODELS, create_model, default_model
 from mohs.models.network import Network, Scale
+from mohs.models.parts import BatchNorm
 
 OWN = [name for name in MODELS if name not in mohs.models.ZOOS]
 SMALLEST = {
@@ -264,3 +265,14 @@ def test_a_model_learns() -> None:
         nn.functional.cross_entropy(net(x), y).backward()
         optimiser.step()
     assert float((net(x).argmax(1) == y).float().mean()) > 0.98
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_batch_normalisation_is_torch_s_but_for_the_count(momentum: float | None) -> None:
+    ours, theirs = BatchNorm(2, momentum=momentum), nn.BatchNorm2d(2, momentum=momentum)
+    for i in range(4):
+        x = torch.randn(8, 2, 3, 3, generator=torch.Generator().manual_seed(i)) + i
+        assert torch.equal(ours(x), theirs(x))
+    assert torch.equal(ours.running_mean, theirs.running_mean)
+    assert torch.equal(ours.eval()(x), theirs.eval()(x))
+    assert int(ours.num_batches_tracked) == (4 if momentum is None else 0)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mohs.data.examples import Examples
+from mohs.train.augment import create_augment
 from mohs.train.feed import Feed
 
 CPU = torch.device("cpu")
@@ -31,6 +32,24 @@ def test_processes_share_each_batch_of_one(n: int, batch: int, ranks: int, epoch
         assert sum(draw.share for draw in draws) == pytest.approx(ranks)
         weighed = sum(draw.share * data.inputs[draw.ids].mean(0) for draw in draws) / ranks
         torch.testing.assert_close(weighed, data.inputs[whole].mean(0))
+
+
+@pytest.mark.parametrize("numbers", [1, 5000, 1 << 22])
+@pytest.mark.parametrize("ranks", [2, 3, 7])
+def test_processes_share_the_random_numbers_of_each_batch(numbers: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mohs.train.feed.NUMBERS", numbers)
+    images = Examples(torch.zeros(61, 3, 8, 8), torch.zeros(61, dtype=torch.long), ["a", "b"])
+    augment = create_augment([{"name": "crop_flip", "padding": 2}, {"name": "gaussian_noise"}])
+    (one,), shares = (
+        [list(Feed(images, batch=20, seed=1, device=CPU, augment=augment, rank=r, ranks=many).epoch(2)) for r in range(many)]
+        for many in (1, ranks)
+    )
+    assert len({len(draws) for draws in (one, *shares)}) == 1
+    for r, mine in enumerate(shares):
+        for whole, part in zip(one, mine, strict=True):
+            assert torch.equal(part.ids, whole.ids[r::ranks])
+            for theirs, own in zip(whole.drawn, part.drawn, strict=True):
+                assert torch.equal(own, theirs[r::ranks])
 
 
 def test_all_are_seen_but_a_tail_too_short_to_share() -> None:

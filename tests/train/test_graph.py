@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mohs.data.examples import Data, Examples
-from mohs.train.build import build
+from mohs.train.build import build, channels_last
 from mohs.train.graph import can_graph, own_stream
 from mohs.train.job import Job
 from mohs.train.loop import UNWATCHED, steps, train
@@ -91,7 +91,7 @@ def test_a_run_stopped_on_a_gpu_goes_on_as_if_it_had_not(patches: Data, precisio
 def test_what_an_optimiser_keeps_comes_back_in_its_weight_s_order_in_memory(patches: Data) -> None:
     job = trained(dataclasses.replace(RUN, epochs=1), patches, graph=False, device="cpu")
     other = build(job.run, job.data, device="cpu")
-    other.training.to(memory_format=torch.channels_last)
+    channels_last(other.training)
     other.restore(job.state())
     orders = {tuple(weight.stride()) for weight in other.training.parameters() if weight.dim() == 4}
     assert any(stride[1] == 1 and stride[3] > 1 for stride in orders)  # channels come last in memory
@@ -99,3 +99,12 @@ def test_what_an_optimiser_keeps_comes_back_in_its_weight_s_order_in_memory(patc
         assert kept["momentum_buffer"].stride() == weight.stride()
     for a, b in zip(job.optimiser.state.values(), other.optimiser.state.values(), strict=True):
         assert torch.equal(a["momentum_buffer"], b["momentum_buffer"])
+
+
+def test_only_weights_of_flat_convolutions_change_their_order() -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3), torch.nn.Conv3d(4, 4, 3), torch.nn.Linear(4, 4))
+    before = [weight.detach().clone() for weight in module.parameters()]
+    channels_last(module)
+    assert [weight.is_contiguous() for weight in module.parameters() if weight.dim() > 1] == [False, True, True]
+    for a, b in zip(module.parameters(), before, strict=True):
+        assert torch.equal(a, b)

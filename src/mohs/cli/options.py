@@ -32,6 +32,7 @@ Precision = Annotated[Text, typer.Option(help="no, bf16 or fp16; auto: bf16 on a
 Compile = Annotated[
     bool | None, typer.Option("--compile", help="Fuse the network's kernels by torch.compile; quicker steps after a slow first.")
 ]
+Graph = Annotated[bool, typer.Option(help="On a GPU: each step as one CUDA graph, or its kernels one by one.")]
 Label = Annotated[Text, typer.Option(help="The column that holds the label, in a CSV or Parquet file.")]
 ImageSize = Annotated[Number, typer.Option(help="Resize images to this many pixels.")]
 Without = Annotated[

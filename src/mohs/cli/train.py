@@ -43,6 +43,7 @@ def train(
     without: o.Without = None,
     seed: o.Seed = None,
     device: o.Device = "auto",
+    graph: o.Graph = True,
     runs: o.Runs = Path("runs"),
     out: o.Out = None,
     tracker: o.Tracker = None,
@@ -55,11 +56,16 @@ def train(
     found = found_data(run)
     if dry_run:
         return _print_plan(run, found, device, as_json=as_json)
+    how = {"runs": runs, "out": out, "device": device, "graph": graph, "trackers": tuple(tracker or ())}
+    done = _trained(run, found, how, quiet=quiet)
+    return _print(done, as_json=as_json) if not quiet and first_process() else None
+
+
+def _trained(run: Run, data: Data, how: dict[str, Any], *, quiet: bool) -> Trained:
     from mohs.train.loop import train as train_run
 
     with progress(quiet=quiet) as (_, watch):
-        done = train_run(run, found, runs=runs, out=out, device=device, watch=watch, trackers=tuple(tracker or ()))
-    return _print(done, as_json=as_json) if not quiet and first_process() else None
+        return train_run(run, data, watch=watch, **how)
 
 
 def first_process() -> bool:

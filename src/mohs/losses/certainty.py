@@ -4,9 +4,10 @@
     H = −Σ p_j log p_j                                       ∂H/∂z_j = −p_j (z_j − m),   m = Σ p_k z_k
 
 So a gradient is p_j times a straight line in z_j, and something more at the τ largest. H = log Σ exp z − m, its first term
-read off at the largest p: log p = z − log Σ exp z. The one (N, K) array is p, whose memory the gradient takes over if the
-graph is not kept. p and m are outputs too, so that second derivatives come out right; which classes are the τ largest is not
-differentiated. H is as exact as the largest logit's last digit.
+read off at the largest p: log p = z − log Σ exp z. On a processor the one (N, K) array beside float32 logits is p, whose
+memory the gradient takes over if the graph is not kept. The logits are kept for the backward pass: they must not be written
+over before it. p and m are outputs too, so that second derivatives come out right; which classes are the τ largest is not
+differentiated. H is a difference of numbers as large as the logits, and as exact as these: an offset common to all costs digits.
 A NaN or infinite logit makes its row NaN: mask a class out with a large negative logit such as −1e4, not with −inf.
 """
 
@@ -91,5 +92,7 @@ class _Certainty(torch.autograd.Function):
             slope, offset = slope + g_mean, offset + g_mean * (1 - mean)
         if g_p is not None:
             offset = offset + g_p - (p * g_p).sum(1, keepdim=True)
-        grad = times_line(p, logits, slope, offset, in_place=g_p is None and _last_use(p))
-        return grad.scatter_add(1, index, pull) if torch.is_grad_enabled() else grad.scatter_add_(1, index, pull), None
+        if torch.is_grad_enabled():  # a graph of this pass is made
+            return times_line(p, logits, slope, offset, in_place=False).scatter_add(1, index, pull), None
+        in_place = g_p is None and _last_use(p) and not any(is_traced(g) for g in grads if g is not None)
+        return times_line(p.detach(), logits, slope, offset, in_place=in_place).scatter_add_(1, index, pull), None

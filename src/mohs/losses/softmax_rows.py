@@ -19,28 +19,34 @@ def softmax_rows(logits: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | N
     """logits (N, K) -> p (N, K), m = Σ p z (N, 1) and the maxima with which `top_classes` begins its search for `count`."""
     if not readable(logits):
         p = torch.softmax(logits, 1)
-        return p, mean_logit(p, logits), column_maxima(p, count)
+        return p, (p * logits).sum(1, keepdim=True), column_maxima(p, count)
     p, rows = torch.empty_like(logits, memory_format=torch.contiguous_format), _block_rows(logits)
-    means, maxima = [], []
-    for z, block in zip(torch.split(logits, rows), torch.split(p, rows), strict=True):
+    means, maxima = logits.new_empty(len(logits), 1), []
+    for z, block, mean in zip(*(torch.split(tensor, rows) for tensor in (logits, p, means)), strict=True):
         torch.softmax(z, 1, out=block)
-        means.append(mean_logit(block, z))
+        mean_logit(block, z, mean)
         maxima.append(column_maxima(block, count))
     found = [columns for columns in maxima if columns is not None]
-    return p, torch.cat(means), torch.cat(found) if found else None
+    return p, means, torch.cat(found) if found else None
 
 
-def mean_logit(p: Tensor, logits: Tensor) -> Tensor:
-    """Σ p z of each row, (N, 1); by a matrix product where those are as exact as sums."""
-    if readable(p) and torch.get_float32_matmul_precision() == "highest":
-        return torch.bmm(p.unsqueeze(1), logits.unsqueeze(1).transpose(1, 2)).squeeze(2)
-    return (p * logits).sum(1, keepdim=True)
+def mean_logit(p: Tensor, logits: Tensor, out: Tensor) -> None:
+    """Σ p z of each row into out (N, 1): by products of matrices, unless the user lets those be less exact than sums.
+
+    With `out` autocast leaves them alone.
+    """
+    if torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee"):  # type: ignore[attr-defined]
+        torch.bmm(p.unsqueeze(1), logits.unsqueeze(1).transpose(1, 2), out=out.unsqueeze(2))
+    else:
+        torch.sum(p * logits, 1, keepdim=True, out=out)
 
 
 def times_line(p: Tensor, logits: Tensor, slope: Tensor, offset: Tensor, *, in_place: bool) -> Tensor:
     """p (slope · z + offset), (N, K); slope (N, 1), offset (N, 1) or (N, K); in_place: p may be written over."""
-    if not in_place or not readable(logits):
+    if not in_place:
         return p * (slope * logits + offset)
+    if not readable(logits):
+        return p.mul_(torch.addcmul(offset, slope, logits))
     rows = _block_rows(logits)
     room = torch.empty_like(p[:rows])
     for block, z, by, plus in zip(*(torch.split(tensor, rows) for tensor in (p, logits, slope, offset)), strict=True):

@@ -35,11 +35,12 @@ def conv(
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """Batch normalisation that leaves its count of batches alone: nothing reads it, and on a GPU it is a kernel a layer."""
+    """Batch normalisation that counts its batches only for a mean over all of them: on a GPU that is a kernel a layer."""
 
     def forward(self, x: Tensor) -> Tensor:
-        momentum = 0.1 if self.momentum is None else self.momentum
-        return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training, momentum, self.eps)
+        if self.momentum is None or self.running_mean is None:
+            return super().forward(x)
+        return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum, self.eps)
 
 
 class Times(nn.Module):

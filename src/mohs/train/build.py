@@ -95,10 +95,17 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
         network.load_state_dict(start)
     training = Training(network, build_objective(run, network, train)).to(device)
     if device.type == "cuda":
-        training.to(memory_format=torch.channels_last)
+        channels_last(training)
     if run.compile:
         training.outputs = Compiled(network)
     return training
+
+
+def channels_last(module: nn.Module) -> None:
+    """Weights of two-dimensional convolutions in the order of pixels, then channels; others stay as they are."""
+    for weight in module.parameters():
+        if weight.dim() == 4:
+            weight.data = weight.data.contiguous(memory_format=torch.channels_last)
 
 
 def distributed(accelerator: Accelerator, training: Training) -> nn.Module:

@@ -1,7 +1,7 @@
 """The network's forward and backward pass as few fused kernels, by torch.compile, where a run asks for it (`compile = true`).
 
-Where the step is a CUDA graph, it has less to do; where it is not, as with fp16, the two passes become graphs of their own
-(torch's CUDA-graph trees), which a GPU need not wait for kernel by kernel. Those share one pool of memory and write
+Where the step is a CUDA graph, it has less to do; where it is not, as with fp16 or `--no-graph`, the two passes become graphs
+of their own (torch's CUDA-graph trees), which a GPU need not wait for kernel by kernel. Those share one pool of memory and write
 each gradient where they wrote the last: they are for a run that trains alone, in one process, on whole batches. The first
 steps take some seconds more, in which all this is made, for batches of the first shape that comes and for training alone: a
 smaller last batch and every evaluation go through the network as it is.

@@ -8,6 +8,7 @@ the default one for all that the job does (`own_stream`). While a graph is captu
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,10 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs.errors import RunError
 from mohs.train.feed import Draw
 from mohs.train.job import Job
 from mohs.train.step import step
 
+AHEAD = 4  # batches
 WARM = 3  # steps before the capture, as cuDNN and the optimiser set themselves up
 
 
@@ -41,23 +44,40 @@ class Captured:
     """The step on batches of one size; what the warm-up changed is put back."""
 
     def __init__(self, job: Job, like: Draw, weights: Sequence[Tensor]) -> None:
-        read = None if like.read is None else like.read.to(job.device)
-        self.draw = Draw(like.ids.clone(), tuple(numbers.clone() for numbers in like.drawn), read=read)
+        self.read = None if like.read is None else like.read.to(job.device)
+        self.draw = Draw(like.ids.clone(), tuple(numbers.clone() for numbers in like.drawn), read=self.read)
+        self.copied: deque[torch.cuda.Event] = deque()
         self.graph = torch.cuda.CUDAGraph()
         restore = snapshot(job)
         for _ in range(WARM):
             step(job, self.draw, weights)
-        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
-            step(job, self.draw, weights)
+        try:
+            with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+                step(job, self.draw, weights)
+        except RuntimeError as error:
+            reason = str(error).split("\n")[0]
+            raise RunError(
+                f"the step could not be made a CUDA graph ({reason}): train with --no-graph (graph=False), which is slower but "
+                "takes less memory, and networks that wait for the device"
+            ) from error
         restore()
 
     def replay(self, draw: Draw) -> None:
         self.draw.ids.copy_(draw.ids)
         for place, numbers in zip(self.draw.drawn, draw.drawn, strict=True):
             place.copy_(numbers)
-        if self.draw.read is not None and draw.read is not None:
-            self.draw.read.copy_(draw.read, non_blocking=True)
+        if self.read is not None:
+            self._copy(self.read, draw)
         self.graph.replay()
+
+    def _copy(self, place: Tensor, draw: Draw) -> None:
+        """The inputs that were read, to their place; at most AHEAD batches wait for it on the host."""
+        assert draw.read is not None
+        if len(self.copied) == AHEAD:
+            self.copied.popleft().synchronize()
+        place.copy_(draw.read, non_blocking=True)
+        self.copied.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
+        self.copied[-1].record()
 
 
 class GraphStep:

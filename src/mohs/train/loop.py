@@ -44,19 +44,21 @@ def train(
     out: Path | None = None,
     device: str = "auto",
     watch: Watch = UNWATCHED,
+    graph: bool = True,
     **more: Any,
 ) -> Trained:
     """Train, or go on training, or return what was trained before; `watch` is told of every step and epoch.
 
     The folder is `out`, or one under `runs` named by the run's hash; trackers=("tensorboard",) and the like log there.
+    graph: on a GPU a step is one CUDA graph where it can be.
     """
     with started(run, data, runs=runs, out=out, device=device, **more) as (job, directory):
         if job is None:
             return load_run(directory.path)
         if isinstance(job.training.outputs, Compiled):
-            job.training.outputs.trees = alone(job) and not can_graph(job)
+            job.training.outputs.trees = alone(job) and not (graph and can_graph(job))
         with own_stream(job):
-            for _ in steps(job, directory, watch):
+            for _ in steps(job, directory, watch, graph=graph):
                 pass
         return finish(job, directory)
 
