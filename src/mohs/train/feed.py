@@ -80,15 +80,18 @@ class Feed:
 
     def _draws(self, order: Tensor, generator: torch.Generator) -> Iterator[Draw]:
         """The batches, with random numbers drawn for as many of them at once as leaves these few."""
-        cuts, shape = self._cuts(), self.examples.shape
-        one = () if self.augment is None else self.augment.draw(1, seeded(0, 0, device=self.device), shape)
+        cuts, one = self._cuts(), self._numbers(1, seeded(0, 0, device=self.device))
         together = max(1, NUMBERS // max(1, self.batch * sum(numbers.numel() for numbers in one)))
         for first in range(0, len(cuts), together):
             group = cuts[first : first + together]
             begin, total = group[0][0], group[-1][1] - group[0][0]
-            drawn = () if self.augment is None else self.augment.draw(total, generator, shape)
+            drawn = self._numbers(total, generator)
             for start, end in group:
                 yield self._part(order[start:end], tuple(numbers[start - begin : end - begin] for numbers in drawn))
+
+    def _numbers(self, n: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """The augmentation's random numbers for n examples."""
+        return () if self.augment is None else self.augment.draw(n, generator, self.examples.shape)
 
     def _part(self, ids: Tensor, drawn: tuple[Tensor, ...]) -> Draw:
         """This process's part of a batch."""

@@ -21,7 +21,7 @@ from mohs.train.feed import Draw
 from mohs.train.job import Job
 from mohs.train.step import step
 
-AHEAD = 4  # batches
+AHEAD = 4  # batches that were read and may wait on the host
 WARM = 3  # steps before the capture, as cuDNN and the optimiser set themselves up
 
 
@@ -44,8 +44,8 @@ class Captured:
     """The step on batches of one size; what the warm-up changed is put back."""
 
     def __init__(self, job: Job, like: Draw, weights: Sequence[Tensor]) -> None:
-        self.read = None if like.read is None else like.read.to(job.device)
-        self.draw = Draw(like.ids.clone(), tuple(numbers.clone() for numbers in like.drawn), read=self.read)
+        read = None if like.read is None else like.read.to(job.device)
+        self.draw = Draw(like.ids.clone(), tuple(numbers.clone() for numbers in like.drawn), read=read)
         self.copied: deque[torch.cuda.Event] = deque()
         self.graph = torch.cuda.CUDAGraph()
         restore = snapshot(job)
@@ -66,16 +66,16 @@ class Captured:
         self.draw.ids.copy_(draw.ids)
         for place, numbers in zip(self.draw.drawn, draw.drawn, strict=True):
             place.copy_(numbers)
-        if self.read is not None:
-            self._copy(self.read, draw)
+        if self.draw.read is not None:
+            self._copy(self.draw.read, draw.read)
         self.graph.replay()
 
-    def _copy(self, place: Tensor, draw: Draw) -> None:
+    def _copy(self, place: Tensor, read: Tensor | None) -> None:
         """The inputs that were read, to their place; at most AHEAD batches wait for it on the host."""
-        assert draw.read is not None
+        assert read is not None
         if len(self.copied) == AHEAD:
             self.copied.popleft().synchronize()
-        place.copy_(draw.read, non_blocking=True)
+        place.copy_(read, non_blocking=True)
         self.copied.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
         self.copied[-1].record()
 

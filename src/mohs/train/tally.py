@@ -17,6 +17,7 @@ class Tally:
     def __init__(self, device: torch.device) -> None:
         self.names: list[str] = []
         self.sums = torch.zeros(0, dtype=torch.float64, device=device)
+        self.one = torch.ones((), device=device)
 
     def add(self, parts: Mapping[str, Any], logits: Tensor, labels: Tensor) -> None:
         """One batch: the objective's parts (its weights, which are no tensors or named so, are left out), logits and labels."""
@@ -24,7 +25,6 @@ class Tally:
         if not self.names:
             self.names = list(values)
             self.sums = torch.zeros(len(values) + 2, dtype=torch.float64, device=logits.device)
-            self.one = torch.ones((), device=logits.device)
         right = (logits.argmax(1) == labels).float().mean()
         self.sums.add_(torch.stack([*(value.float() for value in values.values()), right, self.one]), alpha=len(labels))
 
