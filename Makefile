@@ -33,7 +33,7 @@ browser:  ## Debian's Chromium, for the tests of the report; without it they are
 
 bench: $(READY)  ## time and memory of the losses against F.cross_entropy
 	$(BIN)/python benchmarks/losses.py
-	$(BIN)/python benchmarks/regularisers.py
+	$(BIN)/python benchmarks/regularizers.py
 
 clean:
 	rm -rf $(VENV) runs build dist

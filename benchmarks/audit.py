@@ -2,7 +2,7 @@
 
     python benchmarks/audit.py [--seeds 4] [--examples 50000] [--out results/benchmarks/audit.json]
 
-Embeddings are Gaussian clouds of ten classes of unit width, their centres drawn with .17 of it in every direction; a tenth of the
+Embeddings are Gaussian clouds of ten classes of unit width, their centers drawn with .17 of it in every direction; a tenth of the
 labels, drawn with the seed, is moved to another class. Memory is the peak of this process, the data themselves included.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from mohs.audit import Audit, audit, known_wrong
+from mohs.audit.pipeline import Audit, audit, known_wrong
 from mohs.data.noise import symmetric_noise
 
 from machine import machine
@@ -30,8 +30,8 @@ def embeddings(examples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, to
     """Features (N, 512), labels as given and as they are (N,)."""
     generator = torch.Generator().manual_seed(seed)
     truth = torch.randint(CLASSES, (examples,), generator=generator)
-    centres = APART * torch.randn(CLASSES, WIDTH, generator=generator)
-    features = centres[truth] + torch.randn(examples, WIDTH, generator=generator)
+    centers = APART * torch.randn(CLASSES, WIDTH, generator=generator)
+    features = centers[truth] + torch.randn(examples, WIDTH, generator=generator)
     return features, symmetric_noise(truth, rate=WRONG, num_classes=CLASSES, seed=seed), truth
 
 

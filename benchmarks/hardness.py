@@ -23,9 +23,9 @@ import torch
 from aum import AUMCalculator
 
 from mohs.hardness.angular import avc, avh
-from mohs.hardness.neighbours import nearest
-from mohs.recorder import Recorder
-from mohs.score import score_features
+from mohs.hardness.neighbors import nearest
+from mohs.hardness.recorder import Recorder
+from mohs.hardness.score import score_features
 
 from losses import Step, peak_memory, timings
 from machine import machine
@@ -115,8 +115,8 @@ def growth(rounds: int) -> list[Row]:
     ]
 
 
-def neighbours() -> list[Row]:
-    """Exact nearest neighbours of 50,000 × 512, once."""
+def neighbors() -> list[Row]:
+    """Exact nearest neighbors of 50,000 × 512, once."""
     x = torch.randn(50_000, 512, generator=torch.Generator().manual_seed(0))
     began = time.perf_counter()
     nearest(x)
@@ -135,7 +135,7 @@ def main() -> None:
             *recorders(given.rounds, 128, folder),
             *recorders(given.rounds, 4096, folder),
             *growth(max(3, given.rounds // 3)),
-            *neighbours(),
+            *neighbors(),
         ]
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items() if value != ""))

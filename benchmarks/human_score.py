@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
-from mohs.hardness.coefficients import KINDS, coefficients
-from mohs.hardness.human import by_bins, correlation, fisher_z, human_agreement, paired_bootstrap, steiger
+from mohs.hardness.agreement import by_bins, correlation, fisher_z, human_agreement, paired_bootstrap, steiger
+from mohs.hardness.correlation import KINDS, coefficients
 from mohs.hardness.scores import SCORES
 
 from cifar import images, votes

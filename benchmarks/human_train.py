@@ -46,7 +46,7 @@ def main() -> None:
             columns |= {"avh": avh(features, weight, truth), "avc": avc(features, weight)}
             columns |= {"norm": length, "norm_in_class": norm_in_class(length, truth)}
             table = done.record.table()
-            kept = ("aum", "mean_margin", "mean_confidence", "variability", "mean_avh", "forgetting", "first_learnt")
+            kept = ("aum", "mean_margin", "mean_confidence", "variability", "mean_avh", "forgetting", "first_learned")
             arrays = {key: value.float().cpu().numpy() for key, value in columns.items()}
             arrays |= {key: table.column(key).to_numpy().astype(np.float32) for key in kept}
             accuracy = float((logits.argmax(1) == truth).float().mean())

@@ -135,15 +135,15 @@ def recorded(x: torch.Tensor, labels: torch.Tensor, loss: torch.nn.Module, epoch
     """The record of a network with one hidden layer."""
     torch.manual_seed(seed)
     net = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 128), torch.nn.ReLU(), torch.nn.Linear(128, CLASSES))
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.1, total_steps=epochs * -(-len(x) // 128))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=epochs * -(-len(x) // 128))
     recorder = mohs.Recorder(len(x))
     for _ in range(epochs):
         for ids in torch.randperm(len(x)).split(128):
             logits = net(x[ids])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss(logits, labels[ids]).backward()
-            optimiser.step()
+            optimizer.step()
             cycle.step()
             recorder.update(ids, logits, labels[ids])
     return recorder.table()

@@ -45,7 +45,7 @@ class Outcome:
 
 
 def prepare(pixels: np.ndarray) -> Tensor:
-    """(N, 32, 32, 3) uint8 -> normalised (N, 3, 32, 32) on the device."""
+    """(N, 32, 32, 3) uint8 -> normalized (N, 3, 32, 32) on the device."""
     x = torch.from_numpy(pixels).to(DEVICE).permute(0, 3, 1, 2).float() / 255
     x = (x - torch.tensor(MEAN, device=DEVICE).view(3, 1, 1)) / torch.tensor(SD, device=DEVICE).view(3, 1, 1)
     return x.to(torch.bfloat16 if DEVICE.type == "cuda" else torch.float32).contiguous(memory_format=torch.channels_last)

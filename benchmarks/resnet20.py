@@ -37,7 +37,7 @@ def main() -> None:
         "epochs": args.epochs,
         "batch": 128,
         "validation": 0.0,
-        "optimiser": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
+        "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
         "schedule": {"name": "step", "at": [0.5, 0.75], "factor": 0.1},
         "augment": [{"name": "crop_flip", "padding": 4}],
         "check_every": 10,

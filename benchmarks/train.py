@@ -34,10 +34,10 @@ from mohs.train.step import step
 
 from machine import machine
 
-BASE = {"data": "cifar10", "model": "resnet20", "batch": 128, "validation": 0.0, "optimiser": "sgd:lr=0.1", "epochs": 100}
+BASE = {"data": "cifar10", "model": "resnet20", "batch": 128, "validation": 0.0, "optimizer": "sgd:lr=0.1", "epochs": 100}
 FULL = {
     "loss": "encouraging",
-    "regularisers": [{"name": "adr", "weight": 0.05}, {"name": "amc", "weight": {"name": "ramp_up", "epochs": 50, "peak": 0.1}}],
+    "regularizers": [{"name": "adr", "weight": 0.05}, {"name": "amc", "weight": {"name": "ramp_up", "epochs": 50, "peak": 0.1}}],
 }
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {"record": False},
@@ -128,15 +128,15 @@ def bare_seconds(data: Data, *, epochs: int, half: bool) -> float:
     """Seconds an epoch of the same network by PyTorch alone; half: in bfloat16."""
     job = job_of(data, record=False)
     network, inputs, labels = job.training.network, job.feed.inputs, job.feed.labels
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
 
     def run_epoch(epoch: int) -> None:
         for ids in torch.randperm(len(labels), device=labels.device).split(128):
             with torch.autocast(job.device.type, torch.bfloat16, enabled=half):
                 loss = torch.nn.functional.cross_entropy(network(inputs[ids]), labels[ids])
             loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
 
     return least_seconds(run_epoch, epochs)
 

@@ -40,16 +40,16 @@ def judge(pixels: np.ndarray, clean: np.ndarray, rate: float, kind: str, seed: i
     step = torch.randint(1, 10, truth.shape) if kind == "symmetric" else torch.ones_like(truth)
     y = torch.where(torch.rand(len(x)) < rate, (truth + step) % 10, truth)
     net = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-    loss, optimiser = mohs.GeneralizedCrossEntropyLoss(q=0.7), torch.optim.AdamW(net.parameters(), lr=2e-3, weight_decay=0.05)
+    loss, optimizer = mohs.GeneralizedCrossEntropyLoss(q=0.7), torch.optim.AdamW(net.parameters(), lr=2e-3, weight_decay=0.05)
     recorder = mohs.Recorder(len(x))
     for _ in range(20):
         for ids in torch.randperm(len(x)).split(64):
             logits = net(x[ids])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss(logits, y[ids]).backward()
-            optimiser.step()
+            optimizer.step()
             recorder.update(ids, logits, y[ids])
-    p = mohs.verdict(recorder.table()).column("p_mislabelled").to_numpy()
+    p = mohs.verdict(recorder.table()).column("p_mislabeled").to_numpy()
     wrong, flagged = (y != truth).numpy(), p > 0.5
     recall = (wrong & flagged).sum() / max(wrong.sum(), 1)
     told = {

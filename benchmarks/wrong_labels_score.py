@@ -3,7 +3,7 @@
     MOHS_DATA=... python benchmarks/wrong_labels_score.py --outputs FOLDER [--out results/wrong_labels.csv]
 
 For every file FOLDER/<set>-<seed>.npz: average precision, AUROC and precision at the true count of wrong labels, for
-`p_mislabelled` of `mohs.verdict`, for AUM (as its authors compute it, on the training steps of cross-entropy) and for
+`p_mislabeled` of `mohs.verdict`, for AUM (as its authors compute it, on the training steps of cross-entropy) and for
 cleanlab's scores on five folds, with the precision and recall of what each flags, and the calibration of ours.
 """
 
@@ -37,8 +37,8 @@ def our_table(saved: dict[str, np.ndarray], run: str) -> pa.Table:
     given = torch.from_numpy(saved["given"].astype(np.int64))
     table = mohs.score_logits(torch.from_numpy(saved[f"{run}_logits"].astype(np.float32)), given)
     columns = {name: table.column(name) for name in table.column_names if name != "mohs"}
-    votes = saved[f"{run}_neighbours"].astype(np.float64)
-    columns["neighbours"] = votes[np.arange(len(given)), given.numpy()] / votes.sum(1)
+    votes = saved[f"{run}_neighbors"].astype(np.float64)
+    columns["neighbors"] = votes[np.arange(len(given)), given.numpy()] / votes.sum(1)
     for name in ("aum", "mean_margin", "mean_confidence", "variability"):
         columns[name] = saved[f"{run}_{name}_steps"].astype(np.float64)
     return make_table(columns)
@@ -65,11 +65,11 @@ def measure(suspicion: np.ndarray, wrong: np.ndarray, flagged: np.ndarray | None
 
 def detectors(saved: dict[str, np.ndarray], wrong: np.ndarray) -> Iterator[tuple[str, dict[str, float]]]:
     given = saved["given"].astype(np.int64)
-    p = mohs.verdict(our_table(saved, "gce")).column("p_mislabelled").to_numpy()
-    yield "mohs: p_mislabelled (GCE)", measure(p, wrong, p > 0.5) | {"calibration_error": round(calibration_error(p, wrong), 4)}
-    plain = mohs.verdict(our_table(saved, "ce"), by="aum").column("p_mislabelled").to_numpy()
+    p = mohs.verdict(our_table(saved, "gce")).column("p_mislabeled").to_numpy()
+    yield "mohs: p_mislabeled (GCE)", measure(p, wrong, p > 0.5) | {"calibration_error": round(calibration_error(p, wrong), 4)}
+    plain = mohs.verdict(our_table(saved, "ce"), by="aum").column("p_mislabeled").to_numpy()
     error = {"calibration_error": round(calibration_error(plain, wrong), 4)}
-    yield "mohs: p_mislabelled by aum (cross-entropy)", measure(plain, wrong, plain > 0.5) | error
+    yield "mohs: p_mislabeled by aum (cross-entropy)", measure(plain, wrong, plain > 0.5) | error
     yield "AUM (cross-entropy)", measure(-saved["ce_aum_steps"].astype(np.float64), wrong)
     yield "AUM (GCE)", measure(-saved["gce_aum_steps"].astype(np.float64), wrong)
     probs = softmax(saved["folds_logits"].astype(np.float64), axis=1)
@@ -99,9 +99,9 @@ def trials(saved: dict[str, np.ndarray], wrong: np.ndarray) -> Iterator[tuple[st
     yield "trial: margin (GCE)", measure(-m, wrong) | slope(m, wrong)
     plain = margins(saved, "ce")
     yield "trial: margin (cross-entropy)", measure(-plain, wrong) | slope(plain, wrong)
-    bearing = saved["gce_neighbours"].astype(np.float64)[np.arange(len(m)), saved["given"]]
-    near = np.log((bearing + 0.5) / (saved["gce_neighbours"][0].sum() - bearing + 0.5))
-    yield "trial: margin + half the neighbours' log-odds", measure(-(m + 0.5 * near), wrong)
+    bearing = saved["gce_neighbors"].astype(np.float64)[np.arange(len(m)), saved["given"]]
+    near = np.log((bearing + 0.5) / (saved["gce_neighbors"][0].sum() - bearing + 0.5))
+    yield "trial: margin + half the neighbors' log-odds", measure(-(m + 0.5 * near), wrong)
     yield "trial: margin + half the out-of-fold margin", measure(-(m + 0.5 * margins(saved, "folds")), wrong)
     yield "trial: mean AVH (GCE)", measure(saved["gce_mean_avh"].astype(np.float64), wrong)
     if "second_logits" in saved:

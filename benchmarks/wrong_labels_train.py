@@ -4,7 +4,7 @@
 
 For each set of labels and seed, one file FOLDER/<set>-<seed>.npz with the outputs of
   ce       cross-entropy on all of the data: what AUM reads (`aum_steps`: from the training steps, as its package does)
-  gce      generalised cross-entropy (q = .7) on all of the data
+  gce      generalized cross-entropy (q = .7) on all of the data
   second   the same again, with labels that the first network holds for less likely than not (margin < 0) replaced
            by its prediction; scores still are those of the given labels
   folds    cross-entropy, five folds, out of sample: what cleanlab reads
@@ -31,7 +31,7 @@ from machine import machine
 from quick_train import DEVICE, Outcome, Recipe, outputs, prepare, train
 
 FOLDS = 5
-NEIGHBOURS = 20
+NEIGHBORS = 20
 
 
 def saved(done: Outcome, x: Tensor, y: Tensor) -> dict[str, np.ndarray]:
@@ -41,8 +41,8 @@ def saved(done: Outcome, x: Tensor, y: Tensor) -> dict[str, np.ndarray]:
     columns = {
         name: table.column(name).to_numpy() for name in ("aum", "mean_margin", "mean_confidence", "variability", "mean_avh")
     }
-    columns |= {name: table.column(name).to_numpy() for name in ("forgetting", "first_learnt")}
-    columns |= {"logits": logits.cpu().numpy(), "neighbours": agreement(features, y)}
+    columns |= {name: table.column(name).to_numpy() for name in ("forgetting", "first_learned")}
+    columns |= {"logits": logits.cpu().numpy(), "neighbors": agreement(features, y)}
     if done.steps is not None:
         steps = done.steps.table()
         columns |= {
@@ -53,13 +53,13 @@ def saved(done: Outcome, x: Tensor, y: Tensor) -> dict[str, np.ndarray]:
 
 @torch.no_grad()
 def agreement(features: Tensor, y: Tensor) -> np.ndarray:
-    """How many of the nearest neighbours (cosine) bear each class (N, K)."""
+    """How many of the nearest neighbors (cosine) bear each class (N, K)."""
     unit = normalize(features).half() if DEVICE.type == "cuda" else normalize(features)
     counts = []
     for part, start in zip(unit.split(2000), range(0, len(unit), 2000), strict=True):
         near = part @ unit.T
         near[torch.arange(len(part), device=DEVICE), start + torch.arange(len(part), device=DEVICE)] = -2
-        votes = y[near.topk(NEIGHBOURS).indices]
+        votes = y[near.topk(NEIGHBORS).indices]
         counts.append(torch.nn.functional.one_hot(votes, 10).sum(1))
     return torch.cat(counts).cpu().numpy()
 

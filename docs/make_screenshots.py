@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from mohs.audit import audit
+from mohs.audit.pipeline import audit
 
 LIMIT = 150_000  # bytes a picture
 WIDTH, SCALE = 1200, 1.5
@@ -27,7 +27,7 @@ CHARTS_DRAWN = "() => [...document.querySelectorAll('[data-figure]')].every((fig
 
 
 def main() -> None:
-    """Audit, open the report in both colours, and take each picture."""
+    """Audit, open the report in both colors, and take each picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "images")
     parser.add_argument("--browser", default=shutil.which("chromium") or shutil.which("google-chrome"))
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def take(browser: Any, report: Path, scheme: str, out: Path) -> None:
-    """All pictures in one scheme of colours."""
+    """All pictures in one scheme of colors."""
     context = browser.new_context(
         viewport={"width": WIDTH, "height": 900}, device_scale_factor=SCALE, color_scheme=scheme, reduced_motion="reduce"
     )

@@ -1,4 +1,4 @@
-"""The pieces together, on real data: a CNN on digits through an ArcFace head, with a loss and two regularisers."""
+"""The pieces together, on real data: a CNN on digits through an ArcFace head, with a loss and two regularizers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def test_encouraging_loss_with_adr_and_ramped_amc_through_arcface_learns_digits(
     )  # fmt: skip
     head = mohs.ArcFaceHead(64, 10, scale=16, margin=0.1)
     objective = mohs.Objective(mohs.EncouragingLoss(), [(0.05, mohs.ADR(tau=3)), (mohs.ramp_up(epochs=8, peak=0.1), mohs.AMC())])
-    optimiser = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=2e-3)
+    optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=2e-3)
     log = []
     for epoch in range(10):
         for batch in kept[torch.randperm(len(kept))].split(128):
             features = body(x[batch])
             loss = objective(head(features, y[batch]), y[batch], features=features, epoch=epoch)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
         log.append({name: float(value) for name, value in objective.parts.items()})
     head.eval()
     accuracy = (head(body(x[held])).argmax(1) == y[held]).float().mean()

@@ -1,6 +1,6 @@
-"""mohs: how hard each training example is, and classifiers trained with the emphasis those examples deserve.
+"""mohs: how hard each training example is, which labels are wrong, and classifiers trained accordingly.
 
-Names are loaded when first used, so that `import mohs` is quick and imports no torch.
+Names are imported when first used: `import mohs` takes milliseconds and does not import torch.
 """
 
 from __future__ import annotations
@@ -11,39 +11,45 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mohs.angle import angle, angles
-    from mohs.apply import apply_decisions
-    from mohs.audit import Audit, audit
-    from mohs.compare import compare_runs, compare_settings
+    from mohs._core.errors import DataError, RunError
+    from mohs.adapt.selection import SELECTIONS
+    from mohs.adapt.self_training import Adapted, adapt
+    from mohs.angle import angle
+    from mohs.audit.decisions import apply_decisions
+    from mohs.audit.options import AuditOptions
+    from mohs.audit.result import AuditResult, load_audit
+    from mohs.audit.retrain import Retrained, retrain
     from mohs.data.examples import Data, Examples
-    from mohs.data.noise import add_noise
+    from mohs.data.noise import NOISES, add_noise
     from mohs.data.open_data import open_data
     from mohs.data.with_ids import WithIds
     from mohs.emphasis import emphasis, focus, spread
-    from mohs.errors import DataError, RunError
     from mohs.evaluate.attack import robust_accuracy
     from mohs.evaluate.calibration import ece, fit_temperature, reliability
     from mohs.evaluate.masking import masking_report
     from mohs.hardness.angular import avc, avh
+    from mohs.hardness.noise_model import fit_noise
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
-    from mohs.hardness.out_of_sample import fit_noise
+    from mohs.hardness.recorder import Recorder
+    from mohs.hardness.score import score, score_features, score_logits
     from mohs.hardness.scores import SCORES
     from mohs.hardness.verdict import verdict
     from mohs.heads import HEADS, create_head
     from mohs.heads.arcface import ArcFaceHead
     from mohs.heads.avh import AVHHead
     from mohs.heads.cosface import CosFaceHead
-    from mohs.heads.find_head import FoundHead, find_head
+    from mohs.heads.find_head import find_head
     from mohs.heads.lsoftmax import LSoftmaxHead
     from mohs.heads.normface import NormFaceHead
     from mohs.heads.sphereface import SphereFaceHead
     from mohs.integrations.sklearn import MohsClassifier
-    from mohs.losses import LOSSES, REGULARISERS, create_loss, create_regulariser
+    from mohs.losses import LOSSES, REGULARIZERS, create_loss, create_regularizer
     from mohs.losses.adr import ADR, EntropyPenalty
     from mohs.losses.amc import AMC, EuclideanContrastive
     from mohs.losses.avh import AVHLoss, avh_loss
     from mohs.losses.bootstrap import BootstrapHardLoss, BootstrapSoftLoss
     from mohs.losses.center import CenterLoss
+    from mohs.losses.class_weights import class_counts, class_weights, deferred_weights
     from mohs.losses.correction import BackwardLoss, ForwardLoss
     from mohs.losses.cross_entropy import CrossEntropyLoss
     from mohs.losses.curriculum import SelfPacedLoss
@@ -51,70 +57,73 @@ if TYPE_CHECKING:
     from mohs.losses.focal import FocalLoss
     from mohs.losses.gce import GeneralizedCrossEntropyLoss
     from mohs.losses.gradient_rescaling import GradientRescalingLoss
-    from mohs.losses.imbalance import class_counts, class_weights, deferred_weights
     from mohs.losses.ldam import LDAMLoss
     from mohs.losses.logit_adjusted import LogitAdjustedLoss
     from mohs.losses.mae import MeanAbsoluteErrorLoss
     from mohs.losses.mse import MeanSquaredErrorLoss
     from mohs.losses.objective import Objective, create_objective
-    from mohs.losses.schedule import SCHEDULES, deferred, ramp_up, ramp_up_down
     from mohs.losses.smoothing import OnlineSmoothingLoss
     from mohs.losses.softmax_alternatives import SphericalLoss, TaylorLoss
     from mohs.losses.symmetric import SymmetricCrossEntropyLoss
     from mohs.losses.transition import pair_transition, symmetric_transition
-    from mohs.losses.truncated_gce import TruncatedGeneralizedCrossEntropyLoss, keep_mask
+    from mohs.losses.truncated_gce import TruncatedGeneralizedCrossEntropyLoss
+    from mohs.losses.weight_schedule import SCHEDULES, ramp_up, ramp_up_down
     from mohs.margin import margin
     from mohs.models import MODELS, create_model, scale_of
-    from mohs.recorder import Recorder
-    from mohs.report.findings import Findings, load_findings
     from mohs.report.page import write_report
-    from mohs.retrain import Retrained, retrain
-    from mohs.score import score, score_features, score_logits
-    from mohs.study.recipe import read_recipe
-    from mohs.study.run import run_study
+    from mohs.studies.compare import compare_runs, compare_settings
+    from mohs.studies.recipe import read_recipe
+    from mohs.studies.run_study import run_study
     from mohs.train.folds import out_of_fold
+    from mohs.train.loop import train
     from mohs.train.many import train_many
+    from mohs.train.optimizers import OPTIMIZERS
     from mohs.train.run import Run
-    from mohs.train.select import SELECTIONS
-    from mohs.train.selftrain import Adapted, adapt
     from mohs.train.trained import load_run
+    from mohs.workflow import audit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-NAMES = {  # file: what it offers
-    "angle": "angle angles",
-    "apply": "apply_decisions",
-    "audit": "Audit audit",
-    "compare": "compare_runs compare_settings",
+NAMES = {  # module: the public names it defines
+    "_core.errors": "DataError RunError",
+    "adapt.selection": "SELECTIONS",
+    "adapt.self_training": "Adapted adapt",
+    "angle": "angle",
+    "audit.decisions": "apply_decisions",
+    "audit.options": "AuditOptions",
+    "audit.result": "AuditResult load_audit",
+    "audit.retrain": "Retrained retrain",
     "data.examples": "Data Examples",
-    "data.noise": "add_noise",
+    "data.noise": "NOISES add_noise",
     "data.open_data": "open_data",
     "data.with_ids": "WithIds",
     "emphasis": "emphasis focus spread",
-    "errors": "DataError RunError",
     "evaluate.attack": "robust_accuracy",
     "evaluate.calibration": "ece fit_temperature reliability",
     "evaluate.masking": "masking_report",
     "hardness.angular": "avc avh",
+    "hardness.noise_model": "fit_noise",
     "hardness.noise_rate": "estimate_noise suggest_emphasis",
-    "hardness.out_of_sample": "fit_noise",
+    "hardness.recorder": "Recorder",
+    "hardness.score": "score score_features score_logits",
     "hardness.scores": "SCORES",
     "hardness.verdict": "verdict",
     "heads": "HEADS create_head",
     "heads.arcface": "ArcFaceHead",
     "heads.avh": "AVHHead",
     "heads.cosface": "CosFaceHead",
-    "heads.find_head": "FoundHead find_head",
+    "heads.find_head": "find_head",
     "heads.lsoftmax": "LSoftmaxHead",
     "heads.normface": "NormFaceHead",
     "heads.sphereface": "SphereFaceHead",
     "integrations.sklearn": "MohsClassifier",
-    "losses": "LOSSES REGULARISERS create_loss create_regulariser",
+    "losses": "LOSSES REGULARIZERS create_loss create_regularizer",
     "losses.adr": "ADR EntropyPenalty",
     "losses.amc": "AMC EuclideanContrastive",
     "losses.avh": "AVHLoss avh_loss",
     "losses.bootstrap": "BootstrapHardLoss BootstrapSoftLoss",
     "losses.center": "CenterLoss",
+    "losses.class_weights": "class_counts class_weights deferred_weights",
     "losses.correction": "BackwardLoss ForwardLoss",
     "losses.cross_entropy": "CrossEntropyLoss",
     "losses.curriculum": "SelfPacedLoss",
@@ -122,52 +131,49 @@ NAMES = {  # file: what it offers
     "losses.focal": "FocalLoss",
     "losses.gce": "GeneralizedCrossEntropyLoss",
     "losses.gradient_rescaling": "GradientRescalingLoss",
-    "losses.imbalance": "class_counts class_weights deferred_weights",
     "losses.ldam": "LDAMLoss",
     "losses.logit_adjusted": "LogitAdjustedLoss",
     "losses.mae": "MeanAbsoluteErrorLoss",
     "losses.mse": "MeanSquaredErrorLoss",
     "losses.objective": "Objective create_objective",
-    "losses.schedule": "SCHEDULES deferred ramp_up ramp_up_down",
     "losses.smoothing": "OnlineSmoothingLoss",
     "losses.softmax_alternatives": "SphericalLoss TaylorLoss",
     "losses.symmetric": "SymmetricCrossEntropyLoss",
     "losses.transition": "pair_transition symmetric_transition",
-    "losses.truncated_gce": "TruncatedGeneralizedCrossEntropyLoss keep_mask",
+    "losses.truncated_gce": "TruncatedGeneralizedCrossEntropyLoss",
+    "losses.weight_schedule": "SCHEDULES ramp_up ramp_up_down",
     "margin": "margin",
     "models": "MODELS create_model scale_of",
-    "recorder": "Recorder",
-    "report.findings": "Findings load_findings",
     "report.page": "write_report",
-    "retrain": "Retrained retrain",
-    "score": "score score_features score_logits",
-    "study.recipe": "read_recipe",
-    "study.run": "run_study",
+    "studies.compare": "compare_runs compare_settings",
+    "studies.recipe": "read_recipe",
+    "studies.run_study": "run_study",
     "train.folds": "out_of_fold",
+    "train.loop": "train",
     "train.many": "train_many",
+    "train.optimizers": "OPTIMIZERS",
     "train.run": "Run",
-    "train.select": "SELECTIONS",
-    "train.selftrain": "Adapted adapt",
     "train.trained": "load_run",
+    "workflow": "audit",
 }
-HOME = {name: file for file, names in NAMES.items() for name in names.split()}
+HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
 # fmt: off
 __all__ = [
-    "ADR", "AMC", "HEADS", "LOSSES", "MODELS", "REGULARISERS", "SCHEDULES", "SCORES", "SELECTIONS", "AVHHead", "AVHLoss",
-    "Adapted", "ArcFaceHead", "Audit", "BackwardLoss", "BootstrapHardLoss", "BootstrapSoftLoss", "CenterLoss", "CosFaceHead",
-    "CrossEntropyLoss", "Data", "DataError", "EncouragingLoss", "EntropyPenalty", "EuclideanContrastive", "Examples",
-    "Findings", "FocalLoss", "ForwardLoss", "FoundHead", "GeneralizedCrossEntropyLoss", "GradientRescalingLoss", "LDAMLoss",
-    "LSoftmaxHead", "LogitAdjustedLoss", "MeanAbsoluteErrorLoss", "MeanSquaredErrorLoss", "MohsClassifier", "NormFaceHead",
-    "Objective", "OnlineSmoothingLoss", "Recorder", "Retrained", "Run", "RunError", "SelfPacedLoss", "SphereFaceHead",
-    "SphericalLoss", "SymmetricCrossEntropyLoss", "TaylorLoss", "TruncatedGeneralizedCrossEntropyLoss", "WithIds", "adapt",
-    "add_noise", "angle", "angles", "apply_decisions", "audit", "avc", "avh", "avh_loss", "class_counts", "class_weights",
-    "compare_runs", "compare_settings", "create_head", "create_loss", "create_model", "create_objective", "create_regulariser",
-    "deferred", "deferred_weights", "ece", "emphasis", "estimate_noise", "find_head", "fit_noise", "fit_temperature", "focus",
-    "keep_mask", "load_findings", "load_run", "margin", "masking_report", "open_data", "out_of_fold", "pair_transition",
-    "ramp_up", "ramp_up_down", "read_recipe", "reliability", "retrain", "robust_accuracy", "run_study", "scale_of", "score",
-    "score_features", "score_logits", "spread", "suggest_emphasis", "symmetric_transition", "train_many", "verdict",
-    "write_report",
+    "ADR", "AMC", "HEADS", "LOSSES", "MODELS", "NOISES", "OPTIMIZERS", "REGULARIZERS", "SCHEDULES", "SCORES", "SELECTIONS",
+    "AVHHead", "AVHLoss", "Adapted", "ArcFaceHead", "AuditOptions", "AuditResult", "BackwardLoss", "BootstrapHardLoss",
+    "BootstrapSoftLoss", "CenterLoss", "CosFaceHead", "CrossEntropyLoss", "Data", "DataError", "EncouragingLoss",
+    "EntropyPenalty", "EuclideanContrastive", "Examples", "FocalLoss", "ForwardLoss", "GeneralizedCrossEntropyLoss",
+    "GradientRescalingLoss", "LDAMLoss", "LSoftmaxHead", "LogitAdjustedLoss", "MeanAbsoluteErrorLoss", "MeanSquaredErrorLoss",
+    "MohsClassifier", "NormFaceHead", "Objective", "OnlineSmoothingLoss", "Recorder", "Retrained", "Run", "RunError",
+    "SelfPacedLoss", "SphereFaceHead", "SphericalLoss", "SymmetricCrossEntropyLoss", "TaylorLoss",
+    "TruncatedGeneralizedCrossEntropyLoss", "WithIds", "adapt", "add_noise", "angle", "apply_decisions", "audit", "avc", "avh",
+    "avh_loss", "class_counts", "class_weights", "compare_runs", "compare_settings", "create_head", "create_loss",
+    "create_model", "create_objective", "create_regularizer", "deferred_weights", "ece", "emphasis", "estimate_noise",
+    "find_head", "fit_noise", "fit_temperature", "focus", "load_audit", "load_run", "margin", "masking_report", "open_data",
+    "out_of_fold", "pair_transition", "ramp_up", "ramp_up_down", "read_recipe", "reliability", "retrain", "robust_accuracy",
+    "run_study", "scale_of", "score", "score_features", "score_logits", "spread", "suggest_emphasis", "symmetric_transition",
+    "train", "train_many", "verdict", "write_report",
 ]
 # fmt: on
 
@@ -185,11 +191,14 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """`mohs.margin` is the function although a file bears its name: importing the file must not put the module there."""
+    """A public function keeps its name although a submodule has it too: `mohs.audit` and `mohs.margin` are always functions.
+
+    Importing the submodule (`from mohs.audit.result import ...`) would otherwise put the module in the function's place.
+    """
 
     def __setattr__(self, name: str, value: object) -> None:
-        if isinstance(value, ModuleType) and HOME.get(name) == name:
-            value = getattr(value, name)
+        if isinstance(value, ModuleType) and name in HOME:
+            return
         super().__setattr__(name, value)
 
 

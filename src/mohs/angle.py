@@ -6,7 +6,7 @@
 
 arccos of a float32 cosine is off by up to 1e-3 rad near 0 and π, where the easy examples are. Both forms here stay
 within 3e-7 for float32 vectors: the first has no cancellation; the second has digits to spare, needs no more than (N, K)
-arrays and no choice of pairs (so no host synchronisation), and neither TF32 nor autocast touches it. It gives 4e-8 for
+arrays and no choice of pairs (so no host synchronization), and neither TF32 nor autocast touches it. It gives 4e-8 for
 angles under 4e-8, and on devices without float64 (MPS) it has float32's error.
 The gradient is 0 where there is none: at coincident and opposite vectors, and at zero vectors, which are at π/2 to
 everything. A NaN or infinite entry makes its row NaN. Half precision is raised to float32 here.

@@ -4,7 +4,7 @@
     focus ψ = argmax_p w(p)                spread σ = the variance of w over a batch's p
 
 Gradient Rescaling (arXiv 1905.11233), Definitions 1 and 2; its Figure 1 plots 2w. For GR w is the weight before
-the batch normalisation. p is read no closer than 1e-12 to 0 and 1.
+the batch normalization. p is read no closer than 1e-12 to 0 and 1.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def focus(loss: Callable[..., Tensor]) -> float:
 
 
 def spread(loss: Callable[..., Tensor], p: Tensor, *, normalized: bool = False) -> float:
-    """The population variance of w over the batch p (N,); normalized: of w/Σw, what a normalising loss hands on."""
+    """The population variance of w over the batch p (N,); normalized: of w/Σw, what a normalizing loss hands on."""
     w = emphasis(loss, p)
     if w.numel() == 0:
         raise ValueError("p is empty: a spread needs at least one example")

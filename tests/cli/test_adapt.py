@@ -56,7 +56,7 @@ def test_a_target_without_labels(tmp_path: Path, run: Callable[..., Shown]) -> N
     for i, pixels in enumerate(images[:40]):
         Image.fromarray(pixels).save(tmp_path / "scans" / "page" / f"{i:02}.png")
     for name in ("new.npz", "scans"):
-        words = ["--target", str(tmp_path / name), "--unlabelled", "--epochs", "1", "--rounds", "1", "--device", "cpu"]
+        words = ["--target", str(tmp_path / name), "--unlabeled", "--epochs", "1", "--rounds", "1", "--device", "cpu"]
         code, shown, said = run(*words, "--portion", "0.5", "0", "0.5", "--out", str(tmp_path / f"out-{name}"), "--json")
         assert code == 0, said
         line = json.loads(shown)["rounds"][1]
@@ -74,7 +74,7 @@ def test_a_target_without_labels(tmp_path: Path, run: Callable[..., Shown]) -> N
         (["--portion", "0.6", "0", "0.5"], 2, "portion: most must be between 0.6 and 1, got 0.5"),
         (["--rounds", "0"], 2, "rounds must be a whole number of at least 1"),
         (["--target", "no/such"], 3, "no such file or folder"),
-        (["--target", "no/such", "--unlabelled"], 3, "a folder or .zip of images, or an .npz file, is wanted"),
+        (["--target", "no/such", "--unlabeled"], 3, "a folder or .zip of images, or an .npz file, is wanted"),
         (["--selection", "lrent", "--loss", "taylor"], 2, "lrent trains with soft labels, but the loss is taylor"),
     ],
 )

@@ -12,11 +12,11 @@ import typer
 from typer.testing import CliRunner, Result
 
 import mohs
+from mohs._core.errors import DataError
+from mohs.audit.result import AuditResult, save_audit
 from mohs.cli.apply import apply
 from mohs.cli.report import report
-from mohs.errors import DataError
 from mohs.hardness.table import make_table
-from mohs.report.findings import Findings, save_findings
 
 app = typer.Typer()
 app.command("apply")(apply)
@@ -32,15 +32,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     predicted = np.where(margin < 0, (label + 1) % 3, label)
     columns = {"id": np.arange(60), "label": [CLASSES[i] for i in label], "predicted": [CLASSES[i] for i in predicted]}
     table = mohs.verdict(make_table({**columns, "margin": margin, "confidence": 1 / (1 + np.exp(-margin))}, classes=CLASSES))
-    return save_findings(Findings(table, "beasts", HASH, CLASSES), tmp_path_factory.mktemp("cli") / "run")
+    return save_audit(AuditResult(table, "beasts", HASH, CLASSES), tmp_path_factory.mktemp("cli") / "run")
 
 
 @pytest.fixture
 def decisions(run: Path, tmp_path: Path) -> Path:
-    from mohs.report.findings import load_findings
+    from mohs.audit.result import load_audit
 
-    table = load_findings(run).table
-    rows = [row for row in table.to_pylist() if row["verdict"] == "mislabelled"]
+    table = load_audit(run).table
+    rows = [row for row in table.to_pylist() if row["verdict"] == "mislabeled"]
     assert len(rows) == 6
     with (tmp_path / "decisions.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -111,12 +111,12 @@ def test_report(run: Path, tmp_path: Path) -> None:
     shown = call("report", run)
     assert shown.exit_code == 0, shown.output
     assert "60 examples:" in shown.stdout
-    assert "6 mislabelled" in shown.stdout
+    assert "6 mislabeled" in shown.stdout
     assert (run / "report.html").read_text().startswith("<!doctype html>")
     told = json.loads(call("report", run, "--out", tmp_path / "r.html", "--json").stdout)
     assert told["out"] == str(tmp_path / "r.html")
     assert told["bytes"] == (tmp_path / "r.html").stat().st_size
-    assert told["verdicts"]["mislabelled"] == 6
+    assert told["verdicts"]["mislabeled"] == 6
     assert call("report", run, "--quiet").stdout == ""
     assert "ending .html" in str(call("report", run, "--out", "r.txt").exception)
     assert "is no folder" in str(call("report", tmp_path / "none").exception)

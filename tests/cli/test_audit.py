@@ -40,20 +40,20 @@ def picture(file: Path, shade: int = 0) -> None:
 
 def test_gates_json_and_cleanlabs_columns(embeddings: Path, tmp_path: Path) -> None:
     words = ["audit", str(embeddings), "--out", str(tmp_path / "out"), "--epochs", "10", "--json", "--cleanlab"]
-    shown = RUNNER.invoke(app, [*words, "--gate", "mislabelled<0.02", "--gate", "noise<90%"])
+    shown = RUNNER.invoke(app, [*words, "--gate", "mislabeled<0.02", "--gate", "noise<90%"])
     assert shown.exit_code == 1, shown.output
     told = json.loads(shown.stdout)
-    assert told["gates broken"] == ["mislabelled<0.02"]
+    assert told["gates broken"] == ["mislabeled<0.02"]
     assert told["loss"]
-    assert 0.02 < told["shares"]["mislabelled"] < 0.2
+    assert 0.02 < told["shares"]["mislabeled"] < 0.2
     assert Path(told["report"]).is_file()
     with Path(told["table"]).open() as file:
         rows = list(csv.DictReader(file))
     flagged = [row for row in rows if row["is_label_issue"] == "true"]
-    assert len(flagged) == round(300 * told["shares"]["mislabelled"])
+    assert len(flagged) == round(300 * told["shares"]["mislabeled"])
     assert all(float(row["label_score"]) < 0.5 for row in flagged)
     assert all(row["given_label"] == row["label"] and row["predicted_label"] == row["predicted"] for row in rows)
-    assert RUNNER.invoke(app, [*words, "--gate", "mislabelled<0.5"]).exit_code == 0  # the second time: nothing is trained
+    assert RUNNER.invoke(app, [*words, "--gate", "mislabeled<0.5"]).exit_code == 0  # the second time: nothing is trained
     steps = [line.split()[0] for line in shown.stderr.splitlines() if "/7 " in line]
     assert steps == [f"{i}/7" for i in range(1, 8)]
 

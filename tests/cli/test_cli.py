@@ -42,7 +42,7 @@ def test_list_losses() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "names"),
-    [("regularisers", {"adr", "amc"}), ("heads", {"arcface", "avh"}), ("schedules", {"ramp_up"}), ("scores", {"avh", "aum"})],
+    [("regularizers", {"adr", "amc"}), ("heads", {"arcface", "avh"}), ("schedules", {"ramp_up"}), ("scores", {"avh", "aum"})],
 )
 def test_list_the_rest(kind: str, names: set[str]) -> None:
     rows = json.loads(CliRunner().invoke(app, ["list", kind, "--json"]).stdout)
@@ -59,7 +59,7 @@ def test_list_the_rest(kind: str, names: set[str]) -> None:
         ("data", "cifar10", "MOHS_DATA"),
         ("noises", "symmetric", "rate=required"),
         ("augmentations", "crop_flip", "padding=4"),
-        ("optimisers", "sgd", "momentum=0.9"),
+        ("optimizers", "sgd", "momentum=0.9"),
         ("lr_schedules", "cosine", "warmup=0.0"),
         ("attacks", "pgd", "steps="),
         ("degradations", "blur", "sigma=required"),
@@ -137,7 +137,7 @@ def test_emphasis_draws(tmp_path: Path) -> None:
         (["emphasis", "encouraging:start=x"], "start must be at least 0 and under 1, got 'x'"),
         (["emphasis", "--out", "w.pdf"], "charts are written as .svg or .png"),
         (["emphasis", "--out", "no/such/w.svg"], "the folder no/such does not exist"),
-        (["list", "cheese"], "cannot list 'cheese'; known: losses, regularisers"),
+        (["list", "cheese"], "cannot list 'cheese'; known: losses, regularizers"),
         (["grind"], "No such command 'grind'"),
     ],
 )

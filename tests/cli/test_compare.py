@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from mohs._core.errors import DataError
 from mohs.cli.compare import compare
-from mohs.errors import DataError
 
 app = typer.Typer()
 app.command()(compare)
@@ -73,7 +73,7 @@ def test_with_no_words_it_shows_itself_on_digits() -> None:
     from mohs.cli.compare import DEMONSTRATION, settings_of
 
     given = dict.fromkeys(
-        ("model", "head", "noise", "optimiser", "schedule", "epochs", "batch", "seed", "regulariser", "augment")
+        ("model", "head", "noise", "optimizer", "schedule", "epochs", "batch", "seed", "regularizer", "augment")
     )
     settings = settings_of([], DEMONSTRATION, {**given, "label": None, "image_size": None, "without": None, "epochs": 5})
     assert list(settings) == ["cross_entropy", "gradient_rescaling"]

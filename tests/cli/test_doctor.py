@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner, Result
 
 import mohs
-from mohs import doctor as examination
-from mohs import self_test
+from mohs.cli import environment as examination
+from mohs.cli import self_test
 from mohs.cli.doctor import doctor
-from mohs.doctor import EXTRAS, NEEDED, Package, examine, look_at
+from mohs.cli.environment import EXTRAS, NEEDED, Package, examine, look_at
 
 app = typer.Typer()
 app.command()(doctor)

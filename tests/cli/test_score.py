@@ -15,12 +15,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from mohs._core.errors import DataError
 from mohs.cli.score import score
-from mohs.errors import DataError
 from mohs.hardness import shards
 from mohs.hardness.measure import unscored
+from mohs.hardness.score import score_features, score_logits
 from mohs.hardness.table import classes_of, column, read_table
-from mohs.score import score_features, score_logits
 
 N, CLASSES, DIM = 230, 4, 6
 rng = np.random.default_rng(0)
@@ -90,8 +90,8 @@ def test_without_arguments_it_shows_the_digits(tmp_path: Path) -> None:
 def test_npz_of_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], unit: int) -> None:
     monkeypatch.setattr(shards, "ARRAY_UNIT", unit)
     monkeypatch.setattr(shards, "BATCH_ENTRIES", 120)
-    score(save(tmp_path / "a.npz", ids=IDS), out=tmp_path / "h.parquet", neighbours=True)
-    expected = score_features(*(ARRAYS[key] for key in ("features", "weight", "labels", "bias")), ids=IDS, neighbours=True)
+    score(save(tmp_path / "a.npz", ids=IDS), out=tmp_path / "h.parquet", neighbors=True)
+    expected = score_features(*(ARRAYS[key] for key in ("features", "weight", "labels", "bias")), ids=IDS, neighbors=True)
     same(read_table(tmp_path / "h.parquet"), expected)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{N} rows scored ({tmp_path / 'a.npz'})"
@@ -124,11 +124,11 @@ def test_npz_of_logits_json_csv_and_names(tmp_path: Path, capsys: pytest.Capture
 def test_shards_give_the_table_of_the_whole(tmp_path: Path, head: Path, kind: str) -> None:
     words = [["ox", "ape", "cow", "yak"][i] for i in ARRAYS["labels"]]
     folder = shard(tmp_path / "s", kind=kind, label=words, path=[f"{i}.png" for i in range(N)])
-    score(folder, out=tmp_path / "h.parquet", weight=head if kind == "features" else None, neighbours=kind == "features")
+    score(folder, out=tmp_path / "h.parquet", weight=head if kind == "features" else None, neighbors=kind == "features")
     given = {"classes": ["ape", "cow", "ox", "yak"], "ids": IDS, "paths": [f"{i}.png" for i in range(N)]}
     if kind == "features":
         expected = score_features(
-            *(ARRAYS[key] for key in ("features", "weight")), words, ARRAYS["bias"], neighbours=True, **given
+            *(ARRAYS[key] for key in ("features", "weight")), words, ARRAYS["bias"], neighbors=True, **given
         )
     else:
         expected = score_logits(LOGITS, words, **given)
@@ -146,16 +146,16 @@ def test_every_kind_of_list(tmp_path: Path, kind: pa.DataType) -> None:
     )
 
 
-def test_neighbours_of_a_sample_of_references(tmp_path: Path, head: Path) -> None:
+def test_neighbors_of_a_sample_of_references(tmp_path: Path, head: Path) -> None:
     import torch
 
-    from mohs.hardness.neighbours import neighbour_agreement
-    from mohs.score_files import score_files
+    from mohs.hardness.neighbors import neighbor_agreement
+    from mohs.hardness.score_files import score_files
 
     source = shards.open_source(shard(tmp_path / "s"), weight=head)
-    score_files(source, tmp_path / "h.parquet", neighbours=True, references=60, seed=2)
-    expected = neighbour_agreement(*(torch.from_numpy(ARRAYS[key]) for key in ("features", "labels")), references=60, seed=2)
-    np.testing.assert_allclose(column(read_table(tmp_path / "h.parquet"), "neighbours"), expected.numpy())
+    score_files(source, tmp_path / "h.parquet", neighbors=True, references=60, seed=2)
+    expected = neighbor_agreement(*(torch.from_numpy(ARRAYS[key]) for key in ("features", "labels")), references=60, seed=2)
+    np.testing.assert_allclose(column(read_table(tmp_path / "h.parquet"), "neighbors"), expected.numpy())
 
 
 def test_no_more_than_a_batch_is_read_at_a_time(tmp_path: Path, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +171,8 @@ def test_no_more_than_a_batch_is_read_at_a_time(tmp_path: Path, head: Path, monk
 
 def test_two_processes_write_the_table_of_one(tmp_path: Path, head: Path) -> None:
     folder = shard(tmp_path / "s")
-    score(folder, out=tmp_path / "one.parquet", weight=head, neighbours=True)
-    shown = run(folder, "--weight", head, "--out", tmp_path / "two.parquet", "--neighbours", ranks=2)
+    score(folder, out=tmp_path / "one.parquet", weight=head, neighbors=True)
+    shown = run(folder, "--weight", head, "--out", tmp_path / "two.parquet", "--neighbors", ranks=2)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.count("rows scored") == 1
     assert read_table(tmp_path / "two.parquet") == read_table(tmp_path / "one.parquet")
@@ -278,10 +278,10 @@ def test_shards_that_are_not_alike_or_no_shards(tmp_path: Path, head: Path) -> N
         score(tmp_path / "z.parquet", out=tmp_path / "h.parquet")
 
 
-def test_neighbours_need_features_and_usage_is_checked_first(tmp_path: Path) -> None:
+def test_neighbors_need_features_and_usage_is_checked_first(tmp_path: Path) -> None:
     data = save(tmp_path / "a.npz", features=None, weight=None, bias=None, logits=LOGITS)
-    with pytest.raises(DataError, match=r"a.npz: neighbours need features, and there are none"):
-        score(data, out=tmp_path / "h.parquet", neighbours=True)
+    with pytest.raises(DataError, match=r"a.npz: neighbors need features, and there are none"):
+        score(data, out=tmp_path / "h.parquet", neighbors=True)
     with pytest.raises(ValueError, match=r"tables are written as .parquet or .csv") as caught:
         score(tmp_path / "none.npz", out=tmp_path / "h.json")
     assert not isinstance(caught.value, DataError)

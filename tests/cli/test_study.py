@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from mohs._core.errors import DataError
 from mohs.cli.study import study
-from mohs.errors import DataError
 
 app = typer.Typer()
 app.command()(study)
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_said(here: Path) -> None:
 
 
 def test_claims_are_checked_before_they_are_written(here: Path) -> None:
-    from mohs.study.claims import read_register
+    from mohs.studies.claims import read_register
 
     if not any(claim.recipe or claim.test for claim in read_register()):
         pytest.skip("the register has no claims yet")

@@ -33,10 +33,10 @@ def mohs(*words: str) -> dict[str, Any]:
 
 def test_a_plan_says_what_the_options_ask_for() -> None:
     told = mohs(
-        "digits", *QUICK, "--dry-run", "--loss", "gce:q=0.5", "--regulariser", "adr:weight=0.05", "--noise", "symmetric:rate=0.2"
+        "digits", *QUICK, "--dry-run", "--loss", "gce:q=0.5", "--regularizer", "adr:weight=0.05", "--noise", "symmetric:rate=0.2"
     )
     assert told["run"]["loss"] == {"name": "gce", "q": 0.5}
-    assert told["run"]["regularisers"] == [{"name": "adr", "weight": 0.05}]
+    assert told["run"]["regularizers"] == [{"name": "adr", "weight": 0.05}]
     assert told["run"]["noise"]["rate"] == 0.2
     assert told["estimate"]["seconds"] > 0
     assert not Path("runs").exists()

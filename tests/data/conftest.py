@@ -12,16 +12,16 @@ Save = Callable[..., Path]
 
 @pytest.fixture
 def save() -> Save:
-    """save(path, colour=, size=, mode=): write a small image, its folders too."""
+    """save(path, color=, size=, mode=): write a small image, its folders too."""
 
-    def write(path: Path, *, colour: object = None, size: tuple[int, int] = (8, 8), mode: str = "RGB") -> Path:
+    def write(path: Path, *, color: object = None, size: tuple[int, int] = (8, 8), mode: str = "RGB") -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if colour is None:
+        if color is None:
             seed = sum(path.name.encode("utf-8", "surrogateescape"))
             pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
             Image.fromarray(pixels).convert(mode).save(path)
         else:
-            Image.new(mode, size, colour).save(path)
+            Image.new(mode, size, color).save(path)
         return path
 
     return write

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from mohs._core.errors import DataError
 from mohs.data.domains import (
     SHIFTS,
     aligned,
@@ -23,13 +24,12 @@ from mohs.data.domains import (
     parse_domain,
     rotate,
     shared_shape,
-    unlabelled,
+    unlabeled,
 )
 from mohs.data.examples import Data, Examples
 from mohs.data.open_data import open_data
-from mohs.data.picture_grid import picture_grid
-from mohs.data.unlabelled import open_unlabelled
-from mohs.errors import DataError
+from mohs.data.unlabeled import open_unlabeled
+from mohs.report.image_grid import picture_grid
 
 REAL = pytest.mark.skipif("MOHS_DATA" not in os.environ, reason="MOHS_DATA names no folder of real data")
 
@@ -65,7 +65,7 @@ def test_invert_and_rotate() -> None:
         assert (rotate(x, degrees, generator).int() - x.rot90(turns, (2, 3)).int()).abs().max() <= 1
     wide = torch.zeros(1, 1, 9, 21)
     wide[0, 0, 4, 14] = 1.0
-    assert rotate(wide, 90.0, generator)[0, 0].argmax() == 0 * 21 + 10  # 4 to the right of the centre -> 4 above it
+    assert rotate(wide, 90.0, generator)[0, 0].argmax() == 0 * 21 + 10  # 4 to the right of the center -> 4 above it
     with pytest.raises(ValueError, match="invert must be between 0 and 1, got 2"):
         invert(x, 2, generator)
 
@@ -106,19 +106,19 @@ def test_other_classes_are_named_and_missing_ones_are_not() -> None:
     assert aligned(kept, ["b", "a", "c"], like="old").labels.tolist() == [1, 0, 1, 0]
     unknown = replace(target, labels=torch.full((6,), -1))
     assert aligned(unknown, ["b"]).labels.tolist() == [-1] * 6
-    assert unlabelled(np.zeros((4, 8, 8)), ["a", "b"]).labels.tolist() == [-1] * 4
+    assert unlabeled(np.zeros((4, 8, 8)), ["a", "b"]).labels.tolist() == [-1] * 4
 
 
-def folder_of(root: Path, classes: str, *, colour: int) -> None:
+def folder_of(root: Path, classes: str, *, color: int) -> None:
     for name in classes:
         (root / name).mkdir(parents=True)
         for i in range(2):
-            Image.new("RGB", (10, 10), (colour, i, 0)).save(root / name / f"{i}.png")
+            Image.new("RGB", (10, 10), (color, i, 0)).save(root / name / f"{i}.png")
 
 
 def test_leave_one_out_of_folders_and_names(tmp_path: Path) -> None:
     for i, domain in enumerate(("art", "photo", "sketch")):
-        folder_of(tmp_path / domain, "ab", colour=100 * i)
+        folder_of(tmp_path / domain, "ab", color=100 * i)
     domains = open_domains(tmp_path)
     assert list(domains) == ["art", "photo", "sketch"]
     others, held = leave_one_out(domains, "photo")
@@ -153,10 +153,10 @@ def test_domains_as_data_to_train_on() -> None:
         open_data(without="usps")
 
 
-def test_unlabelled_folders_and_files(tmp_path: Path) -> None:
-    folder_of(tmp_path / "new", "xyz", colour=9)
+def test_unlabeled_folders_and_files(tmp_path: Path) -> None:
+    folder_of(tmp_path / "new", "xyz", color=9)
     like = images(shape=(3, 8, 8))
-    found = open_unlabelled(tmp_path / "new", like).train
+    found = open_unlabeled(tmp_path / "new", like).train
     assert (found.shape, len(found), found.classes, set(found.labels.tolist())) == ((3, 8, 8), 6, [0, 1, 2], {-1})
     np.savez(tmp_path / "bad.npz", pixels=np.zeros(3))
     (tmp_path / "empty").mkdir()
@@ -168,7 +168,7 @@ def test_unlabelled_folders_and_files(tmp_path: Path) -> None:
         ("new", features, "images, but f has features of shape"),
     ):
         with pytest.raises(DataError, match=message):
-            open_unlabelled(tmp_path / path, other)
+            open_unlabeled(tmp_path / path, other)
 
 
 def test_shifts_are_for_images_and_a_grid_is_of_them(tmp_path: Path) -> None:

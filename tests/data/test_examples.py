@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mohs.data.check import check_examples
+from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples, LeftOut, joined
-from mohs.errors import DataError
+from mohs.data.validate import check_examples
 
 
 def examples(n: int = 4, **more: object) -> Examples:

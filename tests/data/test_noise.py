@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mohs._core.errors import DataError
 from mohs.data.examples import Examples
 from mohs.data.noise import GROUPS, MAPS, NOISES, add_noise, asymmetric_noise, map_noise, pair_noise, symmetric_noise
 from mohs.data.open_set import replace_images
-from mohs.data.sources.cifar_names import CIFAR10, CIFAR100
-from mohs.errors import DataError
+from mohs.data.readers.cifar_names import CIFAR10, CIFAR100
 from mohs.margin import NO_LABEL
 
 LABELS = torch.arange(10).repeat(2000)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples
 from mohs.data.open_data import DATA, open_data
-from mohs.errors import DataError
 
 Save = Callable[..., Path]
 

@@ -11,7 +11,7 @@ import torch
 
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
-from mohs.data.sources.pacs import DOMAINS, by_domain
+from mohs.data.readers.pacs import DOMAINS, by_domain
 
 HOME = Path(os.environ.get("MOHS_DATA") or "/nonexistent")
 pytestmark = pytest.mark.skipif(not HOME.is_dir(), reason="MOHS_DATA names no folder with the published data sets")

@@ -5,10 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
+from mohs._core.errors import DataError
+from mohs.data.decode import pixels
 from mohs.data.open_data import open_data
-from mohs.data.pictures import pixels
 from mohs.data.resize import resize_images
-from mohs.errors import DataError
 
 
 @pytest.mark.parametrize("size", [(24, 20), (6, 5), (12, 6), (6, 10), (12, 4)])  # crops that fall on pixels

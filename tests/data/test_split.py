@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples, LeftOut
 from mohs.data.split import held_out, only, split, split_called
-from mohs.errors import DataError
 
 
 def examples(labels: list[int], **more: object) -> Examples:

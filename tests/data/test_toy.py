@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from mohs.data.sources.toy import posterior, sphere
+from mohs.data.readers.toy import posterior, sphere
 
 
 def test_points_lie_on_the_sphere_and_are_the_same_each_time() -> None:

@@ -28,10 +28,10 @@ def trained(digits: tuple[Tensor, Tensor]) -> Network:
     )  # fmt: skip
     net = Network(body, nn.Linear(32, 10), Scale([0.3], [0.4]))
     images, labels = digits[0][:1200], digits[1][:1200]
-    optimiser = torch.optim.Adam(net.parameters(), 3e-3)
+    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
     for _ in range(8):
         for rows in torch.randperm(1200).split(100):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             cross_entropy(net(images[rows]), labels[rows]).backward()
-            optimiser.step()
+            optimizer.step()
     return net.eval()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 from mohs.evaluate.attack import ATTACKS, FGSM, PGD, perturb, robust_accuracy, robustness_curve, standard_attacks
 from mohs.evaluate.attack_loss import ATTACK_LOSSES
 from mohs.evaluate.masking import masking_report, zero_gradient_share
@@ -166,7 +166,7 @@ def test_what_is_refused(trained, digits) -> None:
         robust_accuracy(trained, x, y, eps=-1)
     with pytest.raises(ValueError, match=r"norm must be one of linf, l2, got 'l1'"):
         robust_accuracy(trained, x, y, eps=0.1, norm="l1")
-    with pytest.raises(DataError, match=r"images must lie in 0..1, got 0 to 16: attack before normalising"):
+    with pytest.raises(DataError, match=r"images must lie in 0..1, got 0 to 16: attack before normalizing"):
         robust_accuracy(trained, 16 * x, y, eps=0.1)
     with pytest.raises(ValueError, match=r"images must be uint8 or floats from 0 to 1, got torch.int64"):
         robust_accuracy(trained, x.long(), y, eps=0.1)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 from mohs.evaluate.calibration import brier, ece, fit_temperature, mce, nll, reliability
 
 

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 import torch
 
+from mohs._core.errors import DataError
 from mohs.angle import angle
-from mohs.errors import DataError
 from mohs.evaluate.cluster import class_angles, grouping, kmeans_grouping, tsne
 
 
@@ -46,9 +46,9 @@ def test_k_means_on_directions_ignores_lengths() -> None:
 def test_angles_are_the_loops() -> None:
     x, y = cones(30, 0.4)
     units = torch.nn.functional.normalize(x.double(), dim=1)
-    centres = [sum(u for u, k in zip(units, y, strict=True) if k == c) for c in range(3)]
-    own = [float(angle(u, centres[k])) for u, k in zip(units, y, strict=True)]
-    pairs = [float(angle(centres[a], centres[b])) for a, b in ((0, 1), (0, 2), (1, 2))]
+    centers = [sum(u for u, k in zip(units, y, strict=True) if k == c) for c in range(3)]
+    own = [float(angle(u, centers[k])) for u, k in zip(units, y, strict=True)]
+    pairs = [float(angle(centers[a], centers[b])) for a, b in ((0, 1), (0, 2), (1, 2))]
     found = class_angles(x.double(), y + 4)
     assert found.within == pytest.approx(sum(own) / 30)
     assert found.between == pytest.approx(sum(pairs) / 3)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from mohs.evaluate.cam_layer import find_feature_map
 from mohs.evaluate.cam_numbers import area, blurred, deletion, insertion, inside, map_entropy
-from mohs.evaluate.explain import coloured, explain, grad_cam, overlay
-from mohs.evaluate.feature_map import find_feature_map
+from mohs.evaluate.explain import colored, explain, grad_cam, overlay
 from mohs.evaluate.outputs import logits_over
 
 pytest.importorskip("captum", reason="captum is not installed (the explain extra)")
@@ -75,11 +75,11 @@ def striped() -> nn.Module:
         nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8),
         nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2),
     )  # fmt: skip
-    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
     for _ in range(40):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nn.functional.cross_entropy(net(x), y).backward()
-        optimiser.step()
+        optimizer.step()
     return net.eval()
 
 
@@ -182,7 +182,7 @@ def test_pictures() -> None:
         picture = overlay(image, cam)
         assert (picture.size, picture.mode) == ((4, 3), "RGB")
     assert overlay(torch.zeros(1, 3, 4), cam, strength=0).getextrema() == ((0, 0),) * 3
-    light = coloured(cam).sum(0)
+    light = colored(cam).sum(0)
     assert (light.flatten().diff() > 0).all()  # more is always lighter
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 from mohs.evaluate.fit import best_and_final, label_fit
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 from mohs.evaluate.ood import INDICATORS, aupr, auroc, fpr_at, ood, separation
 from mohs.evaluate.outputs import Outputs, outputs_over
 

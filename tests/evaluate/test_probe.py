@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 from mohs.evaluate.probe import probe
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 from mohs.evaluate import retrieval as module
 from mohs.evaluate.retrieval import Retrieval, retrieval
 

@@ -17,8 +17,8 @@ import mohs
 from mohs.cli.spec import loss_from_spec
 from mohs.hardness.anchors import anchor_counts, least_rate, lower_weight, noise_kind, wilson
 from mohs.hardness.noise_rate import NoiseEstimate, estimate_noise, suggest_emphasis
+from mohs.hardness.recorder import Recorder
 from mohs.hardness.table import make_table
-from mohs.recorder import Recorder
 
 CLASSES = 10
 
@@ -78,7 +78,7 @@ def test_class_table_says_which_classes_were_taken_for_which() -> None:
     assert estimate.transition.sum(1) == pytest.approx(np.ones(CLASSES))
     assert 1 - np.trace(estimate.counts) / len(given) == pytest.approx(estimate.rate)
     off = np.where(np.eye(CLASSES, dtype=bool), 0, estimate.counts)
-    assert off.argmax(1).tolist() == [(g - 1) % CLASSES for g in range(CLASSES)]  # labelled g, truly the one before
+    assert off.argmax(1).tolist() == [(g - 1) % CLASSES for g in range(CLASSES)]  # labeled g, truly the one before
     assert np.abs(estimate.counts - truth).sum() / (2 * len(given)) < 0.08  # share of examples in the wrong cell
     assert mohs.create_loss("forward", transition=torch.tensor(estimate.transition)) is not None
 
@@ -118,14 +118,14 @@ def recorded(given: np.ndarray, seed: int = 0, **options: object) -> object:
     torch.manual_seed(seed)
     x, labels = torch.tensor(load_digits().data, dtype=torch.float32) / 8 - 1, torch.tensor(given)
     net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, CLASSES))
-    optimiser, loss = torch.optim.Adam(net.parameters(), lr=5e-3), mohs.GeneralizedCrossEntropyLoss(q=0.7)
+    optimizer, loss = torch.optim.Adam(net.parameters(), lr=5e-3), mohs.GeneralizedCrossEntropyLoss(q=0.7)
     recorder = Recorder(len(x) + 1)  # the last example is never seen
     for _ in range(20):
         for rows in torch.randperm(len(x)).split(128):
             logits = net(x[rows])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss(logits, labels[rows]).backward()
-            optimiser.step()
+            optimizer.step()
             recorder.update(rows, logits, labels[rows])
     return recorder.table(**options)
 
@@ -143,7 +143,7 @@ def test_dynamics_are_near_the_truth(kind: str, rate: float) -> None:
     assert estimate.counts.sum(1) == pytest.approx(np.bincount(given))
 
 
-def test_labels_learnt_late_are_not_lost() -> None:
+def test_labels_learned_late_are_not_lost() -> None:
     rng = np.random.default_rng(0)
     aum = np.concatenate([rng.normal(-5, 1, 300), rng.normal(5, 1, 700)])
     labels = np.arange(1000) % 2
@@ -191,7 +191,7 @@ def test_classes_without_examples_are_left_alone() -> None:
 
 def test_ties_do_not_depend_on_the_order_of_the_examples() -> None:
     _, given, probs = digits("symmetric", 0.2, 0)
-    coarse = np.eye(CLASSES)[probs.argmax(1)]  # as the votes of one neighbour would be
+    coarse = np.eye(CLASSES)[probs.argmax(1)]  # as the votes of one neighbor would be
     order = np.argsort(given, kind="stable")
     assert estimate_noise(given, coarse).rate == pytest.approx(estimate_noise(given[order], coarse[order]).rate, abs=1e-12)
 

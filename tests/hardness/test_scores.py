@@ -10,22 +10,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mohs.hardness.recorder import Recorder
+from mohs.hardness.score import score_features
 from mohs.hardness.scores import PREFERENCE, SCORES, grade, hardness, with_grade
 from mohs.hardness.table import COLUMNS, add_columns, make_table
-from mohs.recorder import Recorder
-from mohs.score import score_features
 
 EPOCHS, CLASSES, DIM = 4, 4, 5
 BLIND = {
     "norm": "the head plays no part in the features' length",
     "norm_in_class": "the head plays no part in the features' length",
-    "neighbours": "the head plays no part in who is near",
+    "neighbors": "the head plays no part in who is near",
 }
 MAY_RISE = {
     "entropy": "a prediction that was sure of another class is spread first",
     "avc": "the nearest class, if it is another, loses some of its share",
     "variability": "an epoch's confidence may move while another's is at its end",
-    "forgetting": "what is learnt for one epoch can be forgotten at the next",
+    "forgetting": "what is learned for one epoch can be forgotten at the next",
 }
 
 
@@ -70,7 +70,7 @@ def test_exceptions_are_real(name: str, raised: list[list]) -> None:
     assert rises(name, raised) > 1e-3
 
 
-@pytest.mark.parametrize("name", [name for name in BLIND if name != "neighbours"])
+@pytest.mark.parametrize("name", [name for name in BLIND if name != "neighbors"])
 def test_scores_of_the_features_alone_stay(name: str, raised: list[list]) -> None:
     assert rises(name, raised) == 0
 

@@ -64,17 +64,17 @@ def test_facts_are_told_in_words() -> None:
             "label": ["dog", "cat"],
             "predicted": ["cat", "cat"],
             "margin": [-12.34, 7.0],
-            "neighbours": [0.1, 0.95],
-            "first_learnt": [20, 2],
+            "neighbors": [0.1, 0.95],
+            "first_learned": [20, 2],
             "forgetting": [0, 3],
             "epochs": [20, 20],
         }
     )
     assert verdict(table).column("why").to_pylist() == [
-        "predicted cat, not dog (margin -12.3); 10% of its neighbours bear its label; never learnt in 20 looks",
-        "predicted as labelled (margin +7.0); 95% of its neighbours bear its label; learnt at epoch 2, forgotten 3 times since",
+        "predicted cat, not dog (margin -12.3); 10% of its neighbors bear its label; never learned in 20 looks",
+        "predicted as labeled (margin +7.0); 95% of its neighbors bear its label; learned at epoch 2, forgotten 3 times since",
     ]
-    assert verdict(table).column("verdict").to_pylist()[0] == "mislabelled"
+    assert verdict(table).column("verdict").to_pylist()[0] == "mislabeled"
     assert verdict(table).column("suggested_label").to_pylist() == ["cat", "cat"]
 
 
@@ -94,17 +94,17 @@ def test_finds_wrong_digits(seed: int, rate: float) -> None:
     moved = torch.rand(len(x)) < rate
     y = torch.where(moved, (clean + torch.randint(1, 10, clean.shape)) % 10, clean)
     net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
-    loss, optimiser = mohs.GeneralizedCrossEntropyLoss(q=0.7), torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.1)
+    loss, optimizer = mohs.GeneralizedCrossEntropyLoss(q=0.7), torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.1)
     recorder = mohs.Recorder(len(x))
     for _ in range(25):
         for ids in torch.randperm(len(x)).split(64):
             logits = net(x[ids])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss(logits, y[ids]).backward()
-            optimiser.step()
+            optimizer.step()
             recorder.update(ids, logits, y[ids])
     judged = mohs.verdict(recorder.table())
-    wrong, p = (y != clean).numpy(), column(judged, "p_mislabelled")
+    wrong, p = (y != clean).numpy(), column(judged, "p_mislabeled")
     flagged = p > 0.5
     assert average_precision_score(wrong, p) > 0.93
     assert wrong[flagged].mean() > 0.8

@@ -155,13 +155,13 @@ def test_trains(name: str, case: dict) -> None:
     head = make(name, case, torch.float32)
     features, labels = batch(64, dtype=torch.float32)
     features = features.detach() + 3 * torch.eye(IN)[labels]
-    optimiser = torch.optim.Adam(head.parameters(), lr=0.05)
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.05)
     for step in range(60):
         if name == "lsoftmax":  # from scratch its full margin makes the weights shrink rather than turn
             head.strength = lsoftmax_strength(5 * step)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         cross_entropy(head(features, labels), labels).backward()
-        optimiser.step()
+        optimizer.step()
     assert (head.eval()(features).argmax(1) == labels).float().mean() > 0.9
 
 

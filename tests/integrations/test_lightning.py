@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from mohs.data.with_ids import WithIds
-from mohs.recorder import Recorder
+from mohs.hardness.recorder import Recorder
 
 lightning = pytest.importorskip("lightning", reason="lightning is not installed (the lightning extra)")
 shell = import_module("mohs.integrations.lightning")

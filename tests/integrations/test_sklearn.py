@@ -37,7 +37,7 @@ def test_finds_the_noise_and_the_loss_it_calls_for() -> None:
     assert abs(fitted.noise_.rate - 0.25) < 0.06
     assert not isinstance(fitted.loss_, mohs.CrossEntropyLoss)
     assert fitted.score(pixels[1400:], clean[1400:]) > 0.88
-    flagged = fitted.verdict_ == "mislabelled"
+    flagged = fitted.verdict_ == "mislabeled"
     assert wrong[:1400][flagged].mean() > 0.9
     assert (wrong[:1400] & flagged).sum() > 0.9 * wrong[:1400].sum()
     assert MohsClassifier(hidden=64, **QUICK).fit(pixels[:600], clean[:600]).score(pixels[600:], clean[600:]) > 0.8

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import mohs
 from mohs.data.with_ids import WithIds
-from mohs.recorder import Recorder
+from mohs.hardness.recorder import Recorder
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (the hf extra)")
 shell = import_module("mohs.integrations.transformers")

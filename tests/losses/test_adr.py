@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mohs.losses import softmax_rows
+from mohs.losses._numerics.certainty import certainty
+from mohs.losses._numerics.top_classes import top_classes
 from mohs.losses.adr import ADR, EntropyPenalty, adr, entropy_penalty
-from mohs.losses.certainty import certainty
-from mohs.losses.top_classes import top_classes
 
 OPTIONS = [
     {},

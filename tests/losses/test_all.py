@@ -39,7 +39,7 @@ NO_GRADCHECK = {
     "bootstrap_soft detached": "its target is not differentiated; tests/papers/test_related.py has the gradient's formula",
     "self_paced": "its weight is not differentiated, and its threshold moves at every call",
 }
-BATCH_NORMALISED = {
+BATCH_NORMALIZED = {
     "gradient_rescaling sum": "an example's value depends on the batch through Σw",
     "self_paced": "an example's value depends on the batch through its percentile",
 }
@@ -184,7 +184,7 @@ def test_sample_weight(name: str, case: dict) -> None:
     torch.testing.assert_close(loss(logits, labels, sample_weight=torch.ones(12)), loss(logits, labels))
     torch.testing.assert_close(terms(logits, labels, sample_weight=w), terms(logits, labels) * w)
     torch.testing.assert_close(loss(logits, labels, sample_weight=w), (terms(logits, labels) * w).sum() / w.sum())
-    if kind(name, case) not in BATCH_NORMALISED:
+    if kind(name, case) not in BATCH_NORMALIZED:
         twice = torch.tensor([2.0] * 3 + [1.0] * 9)
         again = loss(torch.cat([logits, logits[:3]]), torch.cat([labels, labels[:3]]))
         torch.testing.assert_close(loss(logits, labels, sample_weight=twice), again)
@@ -275,8 +275,8 @@ def test_nothing_to_average(name: str, case: dict) -> None:
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_bad_row_is_nan_and_alone(name: str, case: dict, bad: float) -> None:
-    if kind(name, case) in BATCH_NORMALISED:
-        pytest.skip("its batch normaliser makes every row NaN, as the mean of any loss would be")
+    if kind(name, case) in BATCH_NORMALIZED:
+        pytest.skip("its batch normalizer makes every row NaN, as the mean of any loss would be")
     for column in range(2):
         logits, labels = batch(4)
         logits = logits.detach()

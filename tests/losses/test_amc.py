@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mohs.angle import angle
+from mohs.losses._numerics.pairs import pair_angles
 from mohs.losses.amc import AMC, EuclideanContrastive, amc, euclidean_contrastive
-from mohs.losses.pairs import pair_angles
 
 
 def batch(n: int, dim: int = 4, classes: int = 3, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Center loss: its value, its two gradients, and the centres as a parameter."""
+"""Center loss: its value, its two gradients, and the centers as a parameter."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_learning_rate_that_makes_the_authors_update():
         torch.testing.assert_close(start[j] - rate * centers.grad[j], expected)
 
 
-def test_module_is_the_function_with_visible_centres():
+def test_module_is_the_function_with_visible_centers():
     features, labels, _ = data(torch.float32)
     module = CenterLoss(4, 3, seed=5)
     assert [name for name, _ in module.named_parameters()] == ["centers"]
@@ -53,7 +53,7 @@ def test_module_is_the_function_with_visible_centres():
     assert not torch.equal(CenterLoss(4, 3).centers, module.centers)
 
 
-def test_training_the_centres_alone_finds_the_means():
+def test_training_the_centers_alone_finds_the_means():
     features, labels, _ = data(torch.float32)
     module = CenterLoss(4, 3)
     optimizer = torch.optim.SGD(module.parameters(), lr=1.0)

@@ -44,7 +44,7 @@ def test_full_trust_is_cross_entropy() -> None:
     same_as_cross_entropy(bootstrap_hard_loss(logits, labels, trust=1.0), logits, labels)
 
 
-def test_relabelling_the_classes_relabels_the_matrix() -> None:
+def test_relabeling_the_classes_relabels_the_matrix() -> None:
     logits, labels = batch()
     transition = torch.tensor(UNEVEN, dtype=torch.float64)
     names = torch.tensor([2, 0, 3, 1])
@@ -103,7 +103,7 @@ def test_a_label_the_matrix_never_gives() -> None:
     assert values.tolist() == [0.0, float("inf")]
 
 
-def test_a_learnt_matrix_gets_a_gradient() -> None:
+def test_a_learned_matrix_gets_a_gradient() -> None:
     logits, labels = batch()
     transition = symmetric_transition(4, 0.3, dtype=torch.float64).requires_grad_()
     for loss in (forward_loss, backward_loss):

@@ -39,35 +39,35 @@ def test_pair_labels_true_or_predicted() -> None:
     assert true.parts["amc"] == mohs.AMC()(FEATURES, LABELS)
 
 
-def test_no_regulariser_is_the_loss_and_any_callable_will_do() -> None:
+def test_no_regularizer_is_the_loss_and_any_callable_will_do() -> None:
     plain = Objective(nn.CrossEntropyLoss())
     assert plain(LOGITS, LABELS) == nn.CrossEntropyLoss()(LOGITS, LABELS)
     weighted = Objective(mohs.FocalLoss())(LOGITS, LABELS, sample_weight=torch.arange(12.0))
     assert weighted == mohs.FocalLoss()(LOGITS, LABELS, sample_weight=torch.arange(12.0))
 
 
-def test_the_same_regulariser_twice_has_two_names() -> None:
+def test_the_same_regularizer_twice_has_two_names() -> None:
     objective = Objective(mohs.CrossEntropyLoss(), [(1, mohs.ADR(tau=1)), (1, mohs.ADR(tau=3)), (2, mohs.EntropyPenalty())])
     objective(LOGITS, LABELS)
     assert {"adr", "adr_2", "entropy_penalty", "adr_2_weight"} <= set(objective.parts)
     assert objective.parts["adr_2"] == mohs.ADR(tau=3)(LOGITS)
 
 
-def test_parameters_of_a_regulariser_are_the_objectives() -> None:
+def test_parameters_of_a_regularizer_are_the_objectives() -> None:
     objective = Objective(mohs.CrossEntropyLoss(), [(0.1, mohs.CenterLoss(5, 7))])
     objective(LOGITS, LABELS, features=FEATURES).backward()
-    (centres,) = objective.parameters()
-    assert centres.grad.abs().sum() > 0
+    (centers,) = objective.parameters()
+    assert centers.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("name", list(mohs.LOSSES))
 @pytest.mark.parametrize("head", list(mohs.HEADS))
-def test_any_loss_on_any_head_with_any_regularisers(name: str, head: str, loss_cases: dict) -> None:
+def test_any_loss_on_any_head_with_any_regularizers(name: str, head: str, loss_cases: dict) -> None:
     model = mohs.create_head(head, 7, 4)
     features = FEATURES.clone().requires_grad_()
     labels = LABELS % 4
-    regularisers = [(0.1, create) for create in (mohs.ADR(), mohs.EntropyPenalty(), mohs.AMC(), mohs.EuclideanContrastive())]
-    objective = Objective(mohs.create_loss(name, **loss_cases[name][0]), [*regularisers, (0.1, mohs.CenterLoss(4, 7))])
+    regularizers = [(0.1, create) for create in (mohs.ADR(), mohs.EntropyPenalty(), mohs.AMC(), mohs.EuclideanContrastive())]
+    objective = Objective(mohs.create_loss(name, **loss_cases[name][0]), [*regularizers, (0.1, mohs.CenterLoss(4, 7))])
     objective(model(features, labels), labels, features=features, epoch=3).backward()
     assert features.grad.isfinite().all()
     assert features.grad.abs().sum() > 0
@@ -94,15 +94,15 @@ def test_from_a_recipe() -> None:
     [
         (lambda: create_objective({"beta": 8}), "a loss needs a name; got the keys beta"),
         (lambda: create_objective({"name": "ember"}), "unknown loss 'ember'"),
-        (lambda: create_objective({"name": "mae"}, [{"name": "adr"}]), "the regulariser 'adr' needs a weight"),
-        (lambda: create_objective({"name": "mae"}, [{"name": "x", "weight": 1}]), "unknown regulariser 'x'; known: adr"),
+        (lambda: create_objective({"name": "mae"}, [{"name": "adr"}]), "the regularizer 'adr' needs a weight"),
+        (lambda: create_objective({"name": "mae"}, [{"name": "x", "weight": 1}]), "unknown regularizer 'x'; known: adr"),
         (lambda: create_objective({"name": "mae"}, [{"name": "adr", "weight": {"name": "jump"}}]), "unknown schedule 'jump'"),
         (
             lambda: create_objective({"name": "mae"}, [{"name": "adr", "weight": {"name": "ramp_up"}}]),
             "ramp_up: missing 1 required",
         ),
         (lambda: Objective(nn.CrossEntropyLoss(), [("x", mohs.ADR())]), "a weight must be a number or a schedule"),
-        (lambda: Objective(nn.CrossEntropyLoss(), [(1, nn.Linear(1, 1))]), "is no regulariser"),
+        (lambda: Objective(nn.CrossEntropyLoss(), [(1, nn.Linear(1, 1))]), "is no regularizer"),
         (lambda: Objective(nn.CrossEntropyLoss(), pair_labels="best"), "pair_labels must be one of predicted, true, got 'best'"),
         (lambda: Objective(mohs.MeanAbsoluteErrorLoss(reduction="none"), [(1, mohs.ADR())]), 'loss has reduction="none"'),
         (lambda: Objective(nn.CrossEntropyLoss(), [(1, mohs.AMC())])(LOGITS, LABELS), "AMC needs features"),

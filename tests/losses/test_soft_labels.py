@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy, one_hot
 
 from mohs.losses import create_loss
+from mohs.losses._numerics.soft_labels import soft_label_loss
 from mohs.losses.objective import Objective
-from mohs.losses.soft_labels import soft_label_loss
 
 LOGITS = 3 * torch.randn(12, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(12) % 5

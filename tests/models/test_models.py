@@ -15,8 +15,8 @@ import mohs.models
 from mohs import find_head
 from mohs.heads import HEADS
 from mohs.models import MODELS, create_model, default_model
+from mohs.models.blocks import BatchNorm
 from mohs.models.network import Network, Scale
-from mohs.models.parts import BatchNorm
 
 OWN = [name for name in MODELS if name not in mohs.models.ZOOS]
 SMALLEST = {
@@ -259,16 +259,16 @@ def test_a_model_learns() -> None:
     y = torch.arange(128) % 2
     x[y == 1, :, ::2] = 0
     net: Network = create_model("cnn:width=8", shape=(1, 8, 8), num_classes=2)
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     for _ in range(15):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nn.functional.cross_entropy(net(x), y).backward()
-        optimiser.step()
+        optimizer.step()
     assert float((net(x).argmax(1) == y).float().mean()) > 0.98
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_batch_normalisation_is_torch_s_but_for_the_count(momentum: float | None) -> None:
+def test_batch_normalization_is_torch_s_but_for_the_count(momentum: float | None) -> None:
     ours, theirs = BatchNorm(2, momentum=momentum), nn.BatchNorm2d(2, momentum=momentum)
     for i in range(4):
         x = torch.randn(8, 2, 3, 3, generator=torch.Generator().manual_seed(i)) + i

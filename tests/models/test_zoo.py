@@ -44,12 +44,12 @@ def test_timm_cuts_its_own(net: str, features: int) -> None:
 
 
 @needs_torchvision
-def test_grey_images_are_repeated_and_sizes_changed() -> None:
+def test_gray_images_are_repeated_and_sizes_changed() -> None:
     made = create_model("torchvision:shufflenet_v2_x0_5:size=48", shape=(1, 20, 24), num_classes=3).eval()
-    colour = create_model({"name": "torchvision:shufflenet_v2_x0_5", "size": 48}, shape=(3, 20, 24), num_classes=3).eval()
+    color = create_model({"name": "torchvision:shufflenet_v2_x0_5", "size": 48}, shape=(3, 20, 24), num_classes=3).eval()
     x = torch.randint(0, 256, (2, 1, 20, 24), dtype=torch.uint8)
     with torch.no_grad():
-        assert torch.allclose(made(x), colour(x.expand(-1, 3, -1, -1)), atol=1e-6)
+        assert torch.allclose(made(x), color(x.expand(-1, 3, -1, -1)), atol=1e-6)
         assert made.body[0](torch.rand(2, 1, 20, 24)).shape == (2, 3, 48, 48)
 
 

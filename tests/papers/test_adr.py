@@ -1,4 +1,4 @@
-"""Adaptive discriminative regularisation (IJCV 2024): its equations and figure, and where its function turns."""
+"""Adaptive discriminative regularization (IJCV 2024): its equations and figure, and where its function turns."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_gradient_formula(tau):
 @pytest.mark.parametrize("classes", [2, 10, 100])
 def test_uncertainty_is_1_at_uniform_and_0_at_one_hot(phi, classes):
     uniform = torch.zeros(1, classes, dtype=torch.float64)
-    # without the normaliser −2 log F = T/φ, and T = 1/C² for τ = 1
+    # without the normalizer −2 log F = T/φ, and T = 1/C² for τ = 1
     assert -2 * adr(uniform, tau=1, phi=phi, normalizer=False).log() * classes**2 == pytest.approx(1, rel=1e-10)
     one_hot = torch.full((1, classes), -1e4, dtype=torch.float64)
     one_hot[0, 1] = 1e4
@@ -141,7 +141,7 @@ def test_figure_4_the_pull_of_the_exponential_variance_ends_sooner():
 
 
 @pytest.mark.parametrize(("classes", "tau"), [(2, 2), (10, 3), (10, 5), (100, 5), (1000, 5)])
-def test_without_the_normaliser_it_falls_with_certainty(classes, tau):
+def test_without_the_normalizer_it_falls_with_certainty(classes, tau):
     grid = [1 / classes + (0.999 - 1 / classes) * i / 100 for i in range(101)]
     values = [adr(path(p, classes), tau=tau, normalizer=False).item() for p in grid]
     assert all(a > b for a, b in pairwise(values))

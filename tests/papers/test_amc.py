@@ -9,8 +9,8 @@ import torch
 from scipy.stats import ttest_ind_from_stats
 from torch import Tensor
 
+from mohs.losses._numerics.pairs import pair_angles
 from mohs.losses.amc import amc
-from mohs.losses.pairs import pair_angles
 
 
 def gradient(features: Tensor, labels: Tensor, margin: float = 0.5) -> Tensor:

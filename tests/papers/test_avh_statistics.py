@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mohs.hardness.human import fisher_z, steiger
+from mohs.hardness.agreement import fisher_z, steiger
 
 EXAMPLES = 29987
 TABLES = [  # table, coefficient, with AVH, with confidence, the two z, Z, p as printed

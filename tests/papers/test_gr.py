@@ -89,7 +89,7 @@ def test_beta_0_is_half_of_encouraging_loss() -> None:
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_l1_norms_of_a_batch_sum_to_1(seed: int, beta: float, lam: float, transform: str) -> None:
     if transform == "identity" and beta < 1e-3:
-        beta = 1.0  # every weight 0: nothing to normalise
+        beta = 1.0  # every weight 0: nothing to normalize
     loss = mohs.GradientRescalingLoss(beta=beta, lam=lam, transform=transform, eps=0)
     assert logit_gradient(loss, seed).abs().sum().item() == pytest.approx(1, abs=1e-9)
     assert logit_gradient(mohs.GradientRescalingLoss(beta=beta, lam=lam, transform=transform), seed).abs().sum().item() <= 1

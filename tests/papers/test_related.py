@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from mohs.losses.bootstrap import bootstrap_hard_loss, bootstrap_soft_loss
+from mohs.losses.class_weights import class_weights, deferred_weights
 from mohs.losses.correction import backward_loss, forward_loss
 from mohs.losses.curriculum import self_paced_loss
-from mohs.losses.imbalance import class_weights, deferred_weights
 from mohs.losses.ldam import ldam_loss, ldam_margins
 from mohs.losses.logit_adjusted import logit_adjusted_loss
 from mohs.losses.smoothing import OnlineSmoothingLoss, online_smoothing_loss
@@ -202,7 +202,7 @@ def test_logit_adjusted(tau: float) -> None:
 
 
 def test_deferred_reweighting() -> None:
-    """(1 − b)/(1 − b^n), normalised to sum C; b = 0, all equal, before the start."""
+    """(1 − b)/(1 − b^n), normalized to sum C; b = 0, all equal, before the start."""
     counts, b = [5000, 500, 50], 0.9999
     raw = [(1 - b) / (1 - b**n) for n in counts]
     expected = [3 * w / sum(raw) for w in raw]

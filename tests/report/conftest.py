@@ -1,4 +1,4 @@
-"""Findings to report on: scikit-learn's digits with a tenth of the labels wrong, really trained; and names that mean harm."""
+"""AuditResult to report on: scikit-learn's digits with a tenth of the labels wrong, really trained; and names that mean harm."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from sklearn.datasets import load_digits
 
 import mohs
+from mohs.audit.result import AuditResult
+from mohs.audit.thumbnails import picture
 from mohs.data.examples import LeftOut
 from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
 from mohs.hardness.table import add_columns, make_table
-from mohs.report.findings import Findings
-from mohs.report.thumbnails import picture
 
 EPOCHS, BINS = 20, 5
 HOSTILE = [
@@ -40,16 +40,16 @@ def train(seed: int = 0) -> dict[str, Any]:
     given[::10] = (given[::10] + 3) % 10
     body, head = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), torch.nn.Linear(64, 10)
     loss, recorder = mohs.GeneralizedCrossEntropyLoss(q=0.7), mohs.Recorder(len(x), head=head)
-    optimiser = torch.optim.AdamW([*body.parameters(), *head.parameters()], lr=3e-3)
+    optimizer = torch.optim.AdamW([*body.parameters(), *head.parameters()], lr=3e-3)
     history, courses = [], []
     for epoch in range(EPOCHS):
         total = 0.0
         for ids in torch.randperm(len(x)).split(64):
             features = body(x[ids])
             value = loss(head(features), given[ids])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             value.backward()
-            optimiser.step()
+            optimizer.step()
             recorder.update(ids, head(features).detach(), given[ids], features.detach())
             total += value.item() * len(ids)
         with torch.no_grad():
@@ -78,7 +78,7 @@ def by_bin(courses: list[Any], grades: np.ndarray) -> dict[str, np.ndarray]:
     return {"epoch": np.arange(len(courses)), **found}
 
 
-def digits_findings() -> Findings:
+def digits_findings() -> AuditResult:
     run = train()
     table = mohs.verdict(run["recorder"].table(classes=[str(i) for i in range(10)]))
     estimate = estimate_noise(table=table)
@@ -87,7 +87,7 @@ def digits_findings() -> Findings:
     def thumbnails(rows: Any) -> list[Any]:
         return [picture((run["pixels"][row] * 15.9).to(torch.uint8).view(1, 8, 8)) for row in rows]
 
-    return Findings(
+    return AuditResult(
         table=table,
         name="scikit-learn's digits, a tenth of the labels wrong",
         data_hash="d1g175c0ffee0001",
@@ -131,11 +131,11 @@ def synthetic_table(count: int, classes: list[Any], *, seed: int = 0, paths: boo
     return mohs.verdict(make_table(columns, classes=classes))
 
 
-def hostile_findings() -> Findings:
+def hostile_findings() -> AuditResult:
     """Every name that can come from outside is an attack."""
     table = synthetic_table(400, HOSTILE)
     ids = [f"{HOSTILE[i % len(HOSTILE)]}{i}" for i in range(len(table))]
-    return Findings(
+    return AuditResult(
         table=add_columns(table, {"id": ids, "path": [f"{name}.png" for name in ids]}),
         name=HOSTILE[0] + "\u202e\udcff",
         data_hash="</script><script>window.hit = 1</script>",
@@ -150,12 +150,12 @@ def hostile_findings() -> Findings:
 
 
 @pytest.fixture(scope="session")
-def digits() -> Findings:
+def digits() -> AuditResult:
     return digits_findings()
 
 
 @pytest.fixture(scope="session")
-def hostile() -> Findings:
+def hostile() -> AuditResult:
     return hostile_findings()
 
 

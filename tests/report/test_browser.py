@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mohs.apply import apply_decisions, read_decisions
-from mohs.report.findings import Findings
+from mohs.audit.decisions import apply_decisions, read_decisions
+from mohs.audit.result import AuditResult
 from mohs.report.page import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -61,7 +61,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="module")
-def report(digits: Findings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(digits: AuditResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(digits, tmp_path_factory.mktemp("page") / "report.html")
 
 
@@ -82,7 +82,7 @@ def saved(page: Any, button: str, path: Path) -> Path:
     return path
 
 
-def test_keys_decide_and_the_download_can_be_applied(visit: Any, report: Path, digits: Findings, tmp_path: Path) -> None:
+def test_keys_decide_and_the_download_can_be_applied(visit: Any, report: Path, digits: AuditResult, tmp_path: Path) -> None:
     page = visit(report)
     page.focus("#cards > li:first-child article")
     for key in "124":
@@ -122,7 +122,7 @@ def test_keys_work_only_in_the_gallery(visit: Any, report: Path) -> None:
     assert page.inner_text("#decided-count") == "No decisions yet"
 
 
-def test_decisions_outlive_the_page_but_not_the_data(visit: Any, report: Path, hostile: Findings) -> None:
+def test_decisions_outlive_the_page_but_not_the_data(visit: Any, report: Path, hostile: AuditResult) -> None:
     page = visit(report)
     page.click("#cards > li:first-child [data-act=keep]")
     page.reload()
@@ -145,7 +145,7 @@ def test_decisions_outlive_the_page_but_not_the_data(visit: Any, report: Path, h
     assert page.inner_text("#decided-count") == "No decisions yet"
 
 
-def test_filters_more_and_all_at_once(visit: Any, report: Path, digits: Findings, tmp_path: Path) -> None:
+def test_filters_more_and_all_at_once(visit: Any, report: Path, digits: AuditResult, tmp_path: Path) -> None:
     page = visit(report)
     assert len(shown(page)) == 60
     page.click("#gallery-more")
@@ -159,13 +159,13 @@ def test_filters_more_and_all_at_once(visit: Any, report: Path, digits: Findings
     assert all(card.get_attribute("data-group") == "ambiguous" for card in shown(page))
     assert page.is_disabled("#cards > li:not([hidden]) [data-act=accept]")
     page.fill("#bulk-chance", "90")
-    wanted = sum(row["p_mislabelled"] >= 0.8995 and row["verdict"] == "mislabelled" for row in digits.table.to_pylist())
+    wanted = sum(row["p_mislabeled"] >= 0.8995 and row["verdict"] == "mislabeled" for row in digits.table.to_pylist())
     assert page.inner_text("#bulk-accept") == f"Accept all {wanted}"
     page.click("#bulk-accept")
     rows = read_decisions(saved(page, "#download", tmp_path / "d.csv"))
     assert len(rows) == wanted
     assert apply_decisions(digits.table, rows, digits.data_hash)[1].changed == wanted
-    page.click("[data-group=mislabelled][aria-pressed]")
+    page.click("[data-group=mislabeled][aria-pressed]")
     page.select_option("#gallery-class", "")
     page.check("#gallery-open")
     assert not any(card.query_selector("article.done") for card in shown(page))
@@ -192,7 +192,7 @@ def test_the_map_is_read_by_keys_and_pointer_and_opens_cards(visit: Any, report:
     page.focus("#map-front")
     page.keyboard.press("Home")
     first = page.inner_text("#map-said")
-    assert "labelled" in first
+    assert "labeled" in first
     assert "mean confidence in the label 0.00" in first
     for key in ("ArrowUp", "ArrowUp", "ArrowRight"):
         page.keyboard.press(key)
@@ -209,7 +209,7 @@ def test_the_map_is_read_by_keys_and_pointer_and_opens_cards(visit: Any, report:
     )
     page.uncheck("[data-verdict='0']")
     page.mouse.move(x + 300, y + 200)
-    assert "labelled" in page.inner_text("#map-reading")
+    assert "labeled" in page.inner_text("#map-reading")
 
 
 def test_charts_are_drawn_and_their_numbers_can_be_had(visit: Any, report: Path, tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_charts_are_drawn_and_their_numbers_can_be_had(visit: Any, report: Path,
 
 def test_light_dark_and_the_users_own_choice(visit: Any, report: Path) -> None:
     def paper(page: Any) -> str:
-        colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return colour
+        color: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return color
 
     light, dark = visit(report, color_scheme="light"), visit(report, color_scheme="dark")
     assert paper(light) == "rgb(251, 250, 247)"
@@ -241,10 +241,10 @@ def test_light_dark_and_the_users_own_choice(visit: Any, report: Path) -> None:
     light.reload()
     light.wait_for_function(DRAWN)
     assert paper(light) == paper(dark)
-    assert light.inner_text("#theme") == "Colours: dark"
+    assert light.inner_text("#theme") == "Colors: dark"
 
 
-def test_names_that_mean_harm_do_none(visit: Any, hostile: Findings, tmp_path: Path) -> None:
+def test_names_that_mean_harm_do_none(visit: Any, hostile: AuditResult, tmp_path: Path) -> None:
     page = visit(write_report(hostile, tmp_path / "hostile.html"))
     for figure in page.query_selector_all("[data-figure]"):
         figure.scroll_into_view_if_needed()
@@ -271,7 +271,7 @@ def test_names_that_mean_harm_do_none(visit: Any, hostile: Findings, tmp_path: P
 
 def test_fifty_thousand_examples_and_a_narrow_window(visit: Any, synthetic: Callable[..., Any], tmp_path: Path) -> None:
     classes = [f"class {i}" for i in range(10)]
-    page = visit(write_report(Findings(synthetic(50_000, classes), "many", "h", classes), tmp_path / "many.html"))
+    page = visit(write_report(AuditResult(synthetic(50_000, classes), "many", "h", classes), tmp_path / "many.html"))
     page.set_viewport_size({"width": 360, "height": 700})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.inner_text("#gallery-count").startswith("Showing 60 of ")

@@ -16,22 +16,22 @@ import pytest
 import torch
 
 import mohs
+from mohs._core.plain_text import page_json
+from mohs.audit.result import AuditResult
 from mohs.evaluate.calibration import ece
+from mohs.hardness.score import score_logits
 from mohs.hardness.table import column
 from mohs.hardness.verdict import VERDICTS
 from mohs.report import data_map as maps
 from mohs.report.data_map import data_map
 from mohs.report.figure import PAIRED, Figure, distinct
 from mohs.report.figures import figures
-from mohs.report.findings import Findings
-from mohs.report.plain_text import page_json
-from mohs.score import score_logits
 
 needs_charts = pytest.mark.skipif(importlib.util.find_spec("altair") is None, reason="needs the report extra")
 
 
 @pytest.fixture(scope="module")
-def made(digits: Findings) -> dict[str, Figure]:
+def made(digits: AuditResult) -> dict[str, Figure]:
     return {figure.key: figure for figure in figures(digits)}
 
 
@@ -43,7 +43,7 @@ def test_everything_there_is_to_draw_is_drawn(made: dict[str, Figure]) -> None:
     assert all(figure.meaning.endswith(".") and len(figure.rows) <= 1000 for figure in made.values())
 
 
-def test_counts_by_an_obvious_loop(digits: Findings, made: dict[str, Figure]) -> None:
+def test_counts_by_an_obvious_loop(digits: AuditResult, made: dict[str, Figure]) -> None:
     rows = digits.table.to_pylist()
     for cell in made["pairs"].rows:
         same = [
@@ -64,7 +64,7 @@ def test_counts_by_an_obvious_loop(digits: Findings, made: dict[str, Figure]) ->
         assert bar["examples"] == sum(bar["from"] <= r["margin"] < bar["to"] and r["verdict"] == bar["verdict"] for r in rows)
 
 
-def test_emphasis_is_that_of_the_loss_over_the_users_own_p(digits: Findings, made: dict[str, Figure]) -> None:
+def test_emphasis_is_that_of_the_loss_over_the_users_own_p(digits: AuditResult, made: dict[str, Figure]) -> None:
     rows = made["emphasis"].rows
     p = torch.tensor([row["p"] for row in rows if row["part"] == "gce:q=0.7"], dtype=torch.float64)
     w = mohs.emphasis(mohs.GeneralizedCrossEntropyLoss(q=0.7), p)
@@ -76,11 +76,11 @@ def test_emphasis_is_that_of_the_loss_over_the_users_own_p(digits: Findings, mad
 
 
 @pytest.mark.parametrize("chosen", ["", "forward", "ember", "gce:q"])
-def test_a_loss_that_cannot_be_made_of_its_name_has_no_emphasis_figure(digits: Findings, chosen: str) -> None:
+def test_a_loss_that_cannot_be_made_of_its_name_has_no_emphasis_figure(digits: AuditResult, chosen: str) -> None:
     assert "emphasis" not in {figure.key for figure in figures(replace(digits, chosen=chosen))}
 
 
-def test_held_out_figures_agree_with_the_arrays(digits: Findings, made: dict[str, Figure]) -> None:
+def test_held_out_figures_agree_with_the_arrays(digits: AuditResult, made: dict[str, Figure]) -> None:
     assert digits.held_out is not None
     probs, labels = digits.held_out
     assert f"error {ece(probs, labels):.3f}" in made["reliability"].meaning
@@ -90,7 +90,7 @@ def test_held_out_figures_agree_with_the_arrays(digits: Findings, made: dict[str
 
 def test_many_classes_are_cut_to_those_with_most_to_tell(synthetic: Callable[..., Any]) -> None:
     classes = [f"class {i:04}" for i in range(300)]
-    made = {figure.key: figure for figure in figures(Findings(synthetic(4000, classes), "n", "h", classes))}
+    made = {figure.key: figure for figure in figures(AuditResult(synthetic(4000, classes), "n", "h", classes))}
     assert (PAIRED - 1) ** 2 <= len(made["pairs"].rows) <= PAIRED**2
     assert "classes those in the commonest pairs." in made["pairs"].meaning
     assert sum(cell["examples"] for cell in made["pairs"].rows) >= PAIRED // 2
@@ -103,7 +103,7 @@ def test_numbers_and_names_may_be_classes_at_once() -> None:
 
 
 @needs_charts
-def test_every_chart_is_valid_and_its_data_stand_in_it_by_name_only(digits: Findings, hostile: Findings) -> None:
+def test_every_chart_is_valid_and_its_data_stand_in_it_by_name_only(digits: AuditResult, hostile: AuditResult) -> None:
     from mohs.report.drawings import specification
 
     for figure in (*figures(digits), *figures(hostile)):
@@ -122,14 +122,14 @@ def unpacked(table: Any, names: list[Any]) -> tuple[Any, dict[str, np.ndarray]]:
     return found, dict(zip(("x", "y", "label", "predicted", "verdict", "chance"), (*wide, *narrow), strict=True))
 
 
-def test_the_map_unpacks_to_the_table(digits: Findings) -> None:
+def test_the_map_unpacks_to_the_table(digits: AuditResult) -> None:
     found, points = unpacked(digits.table, list(digits.classes))
     assert (found.count, found.names, found.x_limit) == (len(digits.table), None, 0.5)
     np.testing.assert_allclose(points["y"] / 65535, column(digits.table, "mean_confidence"), atol=1e-5)
     np.testing.assert_allclose(points["x"] / 65535 * 0.5, column(digits.table, "variability"), atol=1e-5)
     assert [digits.classes[i] for i in points["label"]] == digits.table.column("label").to_pylist()
     assert [VERDICTS[i] for i in points["verdict"]] == digits.table.column("verdict").to_pylist()
-    np.testing.assert_allclose(points["chance"], 100 * column(digits.table, "p_mislabelled"), atol=0.5)
+    np.testing.assert_allclose(points["chance"], 100 * column(digits.table, "p_mislabeled"), atol=0.5)
     assert sum(row["examples"] for row in found.summary) == len(digits.table)
 
 

@@ -10,12 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
+from mohs._core.errors import DataError
+from mohs.audit.gallery_rows import AT_LEAST, SHARES, gallery_rows, group_rows
+from mohs.audit.result import AuditResult
+from mohs.audit.thumbnails import data_address, picture, shrink, thumbnails_of, webp
 from mohs.data.examples import Examples
-from mohs.errors import DataError
 from mohs.hardness.table import add_columns, column
-from mohs.report.findings import Findings
-from mohs.report.gallery import AT_LEAST, SHARES, cards, flagged, gallery_rows, group_rows, names_of, title
-from mohs.report.thumbnails import data_address, picture, shrink, thumbnails_of, webp
+from mohs.report.gallery import cards, flagged, names_of, title
 
 
 class Gone:
@@ -30,7 +31,7 @@ class Gone:
         raise DataError("gone.png: no such file")
 
 
-def test_groups_hold_their_verdicts_the_surest_first(digits: Findings) -> None:
+def test_groups_hold_their_verdicts_the_surest_first(digits: AuditResult) -> None:
     table = digits.table
     verdicts = table.column("verdict").to_pylist()
     for group, rows in group_rows(table).items():
@@ -49,23 +50,23 @@ def test_at_most_600_and_what_one_group_leaves_others_take(synthetic: Callable[.
     groups = group_rows(synthetic(9000, ["a", "b", "c"]))
     assert sum(map(len, groups.values())) == sum(SHARES.values()) == 600
     assert len(groups["hard"]) < SHARES["hard"]
-    assert len(groups["mislabelled"]) > SHARES["mislabelled"]
+    assert len(groups["mislabeled"]) > SHARES["mislabeled"]
 
 
-def test_cards_and_flags_say_what_the_table_says(digits: Findings) -> None:
+def test_cards_and_flags_say_what_the_table_says(digits: AuditResult) -> None:
     names = names_of(digits.table, digits.classes)
     rows = digits.table.to_pylist()
     for card in cards(digits.table, names):
         row = rows[card["row"]]
         assert (card["id"], names[card["label"]], card["why"]) == (str(row["id"]), row["label"], row["why"])
         assert card["chance"] == row[f"p_{card['group']}"]
-        if card["group"] == "mislabelled":
+        if card["group"] == "mislabeled":
             assert card["suggested"] is not None
             assert names[card["suggested"]] == row["suggested_label"]
         elif row["suggested_label"] == row["label"]:
             assert card["suggested"] is None
     found = flagged(digits.table, names)
-    assert [id_ for id_, *_ in found] == [str(rows[row]["id"]) for row in group_rows(digits.table)["mislabelled"]]
+    assert [id_ for id_, *_ in found] == [str(rows[row]["id"]) for row in group_rows(digits.table)["mislabeled"]]
     assert all(old != new and 50 <= p <= 100 for _, old, new, p in found)
 
 

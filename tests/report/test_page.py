@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 
 import mohs.report.page as pages
+from mohs.audit.result import AuditResult
 from mohs.hardness.noise_rate import estimate_noise
-from mohs.report.drawings import VERDICT_COLOURS
-from mohs.report.findings import Findings
+from mohs.report.drawings import VERDICT_COLORS
 from mohs.report.page import page, write_report
 from mohs.report.summary import kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
 
@@ -52,11 +52,11 @@ class Elements(HTMLParser):
             self.scripts[-1] += data
 
 
-def test_the_summary_is_in_plain_words(digits: Findings) -> None:
+def test_the_summary_is_in_plain_words(digits: AuditResult) -> None:
     text = " ".join(sentences(digits))
     counts = {kind.name: kind.examples for kind in kinds(digits)}
     assert f"{len(digits.table):,} examples of 10 classes" in text
-    assert f"{counts['mislabelled']:,} (" in text
+    assert f"{counts['mislabeled']:,} (" in text
     assert "2 could not be read" in text
     assert sum(counts.values()) == len(digits.table)
     assert "labels are wrong" in noise_sentence(digits)
@@ -72,17 +72,19 @@ def test_the_summary_of_clean_data_and_of_little(synthetic: Callable[..., Any]) 
     labels = np.arange(300) % 3
     estimate = estimate_noise(labels, np.eye(3)[labels] * 0.9 + rng.dirichlet(np.ones(3), 300) * 0.1)
     table = synthetic(300, ["a", "b", "c"])
-    clean = Findings(table.filter(np.array(table.column("verdict").to_pylist()) == "easy"), "n", "h", ["a", "b", "c"], estimate)
+    clean = AuditResult(
+        table.filter(np.array(table.column("verdict").to_pylist()) == "easy"), "n", "h", ["a", "b", "c"], estimate
+    )
     assert noise_sentence(clean).startswith("No sign of wrong labels")
     assert next_steps(clean)[0].text.startswith("No label looks wrong")
     assert "none probably" in sentences(clean)[1]
-    assert "No example was found mislabelled" in page(clean) or "cards" in page(clean)
+    assert "No example was found mislabeled" in page(clean) or "cards" in page(clean)
     assert training_sentence(clean) == "No training loss is on record for these findings."
     assert noise_sentence(replace(clean, estimate=None)) == "The share of wrong labels was not estimated for this run."
 
 
 @needs_charts
-def test_only_its_own_scripts_may_run(digits: Findings, hostile: Findings) -> None:
+def test_only_its_own_scripts_may_run(digits: AuditResult, hostile: AuditResult) -> None:
     for findings in (digits, hostile):
         text = page(findings)
         found = Elements(text)
@@ -98,7 +100,7 @@ def test_only_its_own_scripts_may_run(digits: Findings, hostile: Findings) -> No
         assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0e-\x1f]", text)
 
 
-def test_hostile_names_are_shown_not_obeyed(hostile: Findings) -> None:
+def test_hostile_names_are_shown_not_obeyed(hostile: AuditResult) -> None:
     text = page(hostile)
     assert "<script>window.hit" not in text
     assert "<img src=x" not in text
@@ -110,7 +112,7 @@ def test_hostile_names_are_shown_not_obeyed(hostile: Findings) -> None:
     assert json.loads(data[1])["classes"] == list(hostile.classes)
 
 
-def test_landmarks_headings_and_words_for_pictures(digits: Findings) -> None:
+def test_landmarks_headings_and_words_for_pictures(digits: AuditResult) -> None:
     found = Elements(page(digits))
     tags = [tag for tag, _ in found.tags]
     assert tags.count("main") == tags.count("h1") == tags.count("header") == 1
@@ -123,7 +125,7 @@ def test_landmarks_headings_and_words_for_pictures(digits: Findings) -> None:
     assert [a["lang"] for tag, a in found.tags if tag == "html"] == ["en"]
 
 
-def test_without_charts_the_numbers_stand_in_tables(digits: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_charts_the_numbers_stand_in_tables(digits: AuditResult, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "chart_script", lambda: "")
     text = page(digits)
     assert "The charts need the report extra" in text
@@ -141,23 +143,23 @@ def test_50_000_examples_stay_under_5_mb(synthetic: Callable[..., Any], tmp_path
         noise = (np.random.default_rng(row).integers(0, 255, (8, 8, 3), dtype=np.uint8) for row in rows)
         return [Image.fromarray(pixels).resize((200, 160), Image.Resampling.BICUBIC) for pixels in noise]
 
-    findings = Findings(synthetic(50_000, classes), "fifty thousand", "h", classes, chosen="gce:q=0.7", thumbnails=thumbnails)
+    findings = AuditResult(synthetic(50_000, classes), "fifty thousand", "h", classes, chosen="gce:q=0.7", thumbnails=thumbnails)
     out = write_report(findings, tmp_path / "big.html")
     assert out.stat().st_size < 5_000_000
     assert out.read_text().count("<img loading") == 600
 
 
-def test_where_it_may_be_written(digits: Findings, tmp_path: Path) -> None:
+def test_where_it_may_be_written(digits: AuditResult, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the report is an HTML page; give the file the ending .html"):
         write_report(digits, tmp_path / "report.pdf")
     with pytest.raises(ValueError, match="does not exist; make it first"):
         write_report(digits, tmp_path / "no" / "report.html")
 
 
-def test_colours_of_verdicts_are_those_of_the_style(digits: Findings) -> None:
+def test_colors_of_verdicts_are_those_of_the_style(digits: AuditResult) -> None:
     style = page(digits)
-    assert all(f"--{name}: {colour};" in style for name, colour in VERDICT_COLOURS.items())
+    assert all(f"--{name}: {color};" in style for name, color in VERDICT_COLORS.items())
 
 
 def test_a_hard_case_for_templates_an_empty_class_name(synthetic: Callable[..., Any]) -> None:
-    assert "(empty)" in page(Findings(synthetic(60, ["", "b"]), "n", "h", ["", "b"]))
+    assert "(empty)" in page(AuditResult(synthetic(60, ["", "b"]), "n", "h", ["", "b"]))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mohs import DataError
-from mohs.files import written_whole
+from mohs._core.files import written_whole
 from mohs.train.checkpoint import load_tree, save_tree
 
 

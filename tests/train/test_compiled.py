@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from mohs._core.errors import RunError
 from mohs.data.examples import Data
-from mohs.errors import RunError
 from mohs.models import create_model
 from mohs.train.build import build
 from mohs.train.compiled import Compiled

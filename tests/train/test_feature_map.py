@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 from mohs.train.feature_map import feature_map, feature_scale, kernel, moments
-from mohs.train.mapped import Mapped
+from mohs.train.mapped_features import Mapped
 
 X = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)) * 3 + 7
 
@@ -20,9 +20,9 @@ def test_kernel_is_the_formula() -> None:
 
 
 def test_units_are_the_kernel_s_own_coordinates() -> None:
-    """With every row a landmark, products of the units are the kernel again, up to centring and size."""
+    """With every row a landmark, products of the units are the kernel again, up to centering and size."""
     made = feature_map(X, landmarks=60, seed=1)
-    raw = made(X) + made.centre
+    raw = made(X) + made.center
     scaled = (X.double() - made.mean) / made.scale
     gram = kernel(scaled, scaled, made.reach)
     size = float(gram[0, 0] / (raw[0] @ raw[0]))

@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 import mohs
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 from mohs.hardness.table import column
 from mohs.hardness.verdict import verdict
 from mohs.train.folds import assign_folds, default_batch, one_cycle, out_of_fold
@@ -66,16 +66,16 @@ def test_heads_trained_together_are_the_heads_trained_alone() -> None:
         order = torch.Generator().manual_seed(3)
         weight = (1e-3 * torch.randn(3, 32, generator=order)).requires_grad_()
         bias = torch.zeros(3, requires_grad=True)
-        optimiser = torch.optim.AdamW([{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}], weight_decay=0.01)
+        optimizer = torch.optim.AdamW([{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}], weight_decay=0.01)
         for epoch in range(4):
             batches = torch.randperm(150, generator=order).split(32)
             for i, batch in enumerate(batches):
                 mine = batch[made.fold[batch] != f]
-                for group in optimiser.param_groups:
+                for group in optimizer.param_groups:
                     group["lr"] = 0.01 * one_cycle((epoch + (i + 0.5) / len(batches)) / 4)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss(x[mine] @ weight.T + bias, SPECIES[mine]).backward()
-                optimiser.step()
+                optimizer.step()
         assert torch.allclose(made.weight[f], weight, atol=1e-4)
         held = made.fold == f
         assert torch.allclose(made.logits[held], (x[held] @ weight.T + bias).detach(), atol=1e-3)
@@ -92,7 +92,7 @@ def test_table_tells_the_last_look_and_the_course() -> None:
         "aum",
         "mean_margin",
         "variability",
-        "first_learnt",
+        "first_learned",
         "forgetting",
         "mohs",
     } <= set(made.table.column_names)
@@ -103,7 +103,7 @@ def test_table_tells_the_last_look_and_the_course() -> None:
     f = int(made.fold[7])
     expected = mohs.avh(made.map(IRIS[7:8]), made.weight[f], SPECIES[7:8])
     assert column(made.table, "avh")[7] == pytest.approx(float(expected), abs=1e-5)
-    assert set(column(verdict(made.table, right=made.right), "verdict")) <= {"easy", "hard", "ambiguous", "mislabelled"}
+    assert set(column(verdict(made.table, right=made.right), "verdict")) <= {"easy", "hard", "ambiguous", "mislabeled"}
     assert len(mohs.verdict(made.table, by="aum")) == 150
 
 
@@ -190,7 +190,7 @@ def test_finds_wrong_digits(seed: int, rate: float, shift: int | None) -> None:
     assert (wrong & flagged).sum() > 0.9 * wrong.sum()
     assert average_precision_score(wrong, p) > 0.98
     assert abs(made.noise.rate - wrong.mean()) < 0.015
-    old = column(mohs.verdict(made.table), "p_mislabelled") > 0.5
+    old = column(mohs.verdict(made.table), "p_mislabeled") > 0.5
     assert wrong[old].mean() > 0.8
     assert (wrong & old).sum() > 0.8 * wrong.sum()
 

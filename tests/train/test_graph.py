@@ -24,7 +24,7 @@ RUN = Run(
     batch=32,
     validation=0.0,
     augment=[{"name": "crop_flip", "padding": 2}],
-    optimiser="sgd:lr=0.02",
+    optimizer="sgd:lr=0.02",
     precision="no",
     ema=0.9,
 )
@@ -70,11 +70,11 @@ def test_a_graph_learns_what_single_steps_learn(patches: Data, read_along: bool,
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-@pytest.mark.parametrize("optimiser", ["sgd:lr=0.02", "adam:lr=0.002"])
+@pytest.mark.parametrize("optimizer", ["sgd:lr=0.02", "adam:lr=0.002"])
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_run_stopped_on_a_gpu_goes_on_as_if_it_had_not(patches: Data, precision: str, optimiser: str, tmp_path: Path) -> None:
-    run = dataclasses.replace(RUN, precision=precision, optimiser=optimiser)
+def test_a_run_stopped_on_a_gpu_goes_on_as_if_it_had_not(patches: Data, precision: str, optimizer: str, tmp_path: Path) -> None:
+    run = dataclasses.replace(RUN, precision=precision, optimizer=optimizer)
 
     def stop(event: dict[str, object]) -> None:
         if event["epoch"] == 1 and event.get("step") == 2:
@@ -88,16 +88,16 @@ def test_a_run_stopped_on_a_gpu_goes_on_as_if_it_had_not(patches: Data, precisio
     assert stopped.history[-1]["total"] == pytest.approx(whole.history[-1]["total"], rel=close)
 
 
-def test_what_an_optimiser_keeps_comes_back_in_its_weight_s_order_in_memory(patches: Data) -> None:
+def test_what_an_optimizer_keeps_comes_back_in_its_weight_s_order_in_memory(patches: Data) -> None:
     job = trained(dataclasses.replace(RUN, epochs=1), patches, graph=False, device="cpu")
     other = build(job.run, job.data, device="cpu")
     channels_last(other.training)
     other.restore(job.state())
     orders = {tuple(weight.stride()) for weight in other.training.parameters() if weight.dim() == 4}
     assert any(stride[1] == 1 and stride[3] > 1 for stride in orders)  # channels come last in memory
-    for weight, kept in other.optimiser.state.items():
+    for weight, kept in other.optimizer.state.items():
         assert kept["momentum_buffer"].stride() == weight.stride()
-    for a, b in zip(job.optimiser.state.values(), other.optimiser.state.values(), strict=True):
+    for a, b in zip(job.optimizer.state.values(), other.optimizer.state.values(), strict=True):
         assert torch.equal(a["momentum_buffer"], b["momentum_buffer"])
 
 

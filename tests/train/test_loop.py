@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 
+from mohs._core.errors import RunError
 from mohs.data.examples import Data, Examples
-from mohs.errors import RunError
+from mohs.train.directory import RunDirectory, locked
 from mohs.train.loop import UNWATCHED, steps, train
 from mohs.train.run import Run
-from mohs.train.run_directory import RunDirectory, locked
 from mohs.train.start import started
 from mohs.train.trained import Trained, load_run
 
@@ -28,18 +28,18 @@ SMALL: dict[str, Any] = {
     "model": "mlp:hidden=16",
     "epochs": 4,
     "batch": 32,
-    "optimiser": "sgd:lr=0.1",
+    "optimizer": "sgd:lr=0.1",
     "augment": [],
 }
 EVERYTHING: dict[str, Any] = SMALL | {
     "model": "mlp:hidden=16,dropout=0.2",
     "loss": "online_smoothing",
-    "regularisers": [
+    "regularizers": [
         "adr:weight=0.05,tau=2",
         {"name": "amc", "weight": {"name": "ramp_up", "epochs": 2, "peak": 0.1}},
         "center:weight=0.01",
     ],
-    "optimiser": "adamw:lr=0.01",
+    "optimizer": "adamw:lr=0.01",
     "ema": 0.9,
     "trace": True,
     "noise": "symmetric:rate=0.1",
@@ -130,10 +130,10 @@ train(RUN, data(), out=Path(sys.argv[5]), device="cpu", watch=watch)
 """
 KILLED_RUN = """
 from mohs.data.examples import Data
-from mohs.data.sources.digits import digits
+from mohs.data.readers.digits import digits
 from mohs.train.run import Run
 import torch
-RUN = Run(data="digits", model="cnn", epochs=3, batch=64, ema=0.9, seed=5, noise="symmetric:rate=0.1", optimiser="adam:lr=0.003")
+RUN = Run(data="digits", model="cnn", epochs=3, batch=64, ema=0.9, seed=5, noise="symmetric:rate=0.1", optimizer="adam:lr=0.003")
 def data():
     return Data(digits().train.take(torch.arange(600)))
 """
@@ -189,7 +189,7 @@ def test_the_folder_of_another_run_is_refused(blobs: Data, tmp_path: Path) -> No
 
 
 def test_a_loss_that_is_not_finite_stops_and_leaves_the_run_resumable(blobs: Data, tmp_path: Path) -> None:
-    wild = SMALL | {"optimiser": "sgd:lr=1e30", "epochs": 3}
+    wild = SMALL | {"optimizer": "sgd:lr=1e30", "epochs": 3}
     with pytest.raises(RunError, match=r"the loss became (nan|inf) in epoch 0; .* lower the learning rate"):
         train(Run(**wild), blobs, out=tmp_path / "run")
     assert not (tmp_path / "run" / "DONE").exists()
@@ -225,7 +225,7 @@ def test_a_full_disk_stops_and_leaves_the_run_resumable(blobs: Data, tmp_path: P
 def test_a_lost_file_stops_the_run_by_name_and_the_run_goes_on_once_it_is_back(tmp_path: Path) -> None:
     from PIL import Image
 
-    from mohs.data.sources.folder import folder
+    from mohs.data.readers.folder import folder
 
     generator = torch.Generator().manual_seed(0)
     for label in ("light", "dark"):
@@ -253,8 +253,8 @@ def test_a_tracker_that_is_not_there_is_an_error_before_training(blobs: Data, tm
         train(Run(**SMALL), blobs, out=tmp_path / "run", trackers=("abacus",))
 
 
-def test_digits_are_learnt(tmp_path: Path) -> None:
-    from mohs.data.sources.digits import digits
+def test_digits_are_learned(tmp_path: Path) -> None:
+    from mohs.data.readers.digits import digits
 
     done = train(Run(data="digits", epochs=12, validation=0.2), digits(), runs=tmp_path, device="cpu")
     assert done.history[-1]["val_accuracy"] >= 0.97
@@ -270,11 +270,11 @@ def test_one_class_is_an_error_before_any_training(tmp_path: Path) -> None:
 def test_unknown_pieces_are_named_before_any_training(blobs: Data, tmp_path: Path) -> None:
     for change, message in (
         ({"loss": "gcee"}, "unknown loss 'gcee'"),
-        ({"optimiser": "sgdd"}, "unknown optimiser 'sgdd'"),
+        ({"optimizer": "sgdd"}, "unknown optimizer 'sgdd'"),
         ({"schedule": "cosin"}, "unknown learning-rate schedule 'cosin'"),
         ({"model": "resnet21"}, "unknown model 'resnet21'"),
         ({"head": "arcfaces"}, "unknown head"),
-        ({"regularisers": ["adr"]}, "needs a weight"),
+        ({"regularizers": ["adr"]}, "needs a weight"),
     ):
         with pytest.raises(ValueError, match=message):
             train(Run(**(SMALL | change)), blobs, runs=tmp_path)

@@ -11,10 +11,10 @@ from mohs.train.run import Run, read_run, run_from
 
 
 def test_words_and_mappings_are_the_same_run() -> None:
-    words = Run(loss="gce:q=0.5", regularisers=["adr:weight=0.05,tau=3"], model="mlp:hidden=[64, 32]")
+    words = Run(loss="gce:q=0.5", regularizers=["adr:weight=0.05,tau=3"], model="mlp:hidden=[64, 32]")
     maps = Run(
         loss={"name": "gce", "q": 0.5},
-        regularisers=[{"name": "adr", "weight": 0.05, "tau": 3}],
+        regularizers=[{"name": "adr", "weight": 0.05, "tau": 3}],
         model={"name": "mlp", "hidden": [64, 32]},
     )
     assert words == maps
@@ -50,7 +50,7 @@ def test_a_run_comes_back_from_its_files(tmp_path: Path) -> None:
         ({"accumulate": 9, "batch": 8}, "accumulate=9 parts cannot be made of a batch of 8"),
         ({"validation": 1.0}, "validation must be"),
         ({"precision": "int4"}, "precision must be"),
-        ({"regularisers": "adr"}, "regularisers must be a list of specs"),
+        ({"regularizers": "adr"}, "regularizers must be a list of specs"),
     ],
 )
 def test_a_bad_setting_is_named(settings: dict, message: str) -> None:

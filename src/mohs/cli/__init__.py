@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from mohs import __version__
+from mohs._core.errors import DataError, RunError
 from mohs.cli.adapt import adapt
 from mohs.cli.apply import apply
 from mohs.cli.audit import audit
@@ -24,7 +25,6 @@ from mohs.cli.report import report
 from mohs.cli.score import score
 from mohs.cli.study import study
 from mohs.cli.train import train
-from mohs.errors import DataError, RunError
 
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
 

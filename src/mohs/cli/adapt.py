@@ -1,4 +1,4 @@
-"""`mohs adapt`: from labelled data of one domain to a classifier for another that has no labels."""
+"""`mohs adapt`: from labeled data of one domain to a classifier for another that has no labels."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mohs.cli import options as o
+from mohs.cli import shared_options as o
 from mohs.cli.progress import progress
 from mohs.cli.train import run_of
 
 if TYPE_CHECKING:
+    from mohs.adapt.self_training import Adapted
     from mohs.data.examples import Data
     from mohs.train.run import Run
-    from mohs.train.selftrain import Adapted
 
-Source = Annotated[o.Text, typer.Option(help="Labelled data: a folder, a file or a known name, as mnist; none: digits.")]
+Source = Annotated[o.Text, typer.Option(help="Labeled data: a folder, a file or a known name, as mnist; none: digits.")]
 Target = Annotated[str, typer.Option(help="Data of the new domain, as usps, mnist:invert, cifar10:contrast=0.3 or a folder.")]
 Select = Annotated[
     str, typer.Option(help="Which predictions to believe: cbst_avh, cbst, avh, confidence, mrkld, lrent, crst, random.")
@@ -25,13 +25,13 @@ Select = Annotated[
 Rounds = Annotated[int, typer.Option(help="How often to select and train again.")]
 Share = Annotated[tuple[float, float, float], typer.Option(help="Of the target to believe: at first, more each round, at most.")]
 Again = Annotated[o.Number, typer.Option(help="Epochs of each round after the first; default: --epochs.")]
-Unlabelled = Annotated[
-    bool, typer.Option("--unlabelled", help="The target is a folder of images, or an .npz of x, without labels.")
+Unlabeled = Annotated[
+    bool, typer.Option("--unlabeled", help="The target is a folder of images, or an .npz of x, without labels.")
 ]
 Take = Annotated[str, typer.Option(help="Whose network to name: last, source_accuracy, target_entropy or target_avc.")]
 Folder = Annotated[Path | None, typer.Option("--out", help="The folder of the adaptation; default: one under adapted/.")]
 ONLY_SHOWN = 64
-UNASKED = ("regulariser", "noise", "class_weight", "accumulate", "ema", "label", "without")  # options of `mohs train` alone
+UNASKED = ("regularizer", "noise", "class_weight", "accumulate", "ema", "label", "without")  # options of `mohs train` alone
 
 
 def adapt(
@@ -41,14 +41,14 @@ def adapt(
     rounds: Rounds = 6,
     portion: Share = (0.20, 0.05, 0.50),
     again_epochs: Again = None,
-    unlabelled: Unlabelled = False,
+    unlabeled: Unlabeled = False,
     take: Take = "last",
     config: o.Config = None,
     model: o.Model = None,
     head: o.Head = None,
     loss: o.Loss = None,
     augment: o.Augment = None,
-    optimiser: o.Optimiser = None,
+    optimizer: o.Optimizer = None,
     schedule: o.Schedule = None,
     epochs: o.Epochs = None,
     batch: o.Batch = None,
@@ -67,13 +67,13 @@ def adapt(
     again = {} if again_epochs is None else {"epochs": again_epochs}
     how = {"selection": selection, "rounds": rounds, "portion": portion, "again": again, "device": device}
     shown = {"take": take, "as_json": as_json, "quiet": quiet}
-    _adapt(run, folder, target, how, shown, image_size=image_size, unlabelled=unlabelled)
+    _adapt(run, folder, target, how, shown, image_size=image_size, unlabeled=unlabeled)
 
 
 def _adapt(run: Run, folder: Path, target: str, how: dict[str, Any], shown: dict[str, Any], **opening: Any) -> None:
-    from mohs.losses.drop_in import check_choice
-    from mohs.train.rounds import CRITERIA
-    from mohs.train.selftrain import adapt as adapt_network
+    from mohs._core.validation import check_choice
+    from mohs.adapt.rounds import CRITERIA
+    from mohs.adapt.self_training import adapt as adapt_network
 
     check_choice("take", shown["take"], list(CRITERIA))
     source, new = _opened(run.data, target, seed=run.seed, **opening)
@@ -88,21 +88,21 @@ def _slug(text: str) -> str:
     return "".join(c if c.isalnum() or c in "._-=" else "_" for c in text)
 
 
-def _opened(source: str, target: str, *, image_size: int | None, unlabelled: bool, seed: int) -> tuple[Data, Data]:
+def _opened(source: str, target: str, *, image_size: int | None, unlabeled: bool, seed: int) -> tuple[Data, Data]:
     from mohs.data.domains import open_domain, open_pair, paired
-    from mohs.data.reading import ARROW
-    from mohs.data.unlabelled import open_unlabelled
+    from mohs.data.read_options import ARROW
+    from mohs.data.unlabeled import open_unlabeled
 
     how: dict[str, Any] = {} if image_size is None else {"image_size": image_size}
-    if not unlabelled:
+    if not unlabeled:
         return open_pair(f"{source}{ARROW}{target}", seed=seed, **how)
     found = open_domain(source, seed=seed, **how)
-    return paired(found, open_unlabelled(target, found.train))
+    return paired(found, open_unlabeled(target, found.train))
 
 
 def _only(done: Adapted, target: Data) -> Path | None:
     """A picture of what the last round's selection took and the other did not; None where that is nothing."""
-    from mohs.data.picture_grid import picture_grid
+    from mohs.report.image_grid import picture_grid
 
     number = len(done.rounds) - 1
     places, labels = done.only_here(number)

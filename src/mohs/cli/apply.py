@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mohs.cli import options as o
+from mohs.cli import shared_options as o
 from mohs.cli.progress import progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mohs.audit.result import AuditResult
+    from mohs.audit.retrain import Retrained
     from mohs.data.examples import Data
-    from mohs.report.findings import Findings
-    from mohs.retrain import Retrained
 
 WANTED = "give the decisions.csv to apply, or --undo to take an earlier one back (one of the two)"
 
@@ -51,9 +51,9 @@ def apply(
     quiet: Quiet = False,
 ) -> None:
     """Write the labels with the report's decisions: id, path, label (empty where excluded), previous, decision."""
-    from mohs.apply import read_labels, undo_labels
+    from mohs.audit.decisions import read_labels, undo_labels
+    from mohs.audit.result import load_audit
     from mohs.hardness.table import check_table_path
-    from mohs.report.findings import load_findings
 
     if retrain and (undo or dry_run):
         raise ValueError(f"--retrain trains on the corrected labels: leave {'--undo' if undo else '--dry-run'} out")
@@ -61,7 +61,7 @@ def apply(
         raise ValueError(WANTED)
     if to is not None:
         check_table_path(to)
-    findings, to = load_findings(run), run / "labels.csv" if to is None else to
+    findings, to = load_audit(run), run / "labels.csv" if to is None else to
     summary: dict[str, Any] = {"out": str(to)}
     words = ""
     if undo:
@@ -78,9 +78,9 @@ def apply(
     _print(summary, words, as_json, quiet)
 
 
-def _applied(findings: Findings, decisions: Path, to: Path | None) -> tuple[pa.Table, dict[str, Any], str]:
+def _applied(findings: AuditResult, decisions: Path, to: Path | None) -> tuple[pa.Table, dict[str, Any], str]:
     """The labels with these decisions, written unless it is a trial, and what there is to say of them."""
-    from mohs.apply import apply_decisions, read_decisions, write_labels
+    from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
 
     labels, applied = apply_decisions(findings.table, read_decisions(decisions), findings.data_hash, classes=findings.classes)
     if to is not None:
@@ -96,12 +96,12 @@ def _applied(findings: Findings, decisions: Path, to: Path | None) -> tuple[pa.T
     return labels, summary, f"{applied.changed:,} of {applied.examples:,} labels changed ({told})\n{where}"
 
 
-def _audited(run: Path, findings: Findings, data: str | None, how: Mapping[str, Any]) -> Data:
+def _audited(run: Path, findings: AuditResult, data: str | None, how: Mapping[str, Any]) -> Data:
     """The data that were audited: as given, else by the name that they had, else the demonstration's."""
-    from mohs.audit import demonstration
+    from mohs._core.errors import DataError
+    from mohs.audit.pipeline import demonstration
+    from mohs.audit.retrain import audited_run, checked_data
     from mohs.data.open_data import open_data
-    from mohs.errors import DataError
-    from mohs.retrain import audited_run, checked_data
 
     own, options = audited_run(run), {name: value for name, value in how.items() if value is not None}
     if data is not None:
@@ -117,7 +117,7 @@ def _audited(run: Path, findings: Findings, data: str | None, how: Mapping[str, 
 
 
 def _retrained(run: Path, labels: pa.Table, data: Data, *, device: str, quiet: bool) -> Retrained:
-    from mohs.retrain import retrain
+    from mohs.audit.retrain import retrain
 
     with progress(quiet=quiet) as (tell, watch):
         tell("training again on the corrected labels")

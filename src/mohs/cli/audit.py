@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mohs.cli import options as o
+from mohs.cli import shared_options as o
 from mohs.cli.progress import progress
 
 if TYPE_CHECKING:
-    from mohs.audit import Audit
+    from mohs.audit.result import AuditResult
 
-NAMES = ("easy", "hard", "ambiguous", "mislabelled", "noise")
+NAMES = ("easy", "hard", "ambiguous", "mislabeled", "noise")
 Loss = Annotated[str, typer.Option(help="auto: chosen by the noise that is found; or a loss (mohs list losses).")]
 Folds = Annotated[int, typer.Option(help="Into how many parts embeddings are dealt.")]
 GateWord = Annotated[
-    list[str] | None, typer.Option("--gate", help="Exit with 1 unless it holds, as mislabelled<0.02; may be repeated.")
+    list[str] | None, typer.Option("--gate", help="Exit with 1 unless it holds, as mislabeled<0.02; may be repeated.")
 ]
 RunFolder = Annotated[
     Path | None, typer.Option("--run", help="Judge by the network of this finished run, in place of training one.")
@@ -47,14 +47,14 @@ def audit(
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Find the easy, hard, ambiguous and mislabelled examples of DATA; without DATA, of digits with a tenth of labels wrong."""
-    from mohs.examine.gate import parse_gate
+    """Find the easy, hard, ambiguous and mislabeled examples of DATA; without DATA, of digits with a tenth of labels wrong."""
+    from mohs.audit.gate import parse_gate
 
     gates = [parse_gate(text, NAMES) for text in gate or ()]
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run}
-    wishes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how = {name: value for name, value in (("label", label), ("image_size", image_size)) if value is not None}
-    done = _audited(data, quiet, out=out, runs=runs, open_as=how, loss=loss, folds=folds, device=device, **wishes)
+    done = _audited(data, quiet, out=out, runs=runs, open_as=how, loss=loss, folds=folds, device=device, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
@@ -63,8 +63,8 @@ def audit(
         raise typer.Exit(1)
 
 
-def _audited(data: str | None, quiet: bool, **options: Any) -> Audit:
-    from mohs.audit import audit as audit_data
+def _audited(data: str | None, quiet: bool, **options: Any) -> AuditResult:
+    from mohs.workflow import audit as audit_data
 
     try:
         with progress(quiet=quiet) as (tell, watch):
@@ -74,19 +74,19 @@ def _audited(data: str | None, quiet: bool, **options: Any) -> Audit:
         raise typer.Exit(130) from None
 
 
-def _as_csv(done: Audit, *, cleanlab: bool) -> Path:
-    from mohs.examine.cleanlab import cleanlab_columns
+def _as_csv(done: AuditResult, *, cleanlab: bool) -> Path:
+    from mohs.audit.cleanlab_columns import cleanlab_columns
     from mohs.hardness.table import write_table
 
     write_table(cleanlab_columns(done.table) if cleanlab else done.table, done.folder / "hardness.csv")
     return done.folder / "hardness.csv"
 
 
-def _print(done: Audit, table: Path, broken: list[str], *, as_json: bool) -> None:
-    facts = done.findings.facts
+def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) -> None:
+    facts = done.facts
     if as_json:
         plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares, "gates broken": broken}
-        typer.echo(json.dumps({**plain, "loss": done.findings.chosen}, default=str))
+        typer.echo(json.dumps({**plain, "loss": done.chosen}, default=str))
         return
     counts = ", ".join(f"{share * len(done.table):,.0f} {name}" for name, share in done.shares.items() if name != "noise")
     typer.echo(f"{len(done.table):,} examples: {counts}")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mohs.cli import options as o
+from mohs.cli import shared_options as o
 from mohs.cli.study import telling_ends
 from mohs.cli.train import asked_for
 
 if TYPE_CHECKING:
-    from mohs.compare import SettingCompared
+    from mohs.studies.compare import SettingCompared
     from mohs.train.run import Run
 
-SETTINGS = ("model", "head", "noise", "optimiser", "schedule", "epochs", "batch")
+SETTINGS = ("model", "head", "noise", "optimizer", "schedule", "epochs", "batch")
 WANTED = "give two folders of runs, or --loss at least twice with at most one DATA"
 DEMONSTRATION = ["cross_entropy", "gradient_rescaling"]  # where nothing is named, for five epochs
 
@@ -34,10 +34,10 @@ def compare(
     seeds: Annotated[int, typer.Option(help="How many seeds, the same for every loss.")] = 5,
     model: o.Model = None,
     head: o.Head = None,
-    regulariser: o.Regulariser = None,
+    regularizer: o.Regularizer = None,
     noise: o.Noise = None,
     augment: o.Augment = None,
-    optimiser: o.Optimiser = None,
+    optimizer: o.Optimizer = None,
     schedule: o.Schedule = None,
     epochs: o.Epochs = None,
     batch: o.Batch = None,
@@ -79,7 +79,7 @@ def settings_of(words: list[str], losses: list[str], given: dict[str, Any]) -> d
 def _losses(
     settings: dict[str, Run], *, seeds: int, runs: Path, device: str, out: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    from mohs.compare import compare_settings
+    from mohs.studies.compare import compare_settings
 
     found = compare_settings(settings, seeds=seeds, runs=runs, device=device, watch=telling_ends(quiet=quiet))
     if as_json:
@@ -88,7 +88,7 @@ def _losses(
         _print_table(found)
     if out is not None:
         from mohs.report.charts import save_chart
-        from mohs.study.chart import comparison_chart
+        from mohs.report.comparison_chart import comparison_chart
 
         run = next(iter(settings.values()))
         save_chart(comparison_chart(found, title=f"{run.data}, {seeds} seed(s), {run.epochs} epochs"), out)
@@ -116,7 +116,7 @@ def _print_table(found: list[SettingCompared]) -> None:
 
 
 def _two_runs(words: list[str], out: Path | None, seed: int, *, as_json: bool) -> None:
-    from mohs.compare import compare_runs
+    from mohs.studies.compare import compare_runs
 
     if len(words) != 2:
         raise ValueError(f"{WANTED}, got {len(words)} words and no --loss")

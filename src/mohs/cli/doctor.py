@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mohs.cli import options as o
+from mohs.cli import shared_options as o
 
 if TYPE_CHECKING:
-    from mohs.doctor import Health, Package
+    from mohs.cli.environment import Health, Package
 
 BROKEN = 4
 
@@ -24,7 +24,7 @@ def doctor(
     quiet: o.Quiet = False,
 ) -> None:
     """Check this installation: versions, device, extras, a self-test. Exits with 4 where something needed is broken."""
-    from mohs.doctor import examine
+    from mohs.cli.environment import examine
 
     health = examine(test=self_test)
     if as_json:

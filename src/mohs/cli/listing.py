@@ -25,8 +25,8 @@ def listing(
 ) -> None:
     """List what there is to choose from: what each is, its settings and what it is for.
 
-    KIND is one of losses, regularisers, heads, schedules (of a regulariser's weight), scores, models, data, noises,
-    augmentations, optimisers, lr_schedules, attacks, degradations, measures, selections (of mohs adapt), recipes.
+    KIND is one of losses, regularizers, heads, schedules (of a regularizer's weight), scores, models, data, noises,
+    augmentations, optimizers, lr_schedules, attacks, degradations, measures, selections (of mohs adapt), recipes.
     """
     if kind not in KINDS:
         raise ValueError(f"cannot list {kind!r}; known: {', '.join(KINDS)}")
@@ -49,11 +49,11 @@ def losses() -> list[Row]:
     return [{**row, "focus": _focus(LOSSES[row["name"]])} for row in _pieces(LOSSES)]
 
 
-def regularisers() -> list[Row]:
+def regularizers() -> list[Row]:
     """What may stand beside a loss."""
-    from mohs.losses import REGULARISERS
+    from mohs.losses import REGULARIZERS
 
-    return _pieces(REGULARISERS)
+    return _pieces(REGULARIZERS)
 
 
 def heads() -> list[Row]:
@@ -64,8 +64,8 @@ def heads() -> list[Row]:
 
 
 def schedules() -> list[Row]:
-    """Schedules of a regulariser's weight."""
-    from mohs.losses.schedule import SCHEDULES
+    """Schedules of a regularizer's weight."""
+    from mohs.losses.weight_schedule import SCHEDULES
 
     return _pieces(SCHEDULES, formula="weight by epoch")
 
@@ -91,7 +91,7 @@ def models() -> list[Row]:
 def data() -> list[Row]:
     """Data sets with a name; all but digits lie in the folder that MOHS_DATA names."""
     from mohs.data.open_data import DATA
-    from mohs.data.reading import FOLDER
+    from mohs.data.read_options import FOLDER
 
     where = f"its files are looked for in the folder that {FOLDER} names"
     return [
@@ -114,16 +114,16 @@ def augmentations() -> list[Row]:
     return _pieces(AUGMENTATIONS)
 
 
-def optimisers() -> list[Row]:
-    """Optimisers."""
-    from mohs.train.optimisers import OPTIMISERS
+def optimizers() -> list[Row]:
+    """Optimizers."""
+    from mohs.train.optimizers import OPTIMIZERS
 
-    return _pieces(OPTIMISERS)
+    return _pieces(OPTIMIZERS)
 
 
 def lr_schedules() -> list[Row]:
     """Schedules of the learning rate."""
-    from mohs.train.schedule import LR_SCHEDULES
+    from mohs.train.learning_rate import LR_SCHEDULES
 
     return _pieces(LR_SCHEDULES)
 
@@ -144,14 +144,14 @@ def degradations() -> list[Row]:
 
 def measures() -> list[Row]:
     """What a recipe may measure on each trained network."""
-    from mohs.study.measure import MEASURES
+    from mohs.studies.run_measures import MEASURES
 
     return _pieces(MEASURES)
 
 
 def selections() -> list[Row]:
     """Which predictions self-training believes."""
-    from mohs.train.select import SELECTIONS
+    from mohs.adapt.selection import SELECTIONS
 
     return _pieces(SELECTIONS)
 
@@ -169,7 +169,7 @@ def recipes() -> list[Row]:
 
 KINDS: dict[str, Callable[[], list[Row]]] = {
     "losses": losses,
-    "regularisers": regularisers,
+    "regularizers": regularizers,
     "heads": heads,
     "schedules": schedules,
     "scores": scores,
@@ -177,7 +177,7 @@ KINDS: dict[str, Callable[[], list[Row]]] = {
     "data": data,
     "noises": noises,
     "augmentations": augmentations,
-    "optimisers": optimisers,
+    "optimizers": optimizers,
     "lr_schedules": lr_schedules,
     "attacks": attacks,
     "degradations": degradations,

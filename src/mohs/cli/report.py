@@ -17,13 +17,13 @@ def report(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
     """Write the report of a finished audit as one HTML file that needs no network."""
-    from mohs.report.findings import load_findings
+    from mohs.audit.result import load_audit
     from mohs.report.page import chart_script, check_report_path, write_report
     from mohs.report.summary import kinds
 
     if out is not None:
         check_report_path(out)
-    findings = load_findings(run)
+    findings = load_audit(run)
     out = write_report(findings, run / "report.html" if out is None else out)
     counts = {kind.name: kind.examples for kind in kinds(findings)}
     if not chart_script() and not quiet:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from mohs.hardness.score_files import Scored
     from mohs.hardness.shards import Source
-    from mohs.score_files import Scored
 
 DIGITS = "scikit-learn's digits, logistic regression fitted to the same rows"
 
@@ -28,23 +28,23 @@ def score(
         str | None, typer.Option(help="Class names in the order of the head's rows: a,b,c or a file with one a line.")
     ] = None,
     weight: Annotated[Path | None, typer.Option(help="The head of the features: .npz with weight (and bias), or .npy.")] = None,
-    neighbours: Annotated[
-        bool, typer.Option("--neighbours", help="Compare each label with those of the nearest neighbours (needs features).")
+    neighbors: Annotated[
+        bool, typer.Option("--neighbors", help="Compare each label with those of the nearest neighbors (needs features).")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no summary.")] = False,
 ) -> None:
     """Score every example: DATA holds logits and labels, or features, labels and the head's weight and bias."""
-    from mohs.errors import DataError
+    from mohs._core.errors import DataError
+    from mohs.hardness.score_files import score_files
     from mohs.hardness.shards import open_source
     from mohs.hardness.table import check_table_path
-    from mohs.score_files import score_files
 
     check_table_path(out)
     with _processes() as first:
         try:
             source = _digits() if data is None else open_source(data, weight=weight)
-            scored = score_files(source, out, classes=_names(classes, source), neighbours=neighbours)
+            scored = score_files(source, out, classes=_names(classes, source), neighbors=neighbors)
         except DataError:
             if first:
                 raise

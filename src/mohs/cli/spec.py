@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mohs.naming import parse_spec
+from mohs._core.specs import parse_spec
 
 if TYPE_CHECKING:
     from torch import nn

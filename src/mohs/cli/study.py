@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mohs.cli import options as o
+from mohs.cli import shared_options as o
 
 if TYPE_CHECKING:
-    from mohs.study.collect import Result
-    from mohs.study.recipe import Recipe
+    from mohs.studies.collect import Result
+    from mohs.studies.recipe import Recipe
 
 NOT_RUN = "not run"
 
@@ -40,7 +40,7 @@ def study(
     """Reproduce tables and figures of the papers. The same command again goes on where it was stopped."""
     if not recipes and not claims:
         raise ValueError("which study? Give a recipe (recipes/gr/table3.toml), a folder of them, or --claims")
-    from mohs.study.recipe import narrowed, read_recipe
+    from mohs.studies.recipe import narrowed, read_recipe
 
     home = out or (Path("results") if scale == "full" else runs / scale)
     told: list[dict[str, Any]] = []
@@ -74,8 +74,8 @@ def found_recipes(paths: list[Path]) -> list[Path]:
 
 def _pooled(recipes: list[Recipe], *, runs: Path, device: str, jobs: int, collect_only: bool, quiet: bool) -> None:
     """On a GPU, what several studies need is trained together first; on a CPU each has its turn."""
-    from mohs.study.pool import train_pooled
-    from mohs.study.run import on_gpu
+    from mohs.studies.pool import train_pooled
+    from mohs.studies.run_study import on_gpu
 
     def watch(event: dict[str, Any]) -> None:
         if "trained" in event and not quiet:
@@ -87,14 +87,14 @@ def _pooled(recipes: list[Recipe], *, runs: Path, device: str, jobs: int, collec
 
 def _results(recipe: Recipe, *, runs: Path, device: str, jobs: int, collect_only: bool, quiet: bool) -> list[Result]:
     if collect_only:
-        from mohs.errors import DataError
-        from mohs.study.collect import collect
+        from mohs._core.errors import DataError
+        from mohs.studies.collect import collect
 
         results = collect(recipe, runs=runs)
         if not results:
             raise DataError(f"{recipe.path}: no runs of this study in {runs}: run it without --collect-only")
         return results
-    from mohs.study.run import run_study
+    from mohs.studies.run_study import run_study
 
     return run_study(recipe, runs=runs, device=device, jobs=jobs, watch=telling_ends(f"{recipe.study.id}: ", quiet=quiet))
 
@@ -111,16 +111,16 @@ def telling_ends(what: str = "", *, quiet: bool = False) -> Callable[[dict[str, 
 
 
 def _written(recipe: Recipe, results: list[Result], home: Path) -> dict[str, Any]:
-    from mohs.study.collect import joined, read_results, write_results
-    from mohs.study.learnt import of_learnt
-    from mohs.study.report import report, verdicts
+    from mohs.studies.collect import joined, read_results, write_results
+    from mohs.studies.study_page import report, verdicts
+    from mohs.studies.trained_at_all import of_learned
 
     table, page = (home / f"{recipe.study.id}{ending}" for ending in (".csv", ".md"))
     results = joined(read_results(table) if table.exists() else [], results, recipe)
     write_results(results, table)
     page.write_text(report(recipe, results))
     failed = sum(bool(one.get("error")) for one in results)
-    judged = verdicts(recipe, of_learnt(results))
+    judged = verdicts(recipe, of_learned(results))
     beaten = [row for row in recipe.rows if row.against is not None]
     told = {f"{row.label} against {row.against}": judged[row.label].verdict if row.label in judged else NOT_RUN for row in beaten}
     return {
@@ -144,12 +144,12 @@ def _print(told: dict[str, Any]) -> None:
 
 def _planned(recipe: Recipe, runs: Path, device: str) -> dict[str, Any]:
     """What would be done, and for how long, by a trial of the first run that is not done."""
-    from mohs.study.data import opened, with_test
-    from mohs.study.notes import Notes
-    from mohs.study.plan import distinct, plan
+    from mohs.studies.notes import Notes
+    from mohs.studies.plan import distinct, plan
     from mohs.train.build import build
+    from mohs.train.directory import RunDirectory
     from mohs.train.estimate import estimate
-    from mohs.train.run_directory import RunDirectory
+    from mohs.train.run_data import opened, with_test
     from mohs.train.start import settled
 
     planned, noted = plan(recipe), Notes(runs, recipe.study.id).read()
@@ -167,7 +167,7 @@ def _planned(recipe: Recipe, runs: Path, device: str) -> dict[str, Any]:
 
 
 def _write_claims(*, quiet: bool) -> None:
-    from mohs.study.claims_page import write_claims_page
+    from mohs.studies.claims_page import write_claims_page
 
     page = write_claims_page(Path.cwd())
     if not quiet:

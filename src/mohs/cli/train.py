@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mohs.cli import options as o
+from mohs.cli import shared_options as o
 from mohs.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mohs.train.run import Run
     from mohs.train.trained import Trained
 
-SETTINGS = ("model", "head", "loss", "noise", "optimiser", "schedule", "class_weight", "epochs", "batch", "accumulate", "ema")
+SETTINGS = ("model", "head", "loss", "noise", "optimizer", "schedule", "class_weight", "epochs", "batch", "accumulate", "ema")
 
 
 def train(
@@ -26,10 +26,10 @@ def train(
     model: o.Model = None,
     head: o.Head = None,
     loss: o.Loss = None,
-    regulariser: o.Regulariser = None,
+    regularizer: o.Regularizer = None,
     noise: o.Noise = None,
     augment: o.Augment = None,
-    optimiser: o.Optimiser = None,
+    optimizer: o.Optimizer = None,
     schedule: o.Schedule = None,
     class_weight: o.ClassWeight = None,
     epochs: o.Epochs = None,
@@ -70,7 +70,7 @@ def _trained(run: Run, data: Data, how: dict[str, Any], *, quiet: bool) -> Train
 
 def first_process() -> bool:
     """Whether this process is the one that speaks, where torchrun started several."""
-    from mohs.ranks import ranks
+    from mohs._core.distributed import ranks
 
     return ranks()[0] == 0
 
@@ -85,9 +85,9 @@ def run_of(config: Path | None, given: dict[str, Any]) -> Run:
 
 
 def asked_for(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The fields of a run that the options set: these names, the regularisers, the augmentations and how to open the data."""
+    """The fields of a run that the options set: these names, the regularizers, the augmentations and how to open the data."""
     settings = {name: given[name] for name in names if given[name] is not None}
-    settings |= {"regularisers": given["regulariser"]} if given["regulariser"] else {}
+    settings |= {"regularizers": given["regularizer"]} if given["regularizer"] else {}
     settings |= {"augment": [word for word in given["augment"] if word != "none"]} if given["augment"] else {}
     how = {name: given[name] for name in ("label", "image_size", "without") if given[name] is not None}
     return settings | ({"open": how} if how else {})
@@ -95,7 +95,7 @@ def asked_for(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def found_data(run: Run) -> Data:
     """The run's data; what could not be read is said on stderr."""
-    from mohs.study.data import opened
+    from mohs.train.run_data import opened
 
     found = opened(run)
     lost = found.train.left_out

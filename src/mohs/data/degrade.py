@@ -1,6 +1,6 @@
 """Images made harder in three measured ways: less contrast, uniform noise, Gaussian blur.
 
-    contrast    x ← c x + (1 − c)/2                              c from 0 (all grey) to 1 (as it is)
+    contrast    x ← c x + (1 − c)/2                              c from 0 (all gray) to 1 (as it is)
     noise       x ← clip(x + U(−w, w), 0, 1), each value by itself; Geirhos et al. lower the contrast to 0.3 first
     blur        x ← x ∗ N(0, σ²) by rows and columns, the edge repeated beyond the image
 
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
-from mohs.losses.drop_in import check_between
-from mohs.naming import create
+from mohs._core.specs import create
+from mohs._core.validation import check_between
 
 CONTRAST_LEVELS = (0.1, 0.2, 0.3, 0.6, 1.0)
 NOISE_LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)

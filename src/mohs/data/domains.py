@@ -6,7 +6,7 @@
 
 Shifts: invert (1 − x), rotate (degrees; corners become 0), and the degradations contrast, noise and blur. These are made by
 rule, and easier to undo than what differs between real domains: say so with the results. Both sides of a pair come to one
-shape, the larger of the two sizes, grey repeated to colour. Where one data set is on both sides its training examples are
+shape, the larger of the two sizes, gray repeated to color. Where one data set is on both sides its training examples are
 dealt out by halves, so that no image is in both.
 """
 
@@ -20,14 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs._core.errors import DataError
+from mohs._core.validation import check_between
 from mohs.data.degrade import contrast, gaussian_blur, uniform_noise
 from mohs.data.examples import Data, Examples, joined
 from mohs.data.open_data import open_data
-from mohs.data.reading import ARROW
+from mohs.data.read_options import ARROW
 from mohs.data.resize import resize_images
 from mohs.data.split import split
-from mohs.errors import DataError
-from mohs.losses.drop_in import check_between
 
 SHOWN = 5
 CHUNK = 8192  # images rotated at a time
@@ -44,7 +44,7 @@ def invert(images: Tensor, level: float, generator: torch.Generator) -> Tensor:
 
 
 def rotate(images: Tensor, degrees: float, generator: torch.Generator) -> Tensor:
-    """Turned about the centre, anticlockwise, by bilinear interpolation; what comes in at the corners is 0."""
+    """Turned about the center, anticlockwise, by bilinear interpolation; what comes in at the corners is 0."""
     from torch.nn.functional import affine_grid, grid_sample
 
     angle = torch.deg2rad(torch.tensor(float(degrees)))
@@ -133,7 +133,7 @@ def paired(source: Data, target: Data) -> tuple[Data, Data]:
 
 
 def shared_shape(parts: Sequence[Examples]) -> tuple[int, ...]:
-    """The largest height and width of images, and colour where one side has it; features must agree."""
+    """The largest height and width of images, and color where one side has it; features must agree."""
     shapes = [part.shape for part in parts]
     if len(set(shapes)) == 1:
         return shapes[0]
@@ -144,7 +144,7 @@ def shared_shape(parts: Sequence[Examples]) -> tuple[int, ...]:
 
 
 def shaped(examples: Examples, shape: tuple[int, ...]) -> Examples:
-    """Images scaled to this shape's size, grey repeated where it has three channels."""
+    """Images scaled to this shape's size, gray repeated where it has three channels."""
     if examples.shape == shape:
         return examples
     if not isinstance(examples.inputs, Tensor):
@@ -175,9 +175,9 @@ def aligned(target: Examples, classes: Sequence[Any], *, like: str = "the source
     return replace(target, labels=to[target.labels.clamp(min=-1)], classes=list(classes), truth=truth)
 
 
-def unlabelled(inputs: Any, classes: Sequence[Any], *, name: str = "target", paths: Sequence[str] | None = None) -> Examples:
+def unlabeled(inputs: Any, classes: Sequence[Any], *, name: str = "target", paths: Sequence[str] | None = None) -> Examples:
     """Inputs without labels as examples of these classes: arrays (N, ...), or a tensor of images (N, C, H, W)."""
-    from mohs.data.sources.arrays import as_inputs
+    from mohs.data.readers.arrays import as_inputs
 
     x, notes = as_inputs(inputs, name=name)
     return Examples(x, torch.full((len(x),), UNKNOWN), list(classes), name=name, paths=paths, notes=notes)
@@ -229,6 +229,6 @@ def leave_one_out(domains: Mapping[str, Examples], held: str) -> tuple[Examples,
 
 
 def _pacs_domains() -> tuple[str, ...]:
-    from mohs.data.sources.pacs import DOMAINS
+    from mohs.data.readers.pacs import DOMAINS
 
     return DOMAINS

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 
 
 class Inputs(Protocol):
@@ -90,7 +90,7 @@ class Examples:
         truth = None if self.truth is None else self.truth[places]
         return replace(self, inputs=inputs, labels=self.labels[places], keys=keys, paths=paths, truth=truth)
 
-    def relabelled(self, labels: Tensor) -> Examples:
+    def relabeled(self, labels: Tensor) -> Examples:
         """The same examples with other labels; the first ones are kept as the truth."""
         return replace(self, labels=labels, truth=self.labels if self.truth is None else self.truth)
 

@@ -1,4 +1,4 @@
-"""Labels that people gave to images somebody had labelled already: CIFAR-10N and its like, from a .npz or .csv file.
+"""Labels that people gave to images somebody had labeled already: CIFAR-10N and its like, from a .npz or .csv file.
 
 A file has an array (or column) for each kind of label, one entry an example, in the order of the data; where it has one
 called `clean`, it must be the labels the examples have, which is the proof that the order is the same.
@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
+from mohs._core.errors import DataError
 from mohs.data.examples import Examples
-from mohs.data.sources.arrays import read_npz
-from mohs.data.sources.labels import class_numbers, label_values, numbers_where_whole
-from mohs.errors import DataError
+from mohs.data.labels import class_numbers, label_values, numbers_where_whole
+from mohs.data.readers.arrays import read_npz
 
 CLEAN = "clean"
 
@@ -36,7 +36,7 @@ class HumanLabels:
             name, _, column = self.file.rpartition(":")
         if not name:
             raise ValueError(f"file: which labels of {self.file}? Write FILE:COLUMN, or give column")
-        return examples.relabelled(human_labels(_found(name), column, examples))
+        return examples.relabeled(human_labels(_found(name), column, examples))
 
 
 def human_labels(path: str | Path, column: str, examples: Examples) -> Tensor:
@@ -75,7 +75,7 @@ def _columns(path: Path) -> dict[str, Any]:
     if path.suffix == ".npz":
         return read_npz(path)
     if path.suffix in (".csv", ".tsv", ".parquet"):
-        from mohs.data.sources.table_file import read_columns
+        from mohs.data.readers.tabular_file import read_columns
 
         table = read_columns(path)
         found = {name: table.column(name).to_pylist() for name in table.column_names}

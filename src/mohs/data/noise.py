@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs._core.specs import create_spec
+from mohs._core.validation import check_between
 from mohs.data.examples import Examples
 from mohs.data.human_labels import HumanLabels
 from mohs.data.open_set import OpenSet
-from mohs.data.sources.cifar_names import CIFAR100_GROUPS
-from mohs.losses.drop_in import check_between
-from mohs.naming import create_spec
+from mohs.data.readers.cifar_names import CIFAR100_GROUPS
 
 GROUPS: dict[str, list[list[str]]] = {"cifar100": list(CIFAR100_GROUPS.values())}
 MAPS: dict[str, dict[Any, Any]] = {
@@ -91,7 +91,7 @@ class Symmetric:
 
     def __call__(self, examples: Examples, seed: int) -> Examples:
         number = len(examples.classes)
-        return examples.relabelled(
+        return examples.relabeled(
             symmetric_noise(examples.labels, rate=self.rate, num_classes=number, seed=seed, exact=self.exact)
         )
 
@@ -123,7 +123,7 @@ class Asymmetric:
             named = GROUPS[self.groups] if isinstance(self.groups, str) else self.groups or ()
             groups = [[_number(one, classes) for one in group] for group in named]
             moved = asymmetric_noise(labels, rate=self.rate, groups=groups, num_classes=len(classes), seed=seed, exact=self.exact)
-        return examples.relabelled(moved)
+        return examples.relabeled(moved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ class Pair:
 
     def __call__(self, examples: Examples, seed: int) -> Examples:
         number = len(examples.classes)
-        return examples.relabelled(pair_noise(examples.labels, rate=self.rate, num_classes=number, seed=seed, exact=self.exact))
+        return examples.relabeled(pair_noise(examples.labels, rate=self.rate, num_classes=number, seed=seed, exact=self.exact))
 
 
 Noise = Symmetric | Asymmetric | Pair | HumanLabels | OpenSet

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mohs.data.check import check_examples
+from mohs._core.errors import DataError
+from mohs.data.decode import Size, as_size
 from mohs.data.examples import Data, Examples
-from mohs.data.image_files import MEMORY_LIMIT
-from mohs.data.pictures import Size, as_size
-from mohs.data.reading import ARROW, FOLDER, Reading
+from mohs.data.image_stores import printable
+from mohs.data.images import MEMORY_LIMIT
+from mohs.data.read_options import ARROW, FOLDER, Reading
 from mohs.data.resize import resized_data
 from mohs.data.split import only
-from mohs.data.stores import printable
-from mohs.errors import DataError
+from mohs.data.validate import check_examples
 
 TABLES = (".csv", ".tsv", ".parquet")
 KINDS = (
@@ -100,8 +100,8 @@ def _without(data: Any, held: str, reading: Reading) -> Data:
 
 def open_path(path: Path, reading: Reading) -> Data:
     """The data at a path, by what it is."""
-    from mohs.data.sources.arrays import npz
-    from mohs.data.sources.folder import folder
+    from mohs.data.readers.arrays import npz
+    from mohs.data.readers.folder import folder
 
     shown = printable(str(path))
     if path.is_dir():
@@ -112,21 +112,21 @@ def open_path(path: Path, reading: Reading) -> Data:
     if kind in (".npz", ".npy"):
         return npz(path, label=reading.label)
     if kind in TABLES:
-        from mohs.data.sources.table import table
+        from mohs.data.readers.tabular import table
 
         return table(path, label=reading.label, **reading.images)
     if kind == ".zip":
-        from mohs.data.sources.cifar import is_strips, strip_part
+        from mohs.data.readers.cifar import is_strips, strip_part
 
         return strip_part(path) if is_strips(path) else folder(path, **reading.images)
     raise DataError(f"{shown}: files that end in {kind!r} are not read; give {KINDS}")
 
 
 def _open_folder(path: Path, reading: Reading) -> Data:
-    from mohs.data.sources.cifar import cifar10, cifar100
-    from mohs.data.sources.folder import folder
-    from mohs.data.sources.hub import SAVED
-    from mohs.data.sources.idx import find_file, mnist
+    from mohs.data.readers.cifar import cifar10, cifar100
+    from mohs.data.readers.folder import folder
+    from mohs.data.readers.hub import SAVED
+    from mohs.data.readers.idx import find_file, mnist
 
     if any((path / file).is_file() for file in SAVED):
         return _hub(str(path), reading)
@@ -137,15 +137,15 @@ def _open_folder(path: Path, reading: Reading) -> Data:
     if (path / "cifar-100-python").is_dir() or ((path / "train").is_file() and (path / "meta").is_file()):
         return cifar100(path)
     if any(path.glob("*.parquet")):
-        from mohs.data.sources.table import table
+        from mohs.data.readers.tabular import table
 
         return table(path, label=reading.label, **reading.images)
     return folder(path, **reading.images)
 
 
 def _in_memory(data: Any, reading: Reading) -> Data:
-    from mohs.data.sources.arrays import from_arrays, from_mapping
-    from mohs.data.sources.dataset import from_dataset
+    from mohs.data.readers.arrays import from_arrays, from_mapping
+    from mohs.data.readers.torch_dataset import from_dataset
 
     if isinstance(data, Mapping):
         return from_mapping(data, label=reading.label)
@@ -160,7 +160,7 @@ def _in_memory(data: Any, reading: Reading) -> Data:
 
 
 def _hub(name: str, reading: Reading) -> Data:
-    from mohs.data.sources.hub import hub
+    from mohs.data.readers.hub import hub
 
     whole = Path(name).exists() or ":" not in name
     name, config = (name, None) if whole else (name.rpartition(":")[0], name.rpartition(":")[2])
@@ -168,49 +168,49 @@ def _hub(name: str, reading: Reading) -> Data:
 
 
 def _digits(reading: Reading, rest: str) -> Data:
-    from mohs.data.sources.digits import digits
+    from mohs.data.readers.digits import digits
 
     return _plain(digits(), "digits", rest)
 
 
 def _mnist(reading: Reading, rest: str) -> Data:
-    from mohs.data.sources.idx import DIGITS, mnist
+    from mohs.data.readers.idx import DIGITS, mnist
 
     return _plain(mnist(reading.home("mnist", "mnist", "MNIST"), classes=DIGITS), "mnist", rest)
 
 
 def _fashion(reading: Reading, rest: str) -> Data:
-    from mohs.data.sources.idx import fashion_mnist
+    from mohs.data.readers.idx import fashion_mnist
 
     return _plain(fashion_mnist(reading.home("fashion-mnist", "fashion-mnist", "FashionMNIST")), "fashion-mnist", rest)
 
 
 def _cifar10(reading: Reading, rest: str) -> Data:
-    from mohs.data.sources.cifar import cifar10
+    from mohs.data.readers.cifar import cifar10
 
     return _plain(cifar10(reading.home("cifar10")), "cifar10", rest)
 
 
 def _cifar100(reading: Reading, rest: str) -> Data:
-    from mohs.data.sources.cifar import cifar100
+    from mohs.data.readers.cifar import cifar100
 
     return cifar100(reading.home("cifar100"), labels=rest or "fine")
 
 
 def _usps(reading: Reading, rest: str) -> Data:
-    from mohs.data.sources.usps import usps
+    from mohs.data.readers.usps import usps
 
     return _plain(usps(reading.home("usps", "usps.npz", "usps")), "usps", rest)
 
 
 def _sphere(reading: Reading, rest: str) -> Data:
-    from mohs.data.sources.toy import sphere
+    from mohs.data.readers.toy import sphere
 
     return _plain(sphere(), "sphere", rest)
 
 
 def _pacs(reading: Reading, rest: str) -> Data:
-    from mohs.data.sources.pacs import DOMAINS, pacs
+    from mohs.data.readers.pacs import DOMAINS, pacs
 
     return pacs(reading.home("pacs"), domains=rest.split("+") if rest else DOMAINS, **reading.images)
 

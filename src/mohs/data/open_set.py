@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mohs._core.errors import DataError
+from mohs._core.validation import check_between
 from mohs.data.examples import Examples
-from mohs.errors import DataError
-from mohs.losses.drop_in import check_between
 from mohs.margin import NO_LABEL
 
 

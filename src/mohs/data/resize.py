@@ -1,4 +1,4 @@
-"""Images in memory at another size: scaled (bicubic, smoothed where they shrink) to cover it, and cropped about the centre.
+"""Images in memory at another size: scaled (bicubic, smoothed where they shrink) to cover it, and cropped about the center.
 
 Files are read at any size by `pictures.py`, which crops between pixels where it must; here a crop falls on whole pixels.
 """
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from mohs._core.errors import DataError
+from mohs.data.decode import Size
 from mohs.data.examples import Data, Examples
-from mohs.data.pictures import Size
-from mohs.errors import DataError
 
 CHUNK_ENTRIES = 2**24  # pixels scaled at a time, in float32
 

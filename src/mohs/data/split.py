@@ -13,9 +13,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mohs._core.errors import DataError
+from mohs._core.validation import check_between, check_choice
 from mohs.data.examples import Data, Examples
-from mohs.errors import DataError
-from mohs.losses.drop_in import check_between, check_choice
 
 SPLITS = {
     "train": ("train", "training"),

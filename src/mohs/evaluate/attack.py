@@ -18,13 +18,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
+from mohs._core.specs import create_spec
+from mohs._core.validation import check_between, check_choice
+from mohs.evaluate.attack_ball import BOX, NORMS, direction, noise, wide, within
 from mohs.evaluate.attack_loss import ATTACK_LOSSES
-from mohs.evaluate.ball import BOX, NORMS, direction, noise, wide, within
-from mohs.evaluate.checks import class_labels, same_length
 from mohs.evaluate.outputs import Model, evaluating, input_batches, logits_of, logits_over
-from mohs.losses.drop_in import check_between, check_choice
-from mohs.naming import create_spec
+from mohs.evaluate.validate_inputs import class_labels, same_length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,7 @@ def checked_pixels(images: Any) -> Any:
         low, high = images.aminmax()
         raise DataError(
             f"images must lie in 0..1, got {float(low):.3g} to {float(high):.3g}: "
-            "attack before normalising, with the scale in the model"
+            "attack before normalizing, with the scale in the model"
         )
     return images
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.evaluate.checks import class_labels, numbers, probabilities
-from mohs.losses.drop_in import check_choice
+from mohs._core.validation import check_choice
+from mohs.evaluate.validate_inputs import class_labels, numbers, probabilities
 
 BINNINGS = ("width", "mass")
 TEMPERATURES = (0.01, 100.0)  # a model that is right on every example has no best one: the lowest is given

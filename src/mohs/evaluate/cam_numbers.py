@@ -5,7 +5,7 @@
     insertion  area under it as they come to a blurred image: high is good
     inside     share of the map's mass on the object, where its mask is known
 
-A map of 0 has no area and no entropy (NaN). Deletion paints the image's own mean colour, insertion begins with a Gaussian blur;
+A map of 0 has no area and no entropy (NaN). Deletion paints the image's own mean color, insertion begins with a Gaussian blur;
 areas are trapezoids over `steps` equal steps. Both put images before the model that are unlike any it has seen: they rank
 maps and models on the same data, and mean little by themselves.
 Petsiuk, Das & Saenko, "RISE" (BMVC 2018), section 3.3.
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
+from mohs._core.validation import check_between
 from mohs.evaluate.outputs import Model, evaluating, logits_of
-from mohs.losses.drop_in import check_between
 
 
 def area(maps: Tensor, *, level: float = 0.5) -> Tensor:
@@ -59,7 +59,7 @@ def insertion(model: Model, images: Tensor, maps: Tensor, classes: Tensor, *, st
 
 
 def blurred(images: Tensor) -> Tensor:
-    """images (n, C, H, W) under a Gaussian with an SD of a tenth of the shorter side: shapes go, colours stay."""
+    """images (n, C, H, W) under a Gaussian with an SD of a tenth of the shorter side: shapes go, colors stay."""
     sd = max(0.5, min(images.shape[-2:]) / 10)
     reach = min(math.ceil(3 * sd), min(images.shape[-2:]) - 1)
     kernel = torch.exp(-0.5 * (torch.arange(-reach, reach + 1, device=images.device, dtype=images.dtype) / sd) ** 2)

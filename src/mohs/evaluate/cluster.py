@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mohs._core.errors import DataError
 from mohs.angle import angle, angles, unit
-from mohs.errors import DataError
-from mohs.evaluate.checks import numbers, same_length
+from mohs.evaluate.validate_inputs import numbers, same_length
 
 PERPLEXITY = 30.0
 
@@ -79,10 +79,10 @@ def class_angles(features: Any, labels: Any) -> Angles:
     same_length(features=x, labels=index)
     if len(names) < 2:
         raise DataError(f"labels hold {len(names)} class: angles between classes need at least 2")
-    centres = torch.zeros(len(names), x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, index, x)  # (K, D)
-    own = angle(x, centres[index])  # (N,)
+    centers = torch.zeros(len(names), x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, index, x)  # (K, D)
+    own = angle(x, centers[index])  # (N,)
     within = torch.bincount(index, own) / torch.bincount(index)
-    apart = angles(centres, centres).fill_diagonal_(0.0)
+    apart = angles(centers, centers).fill_diagonal_(0.0)
     pairs = apart[tuple(torch.triu_indices(len(names), len(names), 1, device=x.device))]
     return Angles(float(own.mean()), float(pairs.mean()), float(pairs.min()), within.cpu(), apart.cpu())
 

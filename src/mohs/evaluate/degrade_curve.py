@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mohs._core.validation import check_choice
 from mohs.data.examples import Examples, Inputs
-from mohs.evaluate.checks import class_labels
 from mohs.evaluate.outputs import Outputs, evaluating, input_batches, outputs_over
+from mohs.evaluate.validate_inputs import class_labels
 from mohs.hardness.angular import avc, avh
-from mohs.hardness.coefficients import coefficients
+from mohs.hardness.correlation import coefficients
 from mohs.hardness.snapshot import norm
-from mohs.losses.drop_in import check_choice
 from mohs.margin import margin
 
 

@@ -18,16 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from mohs._core.validation import check_between
+from mohs.evaluate.cam_layer import FeatureMap, find_feature_map
 from mohs.evaluate.cam_numbers import area, deletion, insertion, map_entropy
-from mohs.evaluate.checks import class_labels
-from mohs.evaluate.feature_map import FeatureMap, find_feature_map
 from mohs.evaluate.outputs import evaluating, input_batches, logits_of, logits_over
-from mohs.losses.drop_in import check_between
+from mohs.evaluate.validate_inputs import class_labels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-COLOURS = ((0.0, 0.0, 0.35), (0.45, 0.05, 0.55), (0.85, 0.25, 0.35), (0.98, 0.6, 0.15), (1.0, 1.0, 0.6))  # dark = 0, light = 1
+COLORS = ((0.0, 0.0, 0.35), (0.45, 0.05, 0.55), (0.85, 0.25, 0.35), (0.98, 0.6, 0.15), (1.0, 1.0, 0.6))  # dark = 0, light = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ def grad_cam(model: nn.Module, images: Any, classes: Any = None, *, layer: str |
 
 
 def overlay(image: Tensor, cam: Tensor, *, strength: float = 0.5) -> Image:
-    """image (C, H, W), uint8 or floats 0..1, and its map (H, W) -> the picture with the map laid over it in colour."""
+    """image (C, H, W), uint8 or floats 0..1, and its map (H, W) -> the picture with the map laid over it in color."""
     from PIL import Image as Pictures
 
     check_between("strength", strength, 0, 1)
@@ -88,15 +88,15 @@ def overlay(image: Tensor, cam: Tensor, *, strength: float = 0.5) -> Image:
         raise ValueError(f"image must be (C, H, W) and cam (H, W) of its size, got {tuple(image.shape)} and {tuple(cam.shape)}")
     pixels = (image.float() / 255 if image.dtype == torch.uint8 else image.float()).cpu().clamp(0, 1)
     pixels = pixels[:3] if len(pixels) >= 3 else pixels[:1].expand(3, -1, -1)
-    mixed = (1 - strength) * pixels + strength * coloured(cam.detach().cpu().float())
+    mixed = (1 - strength) * pixels + strength * colored(cam.detach().cpu().float())
     return Pictures.fromarray((mixed * 255).round().byte().movedim(0, -1).contiguous().numpy())
 
 
-def coloured(cam: Tensor) -> Tensor:
-    """cam (H, W) from 0 to 1 -> colours (3, H, W), from dark blue to light yellow."""
-    anchors = torch.tensor(COLOURS)
-    at = cam.clamp(0, 1) * (len(COLOURS) - 1)
-    low = at.floor().long().clamp(max=len(COLOURS) - 2)
+def colored(cam: Tensor) -> Tensor:
+    """cam (H, W) from 0 to 1 -> colors (3, H, W), from dark blue to light yellow."""
+    anchors = torch.tensor(COLORS)
+    at = cam.clamp(0, 1) * (len(COLORS) - 1)
+    low = at.floor().long().clamp(max=len(COLORS) - 2)
     between = (at - low).unsqueeze(-1)
     return (anchors[low] * (1 - between) + anchors[low + 1] * between).movedim(-1, 0)
 

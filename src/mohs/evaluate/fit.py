@@ -1,8 +1,8 @@
 """How much of right and of wrong training labels a model has fitted, and the best and last of a history.
 
-    clean   share of examples with a right label that are predicted as labelled
-    noisy   share of examples with a wrong label that are predicted as labelled: memorised
-    truth   share of examples with a wrong label that are predicted as they should have been labelled
+    clean   share of examples with a right label that are predicted as labeled
+    noisy   share of examples with a wrong label that are predicted as labeled: memorized
+    truth   share of examples with a wrong label that are predicted as they should have been labeled
 
 A model that learns from noisy labels well has clean and truth near 1 and noisy near 0. Predictions should be made in
 evaluation mode, without augmentation. "Best" is chosen on whatever the history measures: on test data it is optimistic,
@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from mohs.errors import DataError
-from mohs.evaluate.checks import same_length
-from mohs.losses.drop_in import check_choice
+from mohs._core.errors import DataError
+from mohs._core.validation import check_choice
+from mohs.evaluate.validate_inputs import same_length
 
 
 @dataclass(frozen=True)

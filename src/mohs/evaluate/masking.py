@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs._core.validation import check_between, check_choice
 from mohs.evaluate.attack import FGSM, PGD, Attack, checked_pixels, input_gradient, robust_accuracy
 from mohs.evaluate.attack_loss import ATTACK_LOSSES
-from mohs.evaluate.checks import class_labels
 from mohs.evaluate.outputs import Model, evaluating, input_batches, logits_over
-from mohs.losses.drop_in import check_between, check_choice
+from mohs.evaluate.validate_inputs import class_labels
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,12 +23,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mohs._core.validation import check_between
 from mohs.angle import cosines
-from mohs.evaluate.checks import numbers
 from mohs.evaluate.outputs import Outputs, outputs_over
+from mohs.evaluate.validate_inputs import numbers
 from mohs.hardness.angular import avc as angular_confidence
 from mohs.hardness.snapshot import energy
-from mohs.losses.drop_in import check_between
 from mohs.margin import margin
 
 Array = np.ndarray[Any, Any]

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mohs import modes
+from mohs._core import eval_mode
+from mohs._core.errors import DataError
 from mohs.data.examples import Examples, Inputs
-from mohs.errors import DataError
 
 Model = Callable[..., Any]
 
@@ -39,7 +39,7 @@ def evaluating(model: Model) -> Iterator[torch.device | None]:
         yield None
         return
     wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
-    with modes.evaluating(model) as device:
+    with eval_mode.evaluating(model) as device:
         try:
             for parameter in wanted:
                 parameter.requires_grad_(False)
@@ -82,7 +82,7 @@ def input_batches(inputs: Inputs | Tensor | Examples, batch_size: int, device: t
 
 def logits_of(outputs: Any) -> Tensor:
     """The logits (n, K) of whatever a model gives: the tensor, its `.logits` or ["logits"], or the first of a tuple."""
-    from mohs.score import logits_of as found_in
+    from mohs.hardness.score import logits_of as found_in
 
     logits = found_in(outputs)
     if logits.dim() != 2:

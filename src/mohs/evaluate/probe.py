@@ -3,7 +3,7 @@
     sampling "as_is"     every example once an epoch: a linear probe
     sampling "balanced"  each draw a class at random, then one of its examples: cRT, the second stage for long tails
 
-Cross-entropy by SGD (momentum .9, cosine schedule to 0) on features standardised by the training set's mean and SD, which
+Cross-entropy by SGD (momentum .9, cosine schedule to 0) on features standardized by the training set's mean and SD, which
 are then folded into the head: weight and bias are of the raw features. The whole fit runs on the features' device and waits
 for nothing. A class without training examples is never drawn and its row stays near where it began.
 Kang et al., "Decoupling representation and classifier for long-tailed recognition" (ICLR 2020), section 4.1;
@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from mohs._core.validation import check_between, check_choice
 from mohs.angle import products
-from mohs.evaluate.checks import class_labels, numbers
-from mohs.evaluate.imbalance import balanced_accuracy
-from mohs.losses.drop_in import check_between, check_choice
+from mohs.evaluate.class_accuracy import balanced_accuracy
+from mohs.evaluate.validate_inputs import class_labels, numbers
 
 SAMPLINGS = ("as_is", "balanced")
 MOMENTUM = 0.9
@@ -103,12 +103,12 @@ def _fitted(
     per_epoch = math.ceil(len(x) / batch_size)
     total = len(order) * per_epoch
     groups = [{"params": [weight], "weight_decay": weight_decay}, {"params": [bias], "weight_decay": 0.0}]
-    optimiser = torch.optim.SGD(groups, lr=lr, momentum=MOMENTUM, nesterov=True)
+    optimizer = torch.optim.SGD(groups, lr=lr, momentum=MOMENTUM, nesterov=True)
     with torch.enable_grad():
         for number, rows in enumerate(part for epoch in order for part in epoch.split(batch_size)):
-            for group in optimiser.param_groups:
+            for group in optimizer.param_groups:
                 group["lr"] = lr * (1 + math.cos(math.pi * number / total)) / 2
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             cross_entropy(products(x[rows], weight) + bias, y[rows]).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            optimizer.step()
     return weight.detach(), bias.detach()

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs._core.errors import DataError
 from mohs.angle import unit
-from mohs.errors import DataError
-from mohs.evaluate.checks import numbers, same_length
+from mohs.evaluate.validate_inputs import numbers, same_length
 
 BLOCK_ENTRIES = 2**23  # cosines at a time: 32 MB, sorted with their places in about four times that
 

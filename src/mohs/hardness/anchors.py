@@ -1,10 +1,10 @@
-"""Counting wrong labels on anchors: the examples whose class a model is surest of, whatever they are labelled.
+"""Counting wrong labels on anchors: the examples whose class a model is surest of, whatever they are labeled.
 
-    T[t, g]      = share of the anchors of class t that are labelled g          P(given g | true t)
-    counts[g, t] = n_g π_t T[t, g] / Σ_s π_s T[s, g]                            n_g: labelled g; π_t: share of class t
+    T[t, g]      = share of the anchors of class t that are labeled g          P(given g | true t)
+    counts[g, t] = n_g π_t T[t, g] / Σ_s π_s T[s, g]                            n_g: labeled g; π_t: share of class t
 
 Predictions must be out of sample: then an example's own label has no part in its being an anchor, and the anchors' labels
-are an honest sample of what the class is labelled as, wherever noise depends on the class alone.
+are an honest sample of what the class is labeled as, wherever noise depends on the class alone.
 Anchor points: Patrini et al., "Making deep neural networks robust to label noise" (CVPR 2017), section 3, there by the
 highest probability and not by counting.
 """
@@ -25,7 +25,7 @@ UNEVEN, LEVEL, DRAWS = 0.1, 0.01, 999
 
 
 def anchor_counts(given: Array, probs: Array, share: float = ANCHOR_SHARE) -> Array:
-    """(K, K): of the surest examples predicted t, how many are labelled g; all that tie with the last one are taken."""
+    """(K, K): of the surest examples predicted t, how many are labeled g; all that tie with the last one are taken."""
     predicted, sure = probs.argmax(1), probs.max(1)
     counts = np.zeros((probs.shape[1],) * 2)
     for t in np.unique(predicted):

@@ -3,7 +3,7 @@
     aum              mean of z_y − max_{k≠y} z_k            mean_margin       mean of m
     mean_confidence  mean of p = σ(m)                       variability       standard deviation of p (divide by n)
     mean_avh         mean of AVH                            forgetting        times it was right and then wrong
-    first_learnt     the first epoch at which it was right, the number of epochs if never
+    first_learned     the first epoch at which it was right, the number of epochs if never
 
 An example is right where its label's logit is above all others. Two columns are kept of each: sums, in float64, to
 which a look is added, and the state after the latest look, which it replaces.
@@ -18,16 +18,16 @@ from torch import Tensor
 
 from mohs.margin import INF, full_precision
 
-DYNAMICS = ("aum", "mean_margin", "mean_confidence", "variability", "mean_avh", "forgetting", "first_learnt")
+DYNAMICS = ("aum", "mean_margin", "mean_confidence", "variability", "mean_avh", "forgetting", "first_learned")
 SUMS = ("count", "gap", "margin", "confidence", "square", "forgetting", "avh")
-STATE = ("gap", "margin", "confidence", "predicted", "label", "looks", "first_learnt", "epoch")
+STATE = ("gap", "margin", "confidence", "predicted", "label", "looks", "first_learned", "epoch")
 NEVER, NO_CLASS = INF, -1.0
 
 
 def blank(examples: int, tracked: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """Sums (up to 7, N) and state (8, N) before any look; as few sums as what is tracked allows."""
     sums = torch.zeros(2 if tracked == ("aum",) else len(SUMS) - ("mean_avh" not in tracked), examples, dtype=torch.float64)
-    start = {"predicted": NO_CLASS, "label": NO_CLASS, "looks": 0.0, "first_learnt": NEVER, "epoch": -1.0}
+    start = {"predicted": NO_CLASS, "label": NO_CLASS, "looks": 0.0, "first_learned": NEVER, "epoch": -1.0}
     return sums, torch.tensor([[start.get(name, torch.nan)] for name in STATE]).repeat(1, examples)
 
 
@@ -65,13 +65,13 @@ def advance(before: Tensor, seen: tuple[Tensor, ...], named: tuple[Tensor, Tenso
     right = gap > 0
     forgotten = (was_gap > 0) > right  # was right and is not (at a first look NaN > 0 is false)
     now = looks if epoch is None else torch.full_like(looks, epoch)
-    learnt = torch.where(right, torch.minimum(first, now), first)
+    learned = torch.where(right, torch.minimum(first, now), first)
     added = torch.stack([torch.ones_like(gap), gap, margin, confidence, confidence, forgotten.to(gap.dtype)]).double()
     added[4].mul_(added[3])  # squared in float64, or a steady example's variability would be rounding
-    return added, torch.stack([gap, margin, confidence, predicted.to(gap.dtype), label.to(gap.dtype), looks + 1, learnt, now])
+    return added, torch.stack([gap, margin, confidence, predicted.to(gap.dtype), label.to(gap.dtype), looks + 1, learned, now])
 
 
-def summarise(sums: Tensor, state: Tensor, tracked: tuple[str, ...]) -> dict[str, Tensor]:
+def summarize(sums: Tensor, state: Tensor, tracked: tuple[str, ...]) -> dict[str, Tensor]:
     """The dynamics' columns, (N,) each; a mean is NaN where nothing was seen."""
     count = sums[0]
     mean = dict(zip(SUMS, (sums / count).unbind(), strict=False))  # 0/0 = NaN
@@ -83,7 +83,7 @@ def summarise(sums: Tensor, state: Tensor, tracked: tuple[str, ...]) -> dict[str
             "mean_confidence": mean["confidence"],
             "variability": (mean["square"] - mean["confidence"].square()).clamp(min=0).sqrt(),
             "forgetting": sums[SUMS.index("forgetting")].long(),
-            "first_learnt": torch.where(first == NEVER, torch.maximum(looks, epoch + 1), first).long(),
+            "first_learned": torch.where(first == NEVER, torch.maximum(looks, epoch + 1), first).long(),
             "mean_avh": mean.get("avh", count),
         }
     return {name: made[name] for name in tracked} | {"epochs": count.long()}

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 from mohs.hardness.angular import avc, avh
 from mohs.hardness.classes import decode
-from mohs.hardness.neighbours import neighbour_agreement
+from mohs.hardness.neighbors import neighbor_agreement
 from mohs.hardness.scores import grade_column
 from mohs.hardness.snapshot import measure_logits, norm, norm_in_class
 from mohs.hardness.table import column, make_table
@@ -83,12 +83,12 @@ def joined(parts: Sequence[Columns]) -> Columns:
 def finished(columns: Columns, classes: Sequence[Any], *, device: torch.device | None = None) -> pa.Table:
     """The table of columns that hold every row, with numbers for ids where there are none.
 
-    `features` among them are turned into neighbours, sought on this device.
+    `features` among them are turned into neighbors, sought on this device.
     """
     columns = {"id": np.arange(len(columns["label"])), **columns}
     if "features" in columns:
         features, labels = torch.as_tensor(columns.pop("features"), device=device), torch.from_numpy(columns["label"])
-        columns["neighbours"] = neighbour_agreement(features, labels).cpu().numpy()
+        columns["neighbors"] = neighbor_agreement(features, labels).cpu().numpy()
     return table_of({**columns, **overall(columns)}, classes)
 
 

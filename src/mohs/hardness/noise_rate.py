@@ -1,6 +1,6 @@
 """How many labels are wrong, which classes they come from, and the loss that such labels call for.
 
-    out of sample   anchors: of the examples predicted t, the surest 30 % (20 at least); T[t, g] = share of them labelled g
+    out of sample   anchors: of the examples predicted t, the surest 30 % (20 at least); T[t, g] = share of them labeled g
                     counts[g, t] = n_g π_t T[t, g] / Σ_s π_s T[s, g],   rate = 1 − tr(counts)/N          (see `anchors`)
     dynamics        lost: aum < 0 and, where it was recorded, mean confidence < 1/3 (late learners win for long); rate =
                     min(share lost, weight of the lower of two Gaussians fitted to aum); the true class: the predicted one
@@ -8,7 +8,7 @@
 The interval goes from what is sure (out of sample: the least of Wilson's lows of anchors of 5, 10 and 30 %, as fewer are
 purer; dynamics: that of the share of labels that lose by more than labels usually win by) to all on which model and label
 disagree, since noise on hard examples cannot be told from a model's mistakes. Classes that the model cannot tell apart look
-like noise, and a network that has learnt its labels by heart hides theirs: record one trained with a robust loss. Kind:
+like noise, and a network that has learned its labels by heart hides theirs: record one trained with a robust loss. Kind:
 "class-dependent" if the wrong labels are spread over the class pairs less evenly than chance has it (total variation,
 simulated, p < .01) by .1 at least; "none found" if Wilson's low (out of sample: of 30 %) is below .01.
 Measured by benchmarks/noise_rate.py, in brackets how many intervals held the truth. CIFAR-10 with people's labels, .402 and
@@ -56,7 +56,7 @@ ROUNDING = 1e-3  # how far a row of probabilities may be from 1, as half precisi
 class NoiseEstimate:
     """Share of wrong labels with its interval; counts[given, true] (K, K) and transition[true, given] = P(given | true).
 
-    disagreement: how often model and label differ; imbalance: largest class over smallest that has examples, as labelled.
+    disagreement: how often model and label differ; imbalance: largest class over smallest that has examples, as labeled.
     """
 
     rate: float

@@ -45,12 +45,12 @@ SCORES: dict[str, Score] = {
     "mean_confidence": Score("mean_confidence", -1, "the label's probability was low during training"),
     "variability": Score("variability", 1, "the label's probability moved during training"),
     "mean_avh": Score("mean_avh", 1, "the features pointed away from the label's weights during training"),
-    "forgetting": Score("forgetting", 1, "it was learnt and lost again"),
-    "first_learnt": Score("first_learnt", 1, "it was learnt late or never"),
-    "neighbours": Score("neighbours", -1, "its nearest neighbours bear other labels"),
+    "forgetting": Score("forgetting", 1, "it was learned and lost again"),
+    "first_learned": Score("first_learned", 1, "it was learned late or never"),
+    "neighbors": Score("neighbors", -1, "its nearest neighbors bear other labels"),
 }
 
-# Averages over training follow human judgement best, margins before angles (CIFAR-10H); scores blind to the label are left out.
+# Averages over training follow human judgment best, margins before angles (CIFAR-10H); scores blind to the label are left out.
 PREFERENCE = (
     "mean_margin",
     "aum",
@@ -61,9 +61,9 @@ PREFERENCE = (
     "el2n",
     "mean_avh",
     "avh",
-    "first_learnt",
+    "first_learned",
     "forgetting",
-    "neighbours",
+    "neighbors",
 )
 
 

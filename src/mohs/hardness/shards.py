@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from torch import Tensor
 
-from mohs.errors import DataError
-from mohs.hardness.lists import matrix, width_of
-from mohs.score import checked_head
+from mohs._core.errors import DataError
+from mohs.hardness.list_columns import matrix, width_of
+from mohs.hardness.score import checked_head
 
 KEYS = {
     "logits": ("logits",),

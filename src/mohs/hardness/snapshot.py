@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from mohs._core.validation import check_choice
 from mohs.angle import check_vectors
-from mohs.losses.drop_in import check_choice
-from mohs.losses.label_error import softmax_square
+from mohs.losses._numerics.label_error import softmax_square
 from mohs.margin import check_logits, checked_labels, full_precision, log_probs, margin
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from mohs.files import written_whole
+from mohs._core.files import written_whole
 
 SCHEMA_VERSION = 1
 SUFFIXES = (".parquet", ".csv")
@@ -54,14 +54,14 @@ COLUMNS: dict[str, Column] = {
     "variability": Column("standard deviation over epochs of the confidence", "harder"),
     "mean_avh": Column("mean over epochs of avh", "harder"),
     "forgetting": Column("how often it was right at one epoch and wrong at the next", "harder"),
-    "first_learnt": Column("the first epoch (from 0) at which it was right; the number of epochs if never", "harder"),
+    "first_learned": Column("the first epoch (from 0) at which it was right; the number of epochs if never", "harder"),
     "epochs": Column("how many epochs the example was recorded at"),
-    "neighbours": Column("share of its nearest neighbours in feature space that bear its label", "easier"),
+    "neighbors": Column("share of its nearest neighbors in feature space that bear its label", "easier"),
     "p_easy": Column("probability that it is easy"),
-    "p_hard": Column("probability that it is hard but rightly labelled"),
+    "p_hard": Column("probability that it is hard but rightly labeled"),
     "p_ambiguous": Column("probability that it lies between classes"),
-    "p_mislabelled": Column("probability that the given label is wrong"),
-    "verdict": Column("the likeliest of easy, hard, ambiguous, mislabelled"),
+    "p_mislabeled": Column("probability that the given label is wrong"),
+    "verdict": Column("the likeliest of easy, hard, ambiguous, mislabeled"),
     "suggested_label": Column("the label it probably should have"),
     "why": Column("the facts that decided the verdict"),
     "mohs": Column("grade from 1 (softest) to 10 (hardest) by decile", "harder"),

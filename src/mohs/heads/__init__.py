@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
+from mohs._core.specs import create
 from mohs.heads.arcface import ArcFaceHead
 from mohs.heads.avh import AVHHead
 from mohs.heads.cosface import CosFaceHead
 from mohs.heads.lsoftmax import LSoftmaxHead
 from mohs.heads.normface import NormFaceHead
 from mohs.heads.sphereface import SphereFaceHead
-from mohs.naming import create
 
 HEADS: dict[str, type[nn.Module]] = {
     "normface": NormFaceHead,

@@ -1,4 +1,4 @@
-"""ArcFace: the labelled class's angle must win by a margin.
+"""ArcFace: the labeled class's angle must win by a margin.
 
     z_y = s cos(θ_y + m)            while θ_y < π − m         θ_k: angle between the features and class k's weights
           s (cos θ_y − m sin m)     beyond, where cos(θ + m) would rise again
@@ -20,9 +20,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from mohs._core.validation import check_between
 from mohs.angle import angle, cosines
-from mohs.heads.parts import become_head, indices, needs_labels, with_target
-from mohs.losses.drop_in import check_between, rebuildable
+from mohs.heads._margin_head import become_head, indices, needs_labels, with_target
+from mohs.losses._drop_in import rebuildable
 
 
 def arcface(

@@ -16,9 +16,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mohs.heads.parts import become_head
+from mohs.heads._margin_head import become_head
+from mohs.losses._drop_in import rebuildable
 from mohs.losses.avh import avh_logits
-from mohs.losses.drop_in import rebuildable
 
 
 @dataclass(eq=False, repr=False)

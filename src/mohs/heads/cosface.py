@@ -1,4 +1,4 @@
-"""CosFace: the labelled class's cosine must win by a margin.
+"""CosFace: the labeled class's cosine must win by a margin.
 
     z_y = s (cos θ_y − m),  z_k = s cos θ_k                   θ_k: angle between the features and class k's weights
 
@@ -14,9 +14,10 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from mohs._core.validation import check_between
 from mohs.angle import cosines
-from mohs.heads.parts import become_head, indices, needs_labels, of_target, with_target
-from mohs.losses.drop_in import check_between, rebuildable
+from mohs.heads._margin_head import become_head, indices, needs_labels, of_target, with_target
+from mohs.losses._drop_in import rebuildable
 
 
 def cosface(

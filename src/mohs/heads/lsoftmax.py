@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from mohs.angle import angle, products
-from mohs.heads.parts import become_head, check_multiple, indices, needs_labels, of_target, with_target
+from mohs.heads._margin_head import become_head, check_multiple, indices, needs_labels, of_target, with_target
 from mohs.heads.sphereface import psi, vector_length
-from mohs.losses.drop_in import rebuildable
+from mohs.losses._drop_in import rebuildable
 
 
 def lsoftmax(features: Tensor, weight: Tensor, labels: Tensor | None = None, *, margin: int = 2, strength: float = 1.0) -> Tensor:

@@ -15,8 +15,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from mohs.angle import cosines
-from mohs.heads.parts import become_head
-from mohs.losses.drop_in import rebuildable
+from mohs.heads._margin_head import become_head
+from mohs.losses._drop_in import rebuildable
 
 
 def normface(features: Tensor, weight: Tensor, *, scale: float = 20.0) -> Tensor:

@@ -1,4 +1,4 @@
-"""SphereFace (A-Softmax): the labelled class's angle is multiplied, so it must be m times smaller to win.
+"""SphereFace (A-Softmax): the labeled class's angle is multiplied, so it must be m times smaller to win.
 
     z_y = ‖x‖ ψ(θ_y),  z_k = ‖x‖ cos θ_k                      θ_k: angle between features x and class k's weights
     ψ(θ) = (−1)^k cos(mθ) − 2k,  k = ⌊mθ/π⌋                   falls from 1 at 0 to 1 − 2m at π, without a jump
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from mohs.angle import angle, products, unit
-from mohs.heads.parts import become_head, check_multiple, indices, needs_labels, of_target, with_target
-from mohs.losses.drop_in import rebuildable
+from mohs.heads._margin_head import become_head, check_multiple, indices, needs_labels, of_target, with_target
+from mohs.losses._drop_in import rebuildable
 from mohs.margin import full_precision
 
 

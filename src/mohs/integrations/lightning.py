@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mohs.recorder import Recorder
+from mohs.hardness.recorder import Recorder
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -5,7 +5,7 @@
 
 With loss="auto" the rate of wrong labels is estimated out of fold (`mohs.estimate_noise`) and the loss is the one
 `mohs.suggest_emphasis` names; under 100 rows, of which nothing can be said, it is cross-entropy. The head is fitted on all rows
-at once (`mohs.train.linear`). A row of weight 0 counts as left out. The audit takes weights into account in training its heads;
+at once (`train.linear_head`). A row of weight 0 counts as left out. The audit takes weights into account in training its heads;
 when it counts wrong labels each row counts once. audit=False leaves it out, as within a grid search (but "auto" needs it).
 """
 
@@ -27,7 +27,7 @@ from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
 from mohs.hardness.table import column, make_table
 from mohs.hardness.verdict import verdict
 from mohs.train.folds import FoldOutputs, out_of_fold
-from mohs.train.linear import Loss, as_loss, fit_head
+from mohs.train.linear_head import Loss, as_loss, fit_head
 
 AUTO = "auto"
 ROBUST = "gce"  # what the audit trains with while nothing is known of the labels
@@ -108,7 +108,7 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def verdict_(self) -> Array:
-        """easy, hard, ambiguous or mislabelled (None where a class has one example), (N,)."""
+        """easy, hard, ambiguous or mislabeled (None where a class has one example), (N,)."""
         return np.array(self.table_.column("verdict").to_pylist(), dtype=object)
 
     @property

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mohs.recorder import Recorder
+from mohs.hardness.recorder import Recorder
 
 try:
     from transformers import TrainerCallback

@@ -1,4 +1,4 @@
-"""The losses and regularisers by name. One idea a file; each is a function on logits or features, and a Module."""
+"""The losses and regularizers by name. One idea a file; each is a function on logits or features, and a Module."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import nn
 
+from mohs._core.specs import create
+from mohs.losses._drop_in import Options
 from mohs.losses.adr import ADR, EntropyPenalty
 from mohs.losses.amc import AMC, EuclideanContrastive
 from mohs.losses.avh import AVHLoss
@@ -15,7 +17,6 @@ from mohs.losses.center import CenterLoss
 from mohs.losses.correction import BackwardLoss, ForwardLoss
 from mohs.losses.cross_entropy import CrossEntropyLoss
 from mohs.losses.curriculum import SelfPacedLoss
-from mohs.losses.drop_in import Options
 from mohs.losses.encouraging import EncouragingLoss
 from mohs.losses.focal import FocalLoss
 from mohs.losses.gce import GeneralizedCrossEntropyLoss
@@ -28,7 +29,6 @@ from mohs.losses.smoothing import OnlineSmoothingLoss
 from mohs.losses.softmax_alternatives import SphericalLoss, TaylorLoss
 from mohs.losses.symmetric import SymmetricCrossEntropyLoss
 from mohs.losses.truncated_gce import TruncatedGeneralizedCrossEntropyLoss
-from mohs.naming import create
 
 LOSSES: dict[str, type[nn.Module]] = {
     "cross_entropy": CrossEntropyLoss,
@@ -53,7 +53,7 @@ LOSSES: dict[str, type[nn.Module]] = {
     "taylor": TaylorLoss,
 }
 
-REGULARISERS: dict[str, type[nn.Module]] = {
+REGULARIZERS: dict[str, type[nn.Module]] = {
     "adr": ADR,
     "entropy_penalty": EntropyPenalty,
     "amc": AMC,
@@ -67,9 +67,9 @@ def create_loss(name: str, /, **fields: Any) -> nn.Module:
     return create(LOSSES, "loss", name, **fields)
 
 
-def create_regulariser(name: str, /, **fields: Any) -> nn.Module:
-    """The regulariser of that name with these fields: `create_regulariser("adr", tau=3)`."""
-    return create(REGULARISERS, "regulariser", name, **fields)
+def create_regularizer(name: str, /, **fields: Any) -> nn.Module:
+    """The regularizer of that name with these fields: `create_regularizer("adr", tau=3)`."""
+    return create(REGULARIZERS, "regularizer", name, **fields)
 
 
 def own_fields(piece: type[nn.Module]) -> dict[str, str]:

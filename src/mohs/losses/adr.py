@@ -1,4 +1,4 @@
-"""Adaptive discriminative regularisation: a push on the predictions themselves, its strength set by how undecided they are.
+"""Adaptive discriminative regularization: a push on the predictions themselves, its strength set by how undecided they are.
 
     F = (2πφ)^(−τ/2) exp(−T/(2φ))          T: the squares of the τ largest probabilities, summed; φ: uncertainty, 0 to 1
     φ = H(p)/log K                         or, by "variance", K/(K − 1) (1 − Σ p_k²), a choice of ours
@@ -6,7 +6,7 @@
 
 The mean over the batch is returned; γ is its weight in the objective. For τ ≥ 2, or many classes, F is not monotone in
 certainty, whatever the paper says: for K = 10 and τ = 3 it grows from uniform to p = 0.84 and only then falls, so
-minimising it pushes doubtful predictions back to uniform. Without the normaliser (exp(−T/(2φ)) alone) it is monotone, and
+minimizing it pushes doubtful predictions back to uniform. Without the normalizer (exp(−T/(2φ)) alone) it is monotone, and
 with φ held constant (`detach_phi`) the push is always to certainty. φ is kept at or above 1e-6; one example's F is 0 long
 before that. φ of the whole batch (`scope="batch"`, eq. 4) is each process's own. The entropy penalty is H(p).
 "Adaptive discriminative regularization for visual classification" (IJCV 2024), eqs. 4 and 7, the root over φ as eq. 14
@@ -22,8 +22,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.certainty import UNCERTAINTIES, certainty
-from mohs.losses.drop_in import check_choice, rebuildable, settings
+from mohs._core.validation import check_choice
+from mohs.losses._drop_in import rebuildable, settings
+from mohs.losses._numerics.certainty import UNCERTAINTIES, certainty
 
 PHI_FLOOR = 1e-6  # so that neither log φ nor 1/φ is infinite
 
@@ -62,7 +63,7 @@ def check_options(tau: int, phi: str, scope: str) -> None:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ADR(nn.Module):
-    """Adaptive discriminative regularisation as a Module, called with the logits alone."""
+    """Adaptive discriminative regularization as a Module, called with the logits alone."""
 
     formula: ClassVar[str] = "(2πφ)^(−τ/2) exp(−T/(2φ))"
     purpose: ClassVar[str] = "beside any loss, with a small weight: moves predictions away from indecision, adaptively"

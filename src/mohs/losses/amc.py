@@ -21,8 +21,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.drop_in import check_between, check_choice, rebuildable, settings
-from mohs.losses.pairs import contrast, halves, pair_angles
+from mohs._core.validation import check_between, check_choice
+from mohs.losses._drop_in import rebuildable, settings
+from mohs.losses._numerics.pairs import contrast, halves, pair_angles
 
 
 def amc(features: Tensor, labels: Tensor, *, margin: float = 0.5) -> Tensor:

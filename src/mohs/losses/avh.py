@@ -3,7 +3,7 @@
     L = −log softmax_k(s (π − θ_k))_y = softplus(−m)          m: margin of the logits −s θ_k; the π cancels
     ∂L/∂θ_k = s ([k = y] − P_k)                               P: softmax of the logits
 
-As printed, eq. 5 lacks the −log, and minimising it would lower the label's probability: here it is added, and the
+As printed, eq. 5 lacks the −log, and minimizing it would lower the label's probability: here it is added, and the
 mean taken in place of the sum. The scale s belongs to the head, so the Module is cross-entropy on what `AVHHead`
 returns; `avh_loss` is both in one, for weights that are at hand. Floors by s: `heads/avh.py`.
 Chen et al., "Angular visual hardness" (ICML 2020), eq. 5.
@@ -17,8 +17,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from mohs.angle import angles
+from mohs.losses._drop_in import become_module, rebuildable, settings
 from mohs.losses.cross_entropy import cross_entropy, cross_entropy_loss
-from mohs.losses.drop_in import become_module, rebuildable, settings
 from mohs.margin import NO_LABEL
 
 

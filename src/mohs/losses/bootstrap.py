@@ -16,7 +16,8 @@ from typing import ClassVar, Unpack
 
 from torch import Tensor, finfo, nn
 
-from mohs.losses.drop_in import Options, become_module, check_between, rebuildable, reduce, settings
+from mohs._core.validation import check_between
+from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
 from mohs.margin import NO_LABEL, checked_labels, log_probs
 
 

@@ -1,9 +1,9 @@
-"""Center loss: every feature vector is drawn to the centre of its class, and the centres learn where that is.
+"""Center loss: every feature vector is drawn to the center of its class, and the centers learn where that is.
 
     L = 1/(2N) Σᵢ ‖xᵢ − c_yᵢ‖²          ∂L/∂xᵢ = (xᵢ − c_yᵢ)/N,   ∂L/∂c_j = Σ_{yᵢ=j} (c_j − xᵢ)/N
 
-The centres are a parameter, so their step is (learning rate) × (weight λ of this term in the objective) × ∂L/∂c: the
-authors move c_j by α Σ_{yᵢ=j} (c_j − xᵢ)/(1 + n_j), free of λ. Give the centres their own parameter group, without
+The centers are a parameter, so their step is (learning rate) × (weight λ of this term in the objective) × ∂L/∂c: the
+authors move c_j by α Σ_{yᵢ=j} (c_j − xᵢ)/(1 + n_j), free of λ. Give the centers their own parameter group, without
 momentum or weight decay, and the learning rate α/λ times N/(1 + n_j), about α K/λ for large batches of K equal classes.
 A batch with nobody in it has loss 0.
 Wen et al., "A discriminative feature learning approach for deep face recognition" (ECCV 2016), eqs. 2 to 4; the mean
@@ -18,7 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.drop_in import check_between, rebuildable
+from mohs._core.validation import check_between
+from mohs.losses._drop_in import rebuildable
 from mohs.margin import checked_labels, full_precision
 
 

@@ -3,7 +3,7 @@
     forward    ℓ = −log Σ_k T_{k y} p_k                       ∂ℓ/∂z_j = p_j (1 − T_{j y} / Σ_k T_{k y} p_k)
     backward   ℓ = −Σ_k a_k log p_k,  a = row y of T⁻¹        ∂ℓ/∂z_j = p_j − a_j    (a sums to 1)
 
-T = I is cross-entropy. Forward's minimiser is the clean posterior; backward is cross-entropy on clean labels in
+T = I is cross-entropy. Forward's minimizer is the clean posterior; backward is cross-entropy on clean labels in
 expectation, but has entries a_k < 0, hence no lower bound, and needs T to be invertible. A label that T never gives
 has forward loss +inf. Forward is taken in log space; the Module inverts T once, the function at each call unless
 `inverse` is handed in. T is the user's to estimate; `symmetric_transition` and `pair_transition` are the usual guesses.
@@ -19,8 +19,8 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.class_table import check_table, hold_table, rows_of, soft_cross_entropy
-from mohs.losses.drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._numerics.class_table import check_table, hold_table, rows_of, soft_cross_entropy
 from mohs.losses.transition import check_transition, inverse_transition
 from mohs.margin import NO_LABEL, checked_labels, log_probs, readable
 

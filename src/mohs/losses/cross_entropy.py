@@ -1,6 +1,6 @@
 """Cross-entropy: the loss that every other one here is compared with.
 
-    ℓ(m) = softplus(−m) = −log p           m: margin of the labelled class
+    ℓ(m) = softplus(−m) = −log p           m: margin of the labeled class
     w(p) = 1 − p                           emphasis: falls from 1 to 0, focus 0
 
 Equal to `F.cross_entropy` in value and gradient, label smoothing and class weights included; it takes less
@@ -15,7 +15,7 @@ from typing import ClassVar, Unpack
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from mohs.losses.drop_in import Options, become_module, rebuildable, settings, smoothed_curve_loss
+from mohs.losses._drop_in import Options, become_module, rebuildable, settings, smoothed_curve_loss
 
 
 def cross_entropy(m: Tensor) -> Tensor:

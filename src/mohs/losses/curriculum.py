@@ -7,7 +7,7 @@
 
 λ moves in training mode only, before it is used, and is saved with the `state_dict`; until the first batch it is +inf
 (cross-entropy). Ignored and NaN rows are left out of q; inside a `torch.func` transform λ stays. Each process has its own.
-Where all losses are equal, as from a head of zeros, none is under λ and nothing is learnt: start with a random head or
+Where all losses are equal, as from a head of zeros, none is under λ and nothing is learned: start with a random head or
 some epochs of cross-entropy. The moving percentile stands in for MentorNet's curriculum (PD); D2L is not implemented.
 Kumar, Packer & Koller, "Self-paced learning for latent variable models" (NIPS 2010); linear weights: Jiang et al.,
 "Self-paced curriculum learning" (AAAI 2015); percentile and decay: Jiang et al., "MentorNet" (ICML 2018).
@@ -21,9 +21,10 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.class_table import is_transformed
+from mohs._core.validation import check_between, check_choice
+from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._numerics.class_table import is_transformed
 from mohs.losses.cross_entropy import cross_entropy
-from mohs.losses.drop_in import Options, become_module, check_between, check_choice, rebuildable, reduce, settings
 from mohs.margin import INF, NO_LABEL, margin
 
 KINDS = ("hard", "linear")

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from mohs.losses.drop_in import Options, become_module, check_between, rebuildable, settings, smoothed_curve_loss
+from mohs._core.validation import check_between
+from mohs.losses._drop_in import Options, become_module, rebuildable, settings, smoothed_curve_loss
 
 
 def encouraging(m: Tensor, *, log_end: float = 0.75, start: float = 0.0, bonus: float = 1.0, eps: float = 1e-5) -> Tensor:

@@ -1,4 +1,4 @@
-"""Focal loss: cross-entropy that looks away from examples already learnt.
+"""Focal loss: cross-entropy that looks away from examples already learned.
 
     ℓ(m) = σ(−m)^γ softplus(−m) = −(1 − p)^γ log p
     w(p) = (1 − p)^γ (1 − p − γ p log p)   emphasis: focus near 0, steeper than cross-entropy's
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from mohs.losses.drop_in import Options, become_module, check_between, curve_loss, rebuildable, settings
+from mohs._core.validation import check_between
+from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, settings
 
 
 def focal(m: Tensor, *, gamma: float = 2.0) -> Tensor:

@@ -1,4 +1,4 @@
-"""Generalised cross-entropy, between cross-entropy (q → 0) and half the mean absolute error (q = 1).
+"""Generalized cross-entropy, between cross-entropy (q → 0) and half the mean absolute error (q = 1).
 
     ℓ(m) = (1 − p^q)/q = −expm1(−q softplus(−m))/q
     w(p) = p^q (1 − p)                     emphasis: focus q/(1 + q)
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from mohs.losses.drop_in import Options, become_module, check_between, curve_loss, rebuildable, settings
+from mohs._core.validation import check_between
+from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, settings
 
 
 def gce(m: Tensor, *, q: float = 0.7) -> Tensor:
@@ -32,7 +33,7 @@ def gce_loss(logits: Tensor, labels: Tensor, *, q: float = 0.7, **options: Unpac
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GeneralizedCrossEntropyLoss(nn.Module):
-    """Generalised cross-entropy as a Module; 0 ≤ q ≤ 1."""
+    """Generalized cross-entropy as a Module; 0 ≤ q ≤ 1."""
 
     formula: ClassVar[str] = "(1 − p^q)/q"
     purpose: ClassVar[str] = "noisy labels: the strong plain baseline"

@@ -2,7 +2,7 @@
 
     wᵢ = g(β pᵢ^λ (1 − pᵢ)),  g = exp or identity             held constant: the weight is not differentiated
     ∂L/∂zᵢ = (softmax(zᵢ) − e_y) / (2(1 − pᵢ) + ε) · wᵢ / Σ_k w_k
-    w(p) = ½ g(β p^λ (1 − p)) before the batch normalisation  emphasis: focus λ/(1 + λ), spread set by β
+    w(p) = ½ g(β p^λ (1 − p)) before the batch normalization  emphasis: focus λ/(1 + λ), spread set by β
 
 as the gradient of s.detach() · softplus(−m), s = w/(2(1 − p) + ε). Division by the batch's sum (the authors' code, "sum") makes
 the L1 norms of a batch's logit gradients add up to 1, takes the weight from a batch of one, and is each rank's own; eq. 6 as
@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from mohs.losses.drop_in import Options, become_module, check_between, check_choice, rebuildable, reduce, settings
+from mohs._core.validation import check_between, check_choice
+from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
 from mohs.margin import INF, NO_LABEL, margin
 
 
@@ -44,7 +45,7 @@ def unit_pull(m: Tensor, *, eps: float) -> Tensor:
 
 
 def gradient_rescaling(m: Tensor, *, beta: float = 8.0, lam: float = 0.5, transform: str = "exp", eps: float = 1e-6) -> Tensor:
-    """The curve before batch normalisation, elementwise; beta is β, lam is λ, transform is g, eps is ε."""
+    """The curve before batch normalization, elementwise; beta is β, lam is λ, transform is g, eps is ε."""
     return weights(m, beta=beta, lam=lam, transform=transform) * unit_pull(m, eps=eps)
 
 

@@ -4,7 +4,7 @@
     Δ_j = max_margin · n_j^{−1/4} / max_k n_k^{−1/4}          n_j examples of class j: the rarest gets max_margin
     ∂ℓ/∂z = q − e_y                                           q: softmax of those logits
 
-The logits are to come from a normalised head *with its scale s in them* (z = s cos θ), so the margin Δ, which is in
+The logits are to come from a normalized head *with its scale s in them* (z = s cos θ), so the margin Δ, which is in
 units of the cosine, is multiplied by s here; the authors' code multiplies the cosines in the loss instead, with the same
 result. `scale` must be the head's; for a plain linear head scale=1 puts the margin in units of the logits.
 max_margin = 0 is cross-entropy. Every class needs an example. Often joined with `deferred_weights`.
@@ -19,10 +19,11 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.class_table import check_table, hold_table
+from mohs._core.validation import check_between
+from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._numerics.class_table import check_table, hold_table
+from mohs.losses.class_weights import check_counts
 from mohs.losses.cross_entropy import cross_entropy
-from mohs.losses.drop_in import Options, become_module, check_between, rebuildable, reduce, settings
-from mohs.losses.imbalance import check_counts
 from mohs.margin import NO_LABEL, checked_labels, margin, readable
 
 
@@ -56,7 +57,7 @@ class LDAMLoss(nn.Module):
     """LDAM as a Module; counts (K,) of the training labels, max_margin ≥ 0 in cosines, scale > 0 that of the head."""
 
     formula: ClassVar[str] = "−log softmax(z − s Δ_y e_y)_y"
-    purpose: ClassVar[str] = "imbalanced classes: larger margins for the rare, on a normalised head"
+    purpose: ClassVar[str] = "imbalanced classes: larger margins for the rare, on a normalized head"
     counts: Tensor
     max_margin: float = 0.5
     scale: float = 30.0

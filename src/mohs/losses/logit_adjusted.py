@@ -3,7 +3,7 @@
     ℓ = −log softmax(z + τ log π)_y                           π_j = n_j / Σ_k n_k, the training frequencies
     ∂ℓ/∂z = softmax(z + τ log π) − e_y
 
-Predict with z itself, without the adjustment: for τ = 1 its argmax minimises the balanced error. τ = 0, or equal counts,
+Predict with z itself, without the adjustment: for τ = 1 its argmax minimizes the balanced error. τ = 0, or equal counts,
 is cross-entropy. Every class needs an example (log 0).
 Menon et al., "Long-tail learning via logit adjustment" (ICLR 2021), the loss of section 5.
 """
@@ -16,10 +16,11 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.class_table import check_table, hold_table
+from mohs._core.validation import check_between
+from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._numerics.class_table import check_table, hold_table
+from mohs.losses.class_weights import check_counts
 from mohs.losses.cross_entropy import cross_entropy
-from mohs.losses.drop_in import Options, become_module, check_between, rebuildable, reduce, settings
-from mohs.losses.imbalance import check_counts
 from mohs.margin import NO_LABEL, checked_labels, full_precision, margin, readable
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Unpack
 
 from torch import Tensor, nn, sigmoid
 
-from mohs.losses.drop_in import Options, become_module, curve_loss, rebuildable, settings
+from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, settings
 
 
 def mae(m: Tensor) -> Tensor:

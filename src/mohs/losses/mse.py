@@ -16,8 +16,9 @@ from typing import ClassVar, Unpack
 
 from torch import Tensor, nn
 
-from mohs.losses.drop_in import Options, become_module, check_choice, rebuildable, reduce, settings
-from mohs.losses.label_error import sigmoid_error, softmax_square
+from mohs._core.validation import check_choice
+from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._numerics.label_error import sigmoid_error, softmax_square
 from mohs.losses.mae import mae
 from mohs.margin import NO_LABEL, checked_labels, margin
 

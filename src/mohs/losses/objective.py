@@ -1,8 +1,8 @@
-"""The objective: one loss and any number of regularisers, each with a weight that may change with the epoch.
+"""The objective: one loss and any number of regularizers, each with a weight that may change with the epoch.
 
     L(t) = loss(logits, labels) + Σ_r weight_r(t) · r(...)
 
-A regulariser says in `takes` what it is called with: "logits", "features", "labels" or "pair_labels". The last are
+A regularizer says in `takes` what it is called with: "logits", "features", "labels" or "pair_labels". The last are
 the labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given ones.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mohs.losses.drop_in import check_choice
-from mohs.losses.schedule import SCHEDULES, Schedule
-from mohs.losses.soft_labels import soft_label_loss
-from mohs.naming import create_spec, snake
+from mohs._core.specs import create_spec, snake
+from mohs._core.validation import check_choice
+from mohs.losses._numerics.soft_labels import soft_label_loss
+from mohs.losses.weight_schedule import SCHEDULES, Schedule
 
 Weight = float | Schedule
 
@@ -35,22 +35,22 @@ class Objective(nn.Module):
     def __init__(
         self,
         loss: Callable[..., Tensor],
-        regularisers: Sequence[tuple[Weight, nn.Module]] = (),
+        regularizers: Sequence[tuple[Weight, nn.Module]] = (),
         *,
         pair_labels: str = "predicted",
     ) -> None:
         super().__init__()
         check_choice("pair_labels", pair_labels, ("predicted", "true"))
-        if getattr(loss, "reduction", "mean") == "none" and regularisers:
+        if getattr(loss, "reduction", "mean") == "none" and regularizers:
             raise ValueError('loss has reduction="none": an objective adds scalars, use reduction="mean" or "sum"')
-        for weight, regulariser in regularisers:
+        for weight, regularizer in regularizers:
             if not callable(weight) and not isinstance(weight, int | float):
                 raise ValueError(f"a weight must be a number or a schedule of the epoch, got {weight!r}")
-            if not hasattr(regulariser, "takes"):
-                raise ValueError(f"{regulariser!r} is no regulariser: it does not say what it `takes`")
+            if not hasattr(regularizer, "takes"):
+                raise ValueError(f"{regularizer!r} is no regularizer: it does not say what it `takes`")
         self.loss = loss
-        self.regularisers = nn.ModuleList(regulariser for _, regulariser in regularisers)
-        self.weights: list[Weight] = [weight for weight, _ in regularisers]
+        self.regularizers = nn.ModuleList(regularizer for _, regularizer in regularizers)
+        self.weights: list[Weight] = [weight for weight, _ in regularizers]
         self.pair_labels = pair_labels
         self.parts: dict[str, Tensor | float] = {}
 
@@ -71,18 +71,18 @@ class Objective(nn.Module):
         else:
             total = self.loss(logits, labels) if sample_weight is None else self.loss(logits, labels, sample_weight=sample_weight)
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
-        paired = logits.detach().argmax(1) if self.regularisers and self.pair_labels == "predicted" else labels
+        paired = logits.detach().argmax(1) if self.regularizers and self.pair_labels == "predicted" else labels
         given = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired}
-        for weight, regulariser in zip(weights, self.regularisers, strict=True):
-            value = regulariser(*_taken(regulariser, given))
+        for weight, regularizer in zip(weights, self.regularizers, strict=True):
+            value = regularizer(*_taken(regularizer, given))
             total = total + weight * value
-            name = _fresh(snake(type(regulariser).__name__), parts)
+            name = _fresh(snake(type(regularizer).__name__), parts)
             parts |= {name: value.detach(), f"{name}_weight": weight}
         self.parts = parts | {"total": total.detach()}
         return total
 
     def weights_at(self, epoch: float) -> list[float]:
-        """The regularisers' weights at this epoch; a captured graph takes them as tensors by `weights=` instead."""
+        """The regularizers' weights at this epoch; a captured graph takes them as tensors by `weights=` instead."""
         return [weight_at(weight, epoch) for weight in self.weights]
 
     def end_epoch(self) -> None:
@@ -92,20 +92,20 @@ class Objective(nn.Module):
                 part.end_epoch()  # type: ignore[operator]
 
     def __repr__(self) -> str:
-        terms = ", ".join(f"({w!r}, {r!r})" for w, r in zip(self.weights, self.regularisers, strict=True))
+        terms = ", ".join(f"({w!r}, {r!r})" for w, r in zip(self.weights, self.regularizers, strict=True))
         return f"Objective({self.loss!r}, [{terms}], pair_labels={self.pair_labels!r})"
 
 
-def _taken(regulariser: nn.Module, given: Mapping[str, Tensor | None]) -> list[Tensor]:
-    wanted: tuple[str, ...] = regulariser.takes  # type: ignore[assignment]
+def _taken(regularizer: nn.Module, given: Mapping[str, Tensor | None]) -> list[Tensor]:
+    wanted: tuple[str, ...] = regularizer.takes  # type: ignore[assignment]
     for name in wanted:
         if given[name] is None:
-            raise ValueError(f"{type(regulariser).__name__} needs {name}: call objective(logits, labels, {name}=...)")
+            raise ValueError(f"{type(regularizer).__name__} needs {name}: call objective(logits, labels, {name}=...)")
     return [value for name in wanted if (value := given[name]) is not None]
 
 
 def _fresh(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, or name_2, name_3 ... where the same regulariser stands more than once."""
+    """The name, or name_2, name_3 ... where the same regularizer stands more than once."""
     count = 1
     while (numbered := name if count == 1 else f"{name}_{count}") in taken:
         count += 1
@@ -113,18 +113,18 @@ def _fresh(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def create_objective(
-    loss: Mapping[str, Any], regularisers: Sequence[Mapping[str, Any]] = (), *, pair_labels: str = "predicted"
+    loss: Mapping[str, Any], regularizers: Sequence[Mapping[str, Any]] = (), *, pair_labels: str = "predicted"
 ) -> Objective:
-    """An objective from a recipe: every piece a mapping with its `name`; a regulariser's `weight` a number or a schedule."""
-    from mohs.losses import LOSSES, REGULARISERS
+    """An objective from a recipe: every piece a mapping with its `name`; a regularizer's `weight` a number or a schedule."""
+    from mohs.losses import LOSSES, REGULARIZERS
 
     terms: list[tuple[Weight, nn.Module]] = []
-    for spec in regularisers:
+    for spec in regularizers:
         if "weight" not in spec:
             raise ValueError(
-                f'the regulariser {spec.get("name")!r} needs a weight: a number, or a schedule such as {{name = "ramp_up"}}'
+                f'the regularizer {spec.get("name")!r} needs a weight: a number, or a schedule such as {{name = "ramp_up"}}'
             )
         weight = create_spec(SCHEDULES, "schedule", spec["weight"]) if isinstance(spec["weight"], Mapping) else spec["weight"]
         fields = {key: value for key, value in spec.items() if key != "weight"}
-        terms.append((weight, create_spec(REGULARISERS, "regulariser", fields)))
+        terms.append((weight, create_spec(REGULARIZERS, "regularizer", fields)))
     return Objective(create_spec(LOSSES, "loss", loss), terms, pair_labels=pair_labels)

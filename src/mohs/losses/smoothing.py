@@ -19,10 +19,11 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.class_table import check_table, is_transformed, rows_of, soft_cross_entropy
-from mohs.losses.drop_in import Options, become_module, check_between, check_choice, rebuildable, reduce, settings
+from mohs._core.distributed import add_over_ranks
+from mohs._core.validation import check_between, check_choice
+from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._numerics.class_table import check_table, is_transformed, rows_of, soft_cross_entropy
 from mohs.margin import NO_LABEL, checked_labels, log_probs
-from mohs.ranks import add_over_ranks
 
 
 def online_smoothing_loss(

@@ -18,8 +18,8 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
+from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, settings
 from mohs.losses.cross_entropy import cross_entropy
-from mohs.losses.drop_in import Options, become_module, curve_loss, rebuildable, settings
 from mohs.margin import check_logits, full_precision
 
 

@@ -17,7 +17,8 @@ from typing import ClassVar, Unpack
 from torch import Tensor, nn, sigmoid
 from torch.nn.functional import softplus
 
-from mohs.losses.drop_in import Options, become_module, check_between, curve_loss, rebuildable, settings
+from mohs._core.validation import check_between
+from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, settings
 
 
 def symmetric(m: Tensor, *, alpha: float = 0.1, beta: float = 1.0, floor: float = 1e-4) -> Tensor:

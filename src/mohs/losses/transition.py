@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mohs.losses.drop_in import check_between
+from mohs._core.validation import check_between
 from mohs.margin import is_traced
 
 CONDITION = 1e6  # a float32 matrix that is singular on paper comes out above this

@@ -1,4 +1,4 @@
-"""Truncated generalised cross-entropy: examples the model finds unlikely are left out altogether.
+"""Truncated generalized cross-entropy: examples the model finds unlikely are left out altogether.
 
     ℓ(m) = (1 − max(p, k)^q)/q                                the instantaneous form
     ℓ(m, v) = v [(1 − p^q)/q − (1 − k^q)/q],  v ∈ {0, 1}      with a keep mask held per training example
@@ -19,7 +19,8 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.drop_in import Options, become_module, check_between, curve_loss, rebuildable, reduce, settings
+from mohs._core.validation import check_between
+from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, reduce, settings
 from mohs.losses.gce import gce
 from mohs.margin import NO_LABEL, margin
 
@@ -56,7 +57,7 @@ def truncated_gce_loss(
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TruncatedGeneralizedCrossEntropyLoss(nn.Module):
-    """Truncated generalised cross-entropy as a Module; 0 ≤ q ≤ 1, 0 < threshold < 1 is the paper's k."""
+    """Truncated generalized cross-entropy as a Module; 0 ≤ q ≤ 1, 0 < threshold < 1 is the paper's k."""
 
     formula: ClassVar[str] = "(1 − max(p, k)^q)/q"
     purpose: ClassVar[str] = "noisy labels, with the least likely examples pruned"

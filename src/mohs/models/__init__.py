@@ -14,20 +14,20 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import nn
 
+from mohs._core.specs import as_spec, create_spec
 from mohs.heads import create_head
 from mohs.models.alexnet import AlexNet
-from mohs.models.amc import AMCMnist, ConvLarge, ConvSmall
+from mohs.models.amc_nets import AMCMnist, ConvLarge, ConvSmall
+from mohs.models.blocks import Body, Shape, check_whole
 from mohs.models.convmixer import ConvMixer
-from mohs.models.mnist import Mnist, MnistAttack
-from mohs.models.nets import CNN, MLP, Linear, Toy
+from mohs.models.input_scale import scale_of
+from mohs.models.mnist_nets import Mnist, MnistAttack
 from mohs.models.network import Network, Scale
-from mohs.models.pacs import CNN10
-from mohs.models.parts import Body, Shape, check_whole
+from mohs.models.pacs_net import CNN10
 from mohs.models.resnet import ResNet9, ResNet18, ResNet20, ResNet32, ResNet44, ResNet56
-from mohs.models.scale import scale_of
+from mohs.models.small import CNN, MLP, Linear, Toy
 from mohs.models.vgg import VGG
 from mohs.models.zoo import IMAGENET, Timm, Torchvision
-from mohs.naming import as_spec, create_spec
 
 __all__ = ["MODELS", "Network", "Scale", "create_model", "default_model", "model_spec", "scale_of"]
 

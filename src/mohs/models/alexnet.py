@@ -1,4 +1,4 @@
-"""A small AlexNet for 32×32 images: five convolutions and two fully connected layers, without batch normalisation.
+"""A small AlexNet for 32×32 images: five convolutions and two fully connected layers, without batch normalization.
 
     3×3 64 stride 2; pool; 3×3 192; pool; 3×3 384; 3×3 256; 3×3 256; pool; dropout, hidden; dropout, hidden
 
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.parts import Body, Shape, check_dropout, check_whole, flat_size, he_normal, image_shape
+from mohs.models.blocks import Body, Shape, check_dropout, check_whole, flat_size, he_normal, image_shape
 
 WIDTHS = (3, 6, 4, 4)  # of the convolutions after the first, as multiples of its width
 POOLED = (True, False, False, True)  # what is followed by pooling
@@ -24,8 +24,8 @@ POOLED = (True, False, False, True)  # what is followed by pooling
 class AlexNet:
     """4.4 million weights on 32×32 images."""
 
-    formula: ClassVar[str] = "5 convolutions, 2 hidden layers, no normalisation"
-    purpose: ClassVar[str] = "CIFAR-10 of the ADR paper; a net without batch normalisation"
+    formula: ClassVar[str] = "5 convolutions, 2 hidden layers, no normalization"
+    purpose: ClassVar[str] = "CIFAR-10 of the ADR paper; a net without batch normalization"
     width: int = 64
     hidden: int = 1024
     dropout: float = 0.5

@@ -13,11 +13,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mohs.models.parts import BatchNorm, Body, Shape, check_dropout, check_whole, global_mean, image_shape, with_dropout
+from mohs.models.blocks import BatchNorm, Body, Shape, check_dropout, check_whole, global_mean, image_shape, with_dropout
 
 
 def mixed(layer: nn.Conv2d) -> nn.Sequential:
-    """The layer, GELU, batch normalisation: in this order."""
+    """The layer, GELU, batch normalization: in this order."""
     return nn.Sequential(layer, nn.GELU(), BatchNorm(layer.out_channels))
 
 

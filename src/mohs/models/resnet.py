@@ -17,7 +17,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from mohs.models.parts import (
+from mohs.models.blocks import (
     BatchNorm,
     Body,
     GlobalMax,

@@ -1,4 +1,4 @@
-"""A small VGG: three stages of two plain 3×3 convolutions with batch normalisation, no shortcuts.
+"""A small VGG: three stages of two plain 3×3 convolutions with batch normalization, no shortcuts.
 
 After Simonyan & Zisserman, "Very deep convolutional networks for large-scale image recognition" (ICLR 2015), cut down to
 small images, with the mean of the last maps in place of its fully connected layers.
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.parts import Body, Shape, check_dropout, check_whole, conv, global_mean, image_shape, with_dropout
+from mohs.models.blocks import Body, Shape, check_dropout, check_whole, conv, global_mean, image_shape, with_dropout
 
 
 @dataclass(frozen=True, kw_only=True)

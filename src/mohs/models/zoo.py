@@ -1,7 +1,7 @@
 """Any classifier of torchvision or timm by name, its head cut off: `torchvision:resnet18`, `timm:convnext_tiny`.
 
 From torchvision the last linear layer (`find_head`) is taken out and its inputs are the features; layers before it, such
-as the hidden layers of its AlexNet and VGG, stay. timm cuts its own. Grey images are repeated to three channels, and
+as the hidden layers of its AlexNet and VGG, stay. timm cuts its own. Gray images are repeated to three channels, and
 `size` enlarges or shrinks images on the device (bilinear), for networks that were made for 224 pixels. Auxiliary
 classifiers (GoogLeNet, Inception) are left out. `pretrained` downloads weights once, so it needs a network.
 Needs the extra `vision`.
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from mohs.heads.find_head import find_head
-from mohs.models.parts import Body, Shape, check_whole, image_shape
+from mohs.models.blocks import Body, Shape, check_whole, image_shape
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and SD by channel, which pretrained weights were scaled by
 WITH_AUXILIARY = ("googlenet", "inception_v3")

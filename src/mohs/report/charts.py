@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     import altair
 
 SUFFIXES = (".svg", ".png")
-# Okabe and Ito's colours, told apart by colour-blind readers; dashes tell the second round of eight from the first.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F"]
+# Okabe and Ito's colors, told apart by color-blind readers; dashes tell the second round of eight from the first.
+COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F"]
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
 
 
@@ -29,13 +29,13 @@ def emphasis_chart(curves: list[Curve], *, relative: bool = False) -> altair.Cha
 
     rows = [{"loss": c["loss"], "p": p, "emphasis": w} for c in curves for p, w in zip(c["p"], c["emphasis"], strict=True)]
     names = [c["loss"] for c in curves]
-    colours = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
-    dashes = [DASHES[i // len(COLOURS) % len(DASHES)] for i in range(len(names))]
+    colors = [COLORS[i % len(COLORS)] for i in range(len(names))]
+    dashes = [DASHES[i // len(COLORS) % len(DASHES)] for i in range(len(names))]
     legend = altair.Legend(title=None, labelLimit=400, symbolSize=300, symbolStrokeWidth=2)
     encoding: dict[str, Any] = {
         "x": altair.X("p:Q", title="probability of the label, p", scale=altair.Scale(domain=[0, 1])),
         "y": altair.Y("emphasis:Q", title="emphasis w(p), relative to its peak" if relative else "emphasis w(p)"),
-        "color": altair.Color("loss:N", sort=names, scale=altair.Scale(domain=names, range=colours), legend=legend),
+        "color": altair.Color("loss:N", sort=names, scale=altair.Scale(domain=names, range=colors), legend=legend),
         "strokeDash": altair.StrokeDash("loss:N", sort=names, scale=altair.Scale(domain=names, range=dashes), legend=legend),
     }
     lines = altair.Chart({"values": rows}).mark_line().encode(**encoding)

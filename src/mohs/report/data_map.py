@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mohs._core.plain_text import shorten
 from mohs.hardness.table import column
 from mohs.hardness.verdict import VERDICTS
-from mohs.report.plain_text import shorten
 
 MOST, FULL = 100_000, 65_535
 NO_CHANCE, NO_VERDICT = 255, len(VERDICTS)
@@ -67,7 +67,7 @@ def _packed(
     verdicts = verdict_numbers(table)
     rows = _thinned(known, verdicts)
     x, y = places
-    chance = np.nan_to_num(column(table, "p_mislabelled") * 100, nan=NO_CHANCE).round()
+    chance = np.nan_to_num(column(table, "p_mislabeled") * 100, nan=NO_CHANCE).round()
     parts = [
         _scaled(x[rows], limit),
         _scaled(y[rows], 1.0),

@@ -1,4 +1,4 @@
-"""The report's charts as Vega-Lite, made by Altair (the `report` extra); colours that change with the page's come from it.
+"""The report's charts as Vega-Lite, made by Altair (the `report` extra); colors that change with the page's come from it.
 
 A drawing takes the rows of its figure and gives a chart; its data travel beside it, so that they stand in the page once.
 """
@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mohs.hardness.verdict import VERDICTS
-from mohs.report.charts import COLOURS
+from mohs.report.charts import COLORS
 from mohs.report.figure import Figure, Rows
 
 if TYPE_CHECKING:
     import altair
 
-VERDICT_COLOURS = {"easy": "#56B4E9", "hard": "#0072B2", "ambiguous": "#E69F00", "mislabelled": "#D55E00"}
+VERDICT_COLORS = {"easy": "#56B4E9", "hard": "#0072B2", "ambiguous": "#E69F00", "mislabeled": "#D55E00"}
 Drawing = Any  # a chart of Altair, plain or in layers
 HEIGHT, CELL = 240, 26
 SHORT = 3  # letters of a name that needs no turning under an axis
@@ -47,9 +47,9 @@ def heat_map(rows: Rows) -> Drawing:
     turn = -40 if max(map(len, names)) > SHORT else 0
     x = altair.X(f"{across}:N", sort=names, title=across, axis=altair.Axis(labelAngle=turn, labelLimit=110, grid=False))
     y = altair.Y(f"{down}:N", sort=names, title=down, axis=altair.Axis(labelLimit=110, grid=False))
-    colour = altair.Color("examples:Q", title="examples", scale=altair.Scale(domainMin=0), legend=None)
+    color = altair.Color("examples:Q", title="examples", scale=altair.Scale(domainMin=0), legend=None)
     tip = [f"{down}:N", f"{across}:N", "examples:Q"]
-    cells = altair.Chart({"values": rows}).mark_rect(cornerRadius=2, strokeWidth=2).encode(x=x, y=y, color=colour, tooltip=tip)
+    cells = altair.Chart({"values": rows}).mark_rect(cornerRadius=2, strokeWidth=2).encode(x=x, y=y, color=color, tooltip=tip)
     height = max(CELL * len(names), 120)
     if len(names) > WRITTEN:
         return cells.properties(height=height)
@@ -65,12 +65,12 @@ def class_bars(rows: Rows) -> Drawing:
     encoding = {
         "y": altair.Y("class:N", sort=names, title=None, axis=altair.Axis(labelLimit=140)),
         "x": altair.X("share:Q", title="share of the class", axis=altair.Axis(format="%", tickCount=5)),
-        "color": _verdict(("mislabelled", "ambiguous", "hard")),
+        "color": _verdict(("mislabeled", "ambiguous", "hard")),
         "order": altair.Order("rank:Q"),
         "tooltip": ["class:N", "verdict:N", altair.Tooltip("share:Q", format=".1%"), "examples:Q"],
     }
     bars = altair.Chart({"values": rows}).mark_bar().encode(**encoding).properties(height=max(20 * len(names), 120))
-    return bars.transform_calculate(rank="indexof(['mislabelled', 'ambiguous', 'hard'], datum.verdict)")  # the worst first
+    return bars.transform_calculate(rank="indexof(['mislabeled', 'ambiguous', 'hard'], datum.verdict)")  # the worst first
 
 
 def grade_bars(rows: Rows) -> Drawing:
@@ -112,12 +112,12 @@ def emphasis_lines(rows: Rows) -> Drawing:
     y = altair.Y("value:Q", title="emphasis relative to its peak; share of examples", scale=altair.Scale(domain=[0, 1]))
     bars = altair.Chart({"values": rows}).mark_rect(opacity=0.4, color="#8A949E")
     bars = bars.transform_filter("datum.part == 'examples'").encode(x=x, x2="to:Q", y=y, y2=altair.datum(0), tooltip=tip)
-    colours = [VERDICT_COLOURS["mislabelled"], "#8A949E"][: len(losses)]
+    colors = [VERDICT_COLORS["mislabeled"], "#8A949E"][: len(losses)]
     lines = altair.Chart({"values": rows}).mark_line(strokeWidth=2.5).transform_filter("datum.part != 'examples'")
-    scale = altair.Scale(domain=losses, range=colours)
+    scale = altair.Scale(domain=losses, range=colors)
     dash = altair.Scale(domain=losses, range=[[1, 0], [5, 4]][: len(losses)])
-    colour, dashes = altair.Color("part:N", title=None, scale=scale), altair.StrokeDash("part:N", title=None, scale=dash)
-    return altair.layer(bars, lines.encode(x=x, y=y, color=colour, strokeDash=dashes)).properties(height=HEIGHT)
+    color, dashes = altair.Color("part:N", title=None, scale=scale), altair.StrokeDash("part:N", title=None, scale=dash)
+    return altair.layer(bars, lines.encode(x=x, y=y, color=color, strokeDash=dashes)).properties(height=HEIGHT)
 
 
 def course_lines(rows: Rows) -> Drawing:
@@ -138,7 +138,7 @@ def history_lines(rows: Rows) -> Drawing:
     import altair
 
     names = list(dict.fromkeys(row["series"] for row in rows))
-    scale = altair.Scale(domain=names, range=[COLOURS[i % 6] for i in range(len(names))])
+    scale = altair.Scale(domain=names, range=[COLORS[i % 6] for i in range(len(names))])
     encoding = {
         "x": altair.X("epoch:Q", title="epoch", axis=altair.Axis(tickMinStep=1)),
         "y": altair.Y("value:Q", title=None, scale=altair.Scale(zero=False), axis=altair.Axis(tickCount=5)),
@@ -156,8 +156,8 @@ def reliability_dots(rows: Rows) -> Drawing:
     x, y = altair.X("confidence:Q", title="confidence", scale=unit), altair.Y("accuracy:Q", title="accuracy", scale=unit)
     tip = [altair.Tooltip(f"{name}:Q", format=".3f") for name in ("confidence", "accuracy", "share")]
     size = altair.Size("share:Q", title="share of examples", scale=altair.Scale(range=[30, 400]), legend=None)
-    dots = altair.Chart({"values": rows}).mark_circle(opacity=0.85, color=COLOURS[0]).encode(x=x, y=y, size=size, tooltip=tip)
-    line = altair.Chart({"values": rows}).mark_line(strokeWidth=1.5, color=COLOURS[0]).encode(x=x, y=y)
+    dots = altair.Chart({"values": rows}).mark_circle(opacity=0.85, color=COLORS[0]).encode(x=x, y=y, size=size, tooltip=tip)
+    line = altair.Chart({"values": rows}).mark_line(strokeWidth=1.5, color=COLORS[0]).encode(x=x, y=y)
     perfect = altair.Chart({"values": rows}).mark_rule(strokeDash=[4, 3])
     perfect = perfect.encode(x=altair.datum(0), y=altair.datum(0), x2=altair.datum(1), y2=altair.datum(1))
     return altair.layer(perfect, line, dots).properties(height=HEIGHT + 20)
@@ -166,7 +166,7 @@ def reliability_dots(rows: Rows) -> Drawing:
 def _verdict(names: Sequence[str] = VERDICTS) -> altair.Color:
     import altair
 
-    scale = altair.Scale(domain=list(names), range=[VERDICT_COLOURS[name] for name in names])
+    scale = altair.Scale(domain=list(names), range=[VERDICT_COLORS[name] for name in names])
     return altair.Color("verdict:N", title=None, scale=scale)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mohs.report.plain_text import shorten
+from mohs._core.plain_text import shorten
 
 PAIRED = 20  # classes of a table of pairs, at the most
 Rows = list[dict[str, Any]]

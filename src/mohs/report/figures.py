@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from mohs.audit.result import AuditResult
 from mohs.report.figure import Figure
-from mohs.report.findings import Findings
 from mohs.report.label_figures import class_shares, grades, margins, wrong_pairs
 from mohs.report.training_figures import course_figures, emphasis_figure, held_out_figures, history_accuracy, history_loss
 
 
-def figures(findings: Findings) -> list[Figure]:
+def figures(findings: AuditResult) -> list[Figure]:
     """Every figure that the findings have numbers for."""
     labels = (wrong_pairs(findings), class_shares(findings), grades(findings), margins(findings))
     training = (emphasis_figure(findings), *course_figures(findings), history_loss(findings), history_accuracy(findings))

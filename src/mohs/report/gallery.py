@@ -1,6 +1,6 @@
 """Which examples the gallery shows, and what stands on each card.
 
-At most 600: the likeliest mislabelled (half of them, more where the other groups are small), then the hardest and the most
+At most 600: the likeliest mislabeled (half of them, more where the other groups are small), then the hardest and the most
 ambiguous, each the examples with that verdict in the order of its probability; the hardest are made up to 60 with the hardest
 of the easy ones.
 """
@@ -10,15 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-import numpy as np
 import pyarrow as pa
 
-from mohs.hardness.table import column
-from mohs.report.plain_text import shorten
+from mohs._core.plain_text import shorten
+from mohs.audit.gallery_rows import GROUPS, group_rows, surest
 
-GROUPS = ("mislabelled", "hard", "ambiguous")
-SHARES = {"mislabelled": 300, "hard": 150, "ambiguous": 150}
-AT_LEAST = 60  # of the hardest
 FLAGGED_AT_MOST = 20_000  # suggestions that can be accepted at once: more would make the page slow
 
 
@@ -35,24 +31,6 @@ class Card(TypedDict):
     chance: float
     why: str
     grade: int | None
-
-
-def gallery_rows(table: pa.Table) -> list[int]:
-    """The rows of the table that the gallery shows, group by group, the surest first."""
-    return [row for group in GROUPS for row in group_rows(table)[group]]
-
-
-def group_rows(table: pa.Table) -> dict[str, list[int]]:
-    """The same by group; what a group leaves over goes to the ones before it."""
-    found = {group: _surest(table, group) for group in GROUPS}
-    left = {group: max(0, SHARES[group] - len(rows)) for group, rows in found.items()}
-    spare = sum(left.values())
-    shown = {}
-    for group, rows in found.items():
-        extra = min(spare, max(0, len(rows) - SHARES[group]))
-        spare -= extra
-        shown[group] = rows[: SHARES[group] + extra]
-    return shown
 
 
 def names_of(table: pa.Table, classes: Sequence[Any]) -> list[Any]:
@@ -78,8 +56,8 @@ def flagged(table: pa.Table, names: Sequence[Any]) -> list[list[Any]]:
     if "suggested_label" not in table.column_names:
         return []
     place = {name: i for i, name in enumerate(names)}
-    picked = table.take(pa.array(_surest(table, "mislabelled")[:FLAGGED_AT_MOST], pa.int64()))
-    columns = (picked.column(name).to_pylist() for name in ("id", "label", "suggested_label", "p_mislabelled"))
+    picked = table.take(pa.array(surest(table, "mislabeled")[:FLAGGED_AT_MOST], pa.int64()))
+    columns = (picked.column(name).to_pylist() for name in ("id", "label", "suggested_label", "p_mislabeled"))
     return [
         [str(id_), place[old], place[new], round(100 * p, 1)]
         for id_, old, new, p in zip(*columns, strict=True)
@@ -92,20 +70,6 @@ def title(card: Card) -> str:
     if card["path"]:
         return shorten(card["path"].replace("\\", "/").rstrip("/").rpartition("/")[2] or card["path"], 40)
     return shorten(card["id"], 40)
-
-
-def _surest(table: pa.Table, group: str) -> list[int]:
-    """Rows with this verdict, the likeliest first; ties in the table's order."""
-    chance = column(table, f"p_{group}")
-    verdicts = np.asarray(table.column("verdict").to_pylist(), dtype=object)
-    fits = verdicts == group
-    if group == "hard" and fits.sum() < AT_LEAST:  # where nothing is hard outright, the hardest of the easy deserve a look
-        easy = np.flatnonzero(verdicts == "easy")
-        fits[easy[np.argsort(-chance[easy], kind="stable")][: AT_LEAST - fits.sum()]] = True
-    rows = np.flatnonzero(fits)
-    order = np.argsort(-chance[rows], kind="stable")
-    surest: list[int] = rows[order].tolist()
-    return surest
 
 
 def _card(row: int, group: str, entry: dict[str, Any], place: dict[Any, int]) -> Card:

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from mohs.audit.result import AuditResult
 from mohs.hardness.scores import PREFERENCE, SCORES
 from mohs.hardness.table import column
 from mohs.hardness.verdict import VERDICTS
 from mohs.report.data_map import verdict_numbers
 from mohs.report.figure import Figure, cut_words, distinct, pair_rows
-from mohs.report.findings import Findings
 
 BINS, LISTED = 40, 30
 NARROWEST = 1e-9  # half the width of a histogram of equal values
 
 
-def wrong_pairs(findings: Findings) -> Figure:
-    """Given label × suggested label, over the examples that are probably mislabelled."""
+def wrong_pairs(findings: AuditResult) -> Figure:
+    """Given label × suggested label, over the examples that are probably mislabeled."""
     table = findings.table
     pairs: Counter[tuple[Any, Any]] = Counter()
     if "suggested_label" in table.column_names:
@@ -31,13 +31,13 @@ def wrong_pairs(findings: Findings) -> Figure:
     )
 
 
-def class_shares(findings: Findings) -> Figure:
+def class_shares(findings: AuditResult) -> Figure:
     """For each class, the share of its labels with each verdict that is not easy."""
     labels = findings.table.column("label").to_pylist()
     verdicts = verdict_numbers(findings.table)
     totals = Counter(label for label in labels if label is not None)
     counts = Counter(zip(labels, verdicts.tolist(), strict=True))
-    wrong = VERDICTS.index("mislabelled")
+    wrong = VERDICTS.index("mislabeled")
     worst = sorted(totals, key=lambda label: (-counts[label, wrong] / totals[label], str(label)))[:LISTED]
     rows = [
         {
@@ -56,7 +56,7 @@ def class_shares(findings: Findings) -> Figure:
     return Figure("classes", "noise", "class_bars", "Where the trouble lies, by class", meaning, rows)
 
 
-def grades(findings: Findings) -> Figure | None:
+def grades(findings: AuditResult) -> Figure | None:
     """How the verdicts lie over the grades 1 to 10."""
     if "mohs" not in findings.table.column_names:
         return None
@@ -66,11 +66,11 @@ def grades(findings: Findings) -> Figure | None:
         (SCORES[name].meaning for name in PREFERENCE if SCORES[name].column in findings.table.column_names),
         "they are the hardest",
     )
-    meaning = f"Each grade holds a tenth of the examples, 1 the softest, 10 the hardest: {by}. Colours are verdicts."
+    meaning = f"Each grade holds a tenth of the examples, 1 the softest, 10 the hardest: {by}. Colors are verdicts."
     return Figure("grades", "hardness", "grade_bars", "The Mohs grade", meaning, [row for row in rows if row["examples"]])
 
 
-def margins(findings: Findings) -> Figure | None:
+def margins(findings: AuditResult) -> Figure | None:
     """Histogram of the margin by verdict; the outermost hundredth on each side is drawn into the last bin."""
     if "margin" not in findings.table.column_names:
         return None

@@ -1,6 +1,6 @@
 """The audit's report: one HTML file that needs no network and no server, and in which nothing of the data can run.
 
-    write_report(findings, out)      write_report(load_findings("runs/a1b2"), "report.html")
+    write_report(findings, out)      write_report(load_audit("runs/a1b2"), "report.html")
 
 Scripts are named by their hashes in the page's content-security policy; names come in through Jinja's escaping and
 `visible`, data through `page_json`. Charts need Altair and vl-convert (the `report` extra); without them their numbers are
@@ -20,26 +20,26 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from mohs.files import written_whole
+from mohs._core.files import written_whole
+from mohs._core.plain_text import page_json, shorten, visible
+from mohs.audit.result import AuditResult
+from mohs.audit.thumbnails import data_address
 from mohs.hardness.verdict import VERDICTS
 from mohs.report.data_map import DataMap, data_map
-from mohs.report.drawings import VERDICT_COLOURS, specification
+from mohs.report.drawings import VERDICT_COLORS, specification
 from mohs.report.figure import Figure
 from mohs.report.figures import figures
-from mohs.report.findings import Findings
-from mohs.report.gallery import GROUPS, Card, cards, flagged, names_of, title
-from mohs.report.plain_text import page_json, shorten, visible
+from mohs.report.gallery import Card, cards, flagged, names_of, title
 from mohs.report.summary import kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
-from mohs.report.thumbnails import data_address
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = ("page.js", "charts.js", "data_map.js", "decisions.js", "gallery.js")
-GROUP_TITLES = {"mislabelled": "Probably mislabelled", "hard": "Hardest", "ambiguous": "Most ambiguous"}
+GROUP_TITLES = {"mislabeled": "Probably mislabeled", "hard": "Hardest", "ambiguous": "Most ambiguous"}
 LEFT_OUT_SHOWN = 500
 ENLARGED = 64  # pixels a tiny picture's longer side has on the page
 
 
-def write_report(findings: Findings, out: str | Path) -> Path:
+def write_report(findings: AuditResult, out: str | Path) -> Path:
     """Write the report; whole or not at all. `out` ends in .html, and its folder is there."""
     out = Path(out)
     check_report_path(out)
@@ -56,7 +56,7 @@ def check_report_path(out: Path) -> None:
         raise ValueError(f"{out}: the folder {out.parent} does not exist; make it first")
 
 
-def page(findings: Findings) -> str:
+def page(findings: AuditResult) -> str:
     """The whole page as text."""
     drawn = figures(findings)
     names = names_of(findings.table, findings.classes)
@@ -134,13 +134,13 @@ def _environment() -> Environment:
     return environment
 
 
-def _words(findings: Findings) -> dict[str, Any]:
+def _words(findings: AuditResult) -> dict[str, Any]:
     return {
         "name": findings.name,
         "data_hash": findings.data_hash,
         "total": len(findings.table),
         "kinds": kinds(findings),
-        "colours": VERDICT_COLOURS,
+        "colors": VERDICT_COLORS,
         "sentences": sentences(findings),
         "estimate": findings.estimate,
         "top": scale_end(findings),
@@ -183,14 +183,14 @@ def _by_section(drawn: Sequence[Figure]) -> dict[str, list[Figure]]:
     return sections
 
 
-def _groups(found: Sequence[Card], findings: Findings) -> Iterator[tuple[str, str, int, int]]:
+def _groups(found: Sequence[Card], findings: AuditResult) -> Iterator[tuple[str, str, int, int]]:
     """Each group's key, title, how many cards it has, and how many examples there are in all."""
     totals = {kind.name: kind.examples for kind in kinds(findings)}
     for group in GROUPS:
         yield group, GROUP_TITLES[group], sum(card["group"] == group for card in found), totals[group]
 
 
-def _shown(found: Sequence[Card], findings: Findings, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _shown(found: Sequence[Card], findings: AuditResult, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What the template needs of each card, with its picture."""
     pictures = [None] * len(found) if findings.thumbnails is None else findings.thumbnails([card["row"] for card in found])
     for card, picture in zip(found, pictures, strict=True):

@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from shlex import quote
 
+from mohs.audit.result import AuditResult
 from mohs.hardness.verdict import VERDICTS
-from mohs.report.findings import Findings
 
 MEANINGS = {
-    "easy": "learnt and settled",
-    "hard": "rightly labelled, as far as can be told, but learnt late or narrowly",
+    "easy": "learned and settled",
+    "hard": "rightly labeled, as far as can be told, but learned late or narrowly",
     "ambiguous": "undecided between classes, or wavering",
-    "mislabelled": "the given label is probably wrong",
+    "mislabeled": "the given label is probably wrong",
     "not scored": "never seen in training, or without finite scores",
 }
 FEW = 20  # suggestions that one looks through in a minute
@@ -38,7 +38,7 @@ class Step:
     command: str = ""
 
 
-def kinds(findings: Findings) -> list[Kind]:
+def kinds(findings: AuditResult) -> list[Kind]:
     """The verdicts in their order, and "not scored" last where there are such rows."""
     counts = Counter("not scored" if name is None else name for name in findings.table.column("verdict").to_pylist())
     total = len(findings.table)
@@ -46,14 +46,14 @@ def kinds(findings: Findings) -> list[Kind]:
     return [Kind(name, counts[name], counts[name] / total, MEANINGS[name]) for name in names]
 
 
-def sentences(findings: Findings) -> list[str]:
+def sentences(findings: AuditResult) -> list[str]:
     """The summary: what was looked at, what was found, how sure that is, what was trained."""
     by_name = {kind.name: kind for kind in kinds(findings)}
-    wrong, hard, between = (by_name[name] for name in ("mislabelled", "hard", "ambiguous"))
+    wrong, hard, between = (by_name[name] for name in ("mislabeled", "hard", "ambiguous"))
     said = [
         f"{len(findings.table):,} examples of {len(findings.classes):,} classes were looked at.",
         f"{_count(wrong)} probably {_bear(wrong.examples)} a wrong label, {_count(hard)} {_are(hard.examples)} hard but rightly "
-        f"labelled, and {_count(between)} {_lie(between.examples)} between classes; the rest is easy.",
+        f"labeled, and {_count(between)} {_lie(between.examples)} between classes; the rest is easy.",
     ]
     if "caution" in findings.facts:
         said.append(f"Caution: {findings.facts['caution']}")
@@ -64,7 +64,7 @@ def sentences(findings: Findings) -> list[str]:
     return said
 
 
-def noise_sentence(findings: Findings) -> str:
+def noise_sentence(findings: AuditResult) -> str:
     """The estimate of wrong labels in words."""
     e = findings.estimate
     if e is None:
@@ -81,7 +81,7 @@ def noise_sentence(findings: Findings) -> str:
     return f"About {e.rate:.1%} of the labels are wrong; between {e.low:.1%} and {e.high:.1%}, judged by {e.source}. {how}"
 
 
-def training_sentence(findings: Findings) -> str:
+def training_sentence(findings: AuditResult) -> str:
     """What was trained and why with that emphasis."""
     if not findings.chosen:
         return "No training loss is on record for these findings."
@@ -89,15 +89,15 @@ def training_sentence(findings: Findings) -> str:
     return f"{model} trained with the loss {findings.chosen}. {findings.reason}".strip()
 
 
-def scale_end(findings: Findings) -> float:
+def scale_end(findings: AuditResult) -> float:
     """Where a scale that shows the estimate's interval ends: the next round share."""
     high = 0.0 if findings.estimate is None else findings.estimate.high
     return next((end for end in SCALE_ENDS if high <= end), 1.0)
 
 
-def next_steps(findings: Findings) -> list[Step]:
+def next_steps(findings: AuditResult) -> list[Step]:
     """What to do now, in order."""
-    wrong = next(kind.examples for kind in kinds(findings) if kind.name == "mislabelled")
+    wrong = next(kind.examples for kind in kinds(findings) if kind.name == "mislabeled")
     steps = []
     run = quote(str(findings.facts.get("run", "RUN")))
     if wrong:

@@ -7,23 +7,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mohs._core.plain_text import shorten
+from mohs.audit.result import AuditResult
 from mohs.hardness.table import column
 from mohs.report.figure import Figure, Rows, cut_words, pair_rows
-from mohs.report.findings import Findings
-from mohs.report.plain_text import shorten
 
 SHARES, STEPS = 25, 101  # bars and points of the emphasis
 COURSE_WORDS = {
     "norm": ("Length of the features", "Longer features mean a surer model; soft examples grow first."),
     "avh": (
         "Angular visual hardness",
-        "The angle to the label's weights against those to all classes; it falls as they are learnt.",
+        "The angle to the label's weights against those to all classes; it falls as they are learned.",
     ),
-    "accuracy": ("Share predicted as labelled", "Hard bins that never rise hold wrong labels, or what the model cannot learn."),
+    "accuracy": ("Share predicted as labeled", "Hard bins that never rise hold wrong labels, or what the model cannot learn."),
 }
 
 
-def emphasis_figure(findings: Findings) -> Figure | None:
+def emphasis_figure(findings: AuditResult) -> Figure | None:
     """The emphasis of the chosen loss, relative to its peak, over how often each probability of the label occurs."""
     name = next((name for name in ("confidence", "mean_confidence") if name in findings.table.column_names), None)
     if not findings.chosen or name is None:
@@ -46,7 +46,7 @@ def emphasis_figure(findings: Findings) -> Figure | None:
     return Figure("emphasis", "training", "emphasis_lines", f"What {shorten(findings.chosen)} pays attention to", meaning, rows)
 
 
-def course_figures(findings: Findings) -> Iterator[Figure]:
+def course_figures(findings: AuditResult) -> Iterator[Figure]:
     """Means by epoch and hardness bin, as the AVH paper's Figure 4, on the user's own data."""
     for name, (title, meaning) in COURSE_WORDS.items():
         if findings.dynamics is None or name not in findings.dynamics:
@@ -62,19 +62,19 @@ def course_figures(findings: Findings) -> Iterator[Figure]:
         yield Figure(name, "training", "course_lines", title, f"{meaning} {bins}", rows)
 
 
-def history_loss(findings: Findings) -> Figure:
+def history_loss(findings: AuditResult) -> Figure:
     """Losses by epoch."""
-    meaning = "The mean loss over each epoch, as it was minimised."
+    meaning = "The mean loss over each epoch, as it was minimized."
     return Figure("loss", "training", "history_lines", "Loss over training", meaning, _series(findings, "loss"))
 
 
-def history_accuracy(findings: Findings) -> Figure:
+def history_accuracy(findings: AuditResult) -> Figure:
     """Accuracies by epoch."""
-    meaning = "How often the prediction was the given label; a model that reaches 1 on wrong labels has learnt them by heart."
+    meaning = "How often the prediction was the given label; a model that reaches 1 on wrong labels has learned them by heart."
     return Figure("accuracies", "training", "history_lines", "Accuracy over training", meaning, _series(findings, "accuracy"))
 
 
-def held_out_figures(findings: Findings) -> Iterator[Figure]:
+def held_out_figures(findings: AuditResult) -> Iterator[Figure]:
     """Reliability and confusion on examples that were held out."""
     if findings.held_out is None:
         return
@@ -100,7 +100,7 @@ def held_out_figures(findings: Findings) -> Iterator[Figure]:
     )
 
 
-def _series(findings: Findings, ending: str) -> Rows:
+def _series(findings: AuditResult, ending: str) -> Rows:
     rows: Rows = []
     for place, entry in enumerate(findings.history):
         for name, value in entry.items():
@@ -113,9 +113,9 @@ def _curve(text: str) -> list[tuple[float, float]] | None:
     """w(p) over its peak at STEPS values of p; None where the loss cannot be made of its name alone."""
     import torch
 
+    from mohs._core.specs import parse_spec
     from mohs.emphasis import emphasis
     from mohs.losses import create_loss
-    from mohs.naming import parse_spec
 
     p = torch.linspace(0, 1, STEPS, dtype=torch.float64)
     try:

@@ -21,9 +21,9 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from mohs.losses.drop_in import check_between, check_choice
-from mohs.models.parts import check_whole
-from mohs.naming import as_spec, create_spec
+from mohs._core.specs import as_spec, create_spec
+from mohs._core.validation import check_between, check_choice
+from mohs.models.blocks import check_whole
 from mohs.train.warp import as_floats, resized_crop, shifted
 
 MODES = ("constant", "reflect")

@@ -1,4 +1,4 @@
-"""Building a job: network, objective, optimiser, feed and records of a settled run, from its seed."""
+"""Building a job: network, objective, optimizer, feed and records of a settled run, from its seed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from accelerate import Accelerator
 from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs
 from torch import Tensor, nn
 
+from mohs._core.specs import as_spec, create_spec
 from mohs.data.examples import Data, Examples
+from mohs.hardness.recorder import Recorder
 from mohs.models import create_model, scale_of
-from mohs.naming import as_spec, create_spec
-from mohs.recorder import Recorder
 from mohs.train.augment import create_augment
 from mohs.train.build_objective import build_objective
 from mohs.train.compiled import Compiled
+from mohs.train.device_cache import fits, on_device
 from mohs.train.ema import EMA
 from mohs.train.feed import Feed
 from mohs.train.job import Job, Training
-from mohs.train.optimisers import OPTIMISERS
-from mohs.train.resident import fits, on_device
+from mohs.train.learning_rate import LR_SCHEDULES
+from mohs.train.optimizers import OPTIMIZERS
 from mohs.train.run import Run
-from mohs.train.schedule import LR_SCHEDULES
 from mohs.train.tally import Tally
 from mohs.train.trace import Trace
 
@@ -48,10 +48,10 @@ def build(
     training = training_of(run, train, start, here)
     network = training.network
     schedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
-    maker = create_spec(OPTIMISERS, "optimiser", as_spec(run.optimiser))
-    optimiser: Any = maker.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
+    maker = create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
+    optimizer: Any = maker.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
     if accelerator.scaler is not None:
-        optimiser = accelerator.prepare(optimiser)  # which looks for a scaled gradient's overflow; else it only costs time
+        optimizer = accelerator.prepare(optimizer)  # which looks for a scaled gradient's overflow; else it only costs time
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
     augment = create_augment(run.augment) if run.augment else None
     return Job(
@@ -60,7 +60,7 @@ def build(
         accelerator=accelerator,
         training=training,
         wrapped=distributed(accelerator, training),
-        optimiser=optimiser,
+        optimizer=optimizer,
         schedule=schedule,
         feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, **processes),
         tally=Tally(here),

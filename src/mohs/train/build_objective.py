@@ -1,4 +1,4 @@
-"""The objective of a run: its loss and regularisers, with what only the data can tell (how many classes, how many of each)."""
+"""The objective of a run: its loss and regularizers, with what only the data can tell (how many classes, how many of each)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 from torch import Tensor
 
+from mohs._core.specs import as_spec
 from mohs.data.examples import Examples
-from mohs.losses import LOSSES, REGULARISERS
-from mohs.losses.imbalance import class_counts, class_weights, deferred_weights
+from mohs.losses import LOSSES, REGULARIZERS
+from mohs.losses.class_weights import class_counts, class_weights, deferred_weights
 from mohs.losses.objective import Objective, create_objective
 from mohs.models.network import Network, head_weight
-from mohs.naming import as_spec
 from mohs.train.run import Run
 
 BY_DATA = {"counts": "class_counts", "num_classes": "num_classes", "in_features": "in_features"}
 
 
 def build_objective(run: Run, network: Network, train: Examples) -> Objective:
-    """The run's loss and regularisers, with the numbers that the data tell."""
+    """The run's loss and regularizers, with the numbers that the data tell."""
     counts = class_counts(train.labels, len(train.classes))
     told = {
         "class_counts": counts.tolist(),
@@ -30,8 +30,8 @@ def build_objective(run: Run, network: Network, train: Examples) -> Objective:
     loss = filled(as_spec(run.loss), LOSSES, told)
     if run.class_weight is not None:
         loss["weight"] = weight_by_class(as_spec(run.class_weight), counts, epoch=0)
-    regularisers = [filled(as_spec(spec), REGULARISERS, told) for spec in run.regularisers]
-    return create_objective(loss, regularisers, pair_labels=run.pair_labels)
+    regularizers = [filled(as_spec(spec), REGULARIZERS, told) for spec in run.regularizers]
+    return create_objective(loss, regularizers, pair_labels=run.pair_labels)
 
 
 def filled(spec: Mapping[str, Any], table: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mohs.errors import DataError
-from mohs.files import written_whole
+from mohs._core.errors import DataError
+from mohs._core.files import written_whole
 
 TENSOR, NUMBERED = "<tensor>", "<numbered>"  # marks in the JSON: a tensor stands here; the keys of this dict were numbers
 

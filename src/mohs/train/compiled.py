@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mohs.errors import RunError
+from mohs._core.errors import RunError
 from mohs.models.network import Network
 
 Outputs = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

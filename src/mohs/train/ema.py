@@ -4,7 +4,7 @@
 
 The second term lets the average forget where training began; warmup=False leaves it out. All averages lie in one tensor
 and the count t in another, both on the network's device, and nothing waits for the device: an update may be captured in a
-CUDA graph. Whole numbers (the count of batches in batch normalisation) are not averaged. The AMC authors' code evaluates
+CUDA graph. Whole numbers (the count of batches in batch normalization) are not averaged. The AMC authors' code evaluates
 such an average with decay .999 and no warm-up.
 """
 
@@ -17,7 +17,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from mohs.losses.drop_in import check_between
+from mohs._core.validation import check_between
 
 
 class EMA:

@@ -52,7 +52,7 @@ def estimate(job: Job) -> Estimate:
     _wait(job.device)
     checking = (time.perf_counter() - began) * sum(max(1, len(examples) / 1024) for examples in checks) / max(len(checks), 1)
     parameters = sum(p.numel() for p in network.parameters())
-    states = sum(v.numel() * v.element_size() for s in job.optimiser.state.values() for v in s.values() if isinstance(v, Tensor))
+    states = sum(v.numel() * v.element_size() for s in job.optimizer.state.values() for v in s.values() if isinstance(v, Tensor))
     inputs = job.feed.examples.inputs
     return Estimate(
         parameters=parameters,

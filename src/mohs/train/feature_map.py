@@ -3,7 +3,7 @@
     x̃ = (x − mean)/scale                                         scale: one for all features, or one for each (see below)
     φ(x) = K_LL^(−½) k(x̃),   k_l(x̃) = exp(−2 |x̃ − x̃_l|²/d²)      x̃_l: L rows drawn as landmarks; d²: median |x̃_l − x̃_m|²
 
-then centred and divided by one number, so that entries have mean square 1. Without landmarks φ(x) = x̃. Features that share a
+then centered and divided by one number, so that entries have mean square 1. Without landmarks φ(x) = x̃. Features that share a
 unit (pixels, embeddings: no deviation beyond 10 medians) are divided by one number, which does not blow up what hardly varies;
 features with units of their own each by their own deviation. Labels play no part, so the map may be made of all rows, held
 out or not.
@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
 
 CHUNK_ENTRIES = 2**22  # features at a time
-DRAWN = 8192  # rows the kernel units are centred by
+DRAWN = 8192  # rows the kernel units are centered by
 OWN_UNITS = 10.0  # deviations this many times the median are a sign of different units
 LEAST_EIGENVALUE = 1e-4  # of the largest: smaller directions of the kernel are rounding
 
@@ -37,7 +37,7 @@ class FeatureMap:
     landmarks: Tensor | None = None
     reach: float = 1.0
     projection: Tensor | None = None
-    centre: Tensor | None = None
+    center: Tensor | None = None
 
     @property
     def width(self) -> int:
@@ -46,9 +46,9 @@ class FeatureMap:
 
     def __call__(self, x: Tensor) -> Tensor:
         x = (x.to(self.mean.dtype) - self.mean) / self.scale
-        if self.landmarks is None or self.projection is None or self.centre is None:
+        if self.landmarks is None or self.projection is None or self.center is None:
             return x
-        return kernel(x, self.landmarks, self.reach) @ self.projection - self.centre
+        return kernel(x, self.landmarks, self.reach) @ self.projection - self.center
 
 
 def feature_map(
@@ -70,9 +70,9 @@ def feature_map(
     reach = float(apart.median()) if apart.numel() else 1.0
     projection = inverse_root(kernel(units, units, reach))
     drawn = kernel(plain(rows(features, order[:DRAWN])), units, reach) @ projection  # (n, L)
-    centre = drawn.mean(0)
-    size = float((drawn - centre).square().mean().sqrt()) or 1.0
-    return FeatureMap(plain.mean, plain.scale, units, reach, projection / size, centre / size)
+    center = drawn.mean(0)
+    size = float((drawn - center).square().mean().sqrt()) or 1.0
+    return FeatureMap(plain.mean, plain.scale, units, reach, projection / size, center / size)
 
 
 def kernel(x: Tensor, landmarks: Tensor, reach: float) -> Tensor:

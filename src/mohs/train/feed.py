@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mohs.data.examples import Examples
-from mohs.train.resident import fits, on_device
+from mohs.train.device_cache import fits, on_device
 
 NUMBERS = 1 << 22  # random numbers that may wait for their batch
 TAIL = 8  # examples: a last batch of fewer is left out, on one process as on several

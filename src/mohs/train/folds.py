@@ -5,7 +5,7 @@
 All heads are trained at once: a batch of features is mapped and multiplied once for all of them, and each leaves its own
 fold's rows out of its loss. Adam works entry by entry, so each head is what it would be if trained alone. At the end of each
 epoch the held-out rows are recorded (`mohs.Recorder`), which gives AUM, mean confidence, variability and the rest for
-examples that the head cannot have learnt by heart. The map of the features (`feature_map`) is made of all rows; labels play no
+examples that the head cannot have memorized. The map of the features (`feature_map`) is made of all rows; labels play no
 part in it. Copies of an example that lie in another fold do leak their label. A class of one example is unknown to the head
 that speaks for it: such classes are named in `lone`, and their examples get no `right`.
 """
@@ -23,19 +23,19 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from mohs.errors import DataError
+from mohs._core.errors import DataError
+from mohs._core.validation import check_between
 from mohs.hardness.classes import encode
 from mohs.hardness.measure import host, joined, measure, overall, table_of
-from mohs.hardness.out_of_sample import NoiseFit, fit_noise
-from mohs.losses.drop_in import check_between
+from mohs.hardness.noise_model import NoiseFit, fit_noise
+from mohs.hardness.recorder import Recorder
 from mohs.margin import NO_LABEL
-from mohs.recorder import Recorder
 from mohs.train.feature_map import FeatureMap, feature_map, pieces
-from mohs.train.linear import Loss, as_loss, check_rows
-from mohs.train.mapped import Mapped
+from mohs.train.linear_head import Loss, as_loss, check_rows
+from mohs.train.mapped_features import Mapped
 
 RATE, DECAY, WARM_UP = 0.01, 0.01, 0.1  # Adam's peak rate, its weight decay, the share of steps before the peak
-DYNAMICS = ("aum", "mean_margin", "mean_confidence", "variability", "forgetting", "first_learnt", "epochs")
+DYNAMICS = ("aum", "mean_margin", "mean_confidence", "variability", "forgetting", "first_learned", "epochs")
 START = 1e-3  # the weights' size at the beginning
 State = dict[str, Any]
 
@@ -117,7 +117,7 @@ def default_batch(examples: int) -> int:
 
 
 class _Heads:
-    """F heads in training: weights, optimiser, record."""
+    """F heads in training: weights, optimizer, record."""
 
     def __init__(
         self, mapped: Mapped, labels: Tensor, fold: Tensor, loss: Loss, classes: int, seed: int, epochs: int, batch: int,
@@ -131,7 +131,7 @@ class _Heads:
         self.weight = start.repeat(self.folds, 1, 1).requires_grad_()
         self.bias = torch.zeros(self.folds, classes, requires_grad=True)
         groups = [{"params": [self.weight], "weight_decay": DECAY}, {"params": [self.bias], "weight_decay": 0.0}]
-        self.optimiser = torch.optim.AdamW(groups, lr=RATE)
+        self.optimizer = torch.optim.AdamW(groups, lr=RATE)
         self.recorder = Recorder(len(labels))
         self.logits = torch.empty(len(labels), classes)
         self.plan = [len(labels), classes, self.folds, mapped.map.width, seed, epochs, batch, repr(loss)]
@@ -139,10 +139,10 @@ class _Heads:
     def train_epoch(self) -> None:
         batches = list(pieces(torch.randperm(len(self.labels), generator=self.order), self.batch))
         for i, places in enumerate(batches):
-            for group in self.optimiser.param_groups:
+            for group in self.optimizer.param_groups:
                 group["lr"] = RATE * one_cycle((self.epoch + (i + 0.5) / len(batches)) / self.epochs)
             self.weight.grad, self.bias.grad = torch.autograd.grad(self.objective(places), (self.weight, self.bias))
-            self.optimiser.step()
+            self.optimizer.step()
         self.look()
         self.epoch += 1
 
@@ -174,7 +174,7 @@ class _Heads:
         tensors = {name: getattr(self, name).detach().clone() for name in ("weight", "bias", "logits")}
         losses = [copy.deepcopy(loss.state_dict()) if isinstance(loss, torch.nn.Module) else {} for loss in self.losses]
         kept = {"plan": self.plan, "epoch": self.epoch, "order": self.order.get_state(), "losses": losses}
-        return kept | tensors | {"optimiser": copy.deepcopy(self.optimiser.state_dict()), "recorder": self.recorder.state_dict()}
+        return kept | tensors | {"optimizer": copy.deepcopy(self.optimizer.state_dict()), "recorder": self.recorder.state_dict()}
 
     def load(self, state: State) -> None:
         if state.get("plan") != self.plan:
@@ -186,7 +186,7 @@ class _Heads:
         for loss, kept in zip(self.losses, state["losses"], strict=True):
             if isinstance(loss, torch.nn.Module):
                 loss.load_state_dict(kept)
-        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         self.recorder.load_state_dict(state["recorder"])
         self.order.set_state(state["order"])
         self.epoch = state["epoch"]

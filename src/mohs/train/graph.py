@@ -1,7 +1,7 @@
 """The same step as one CUDA graph: captured once, replayed for every whole batch; what launching costs is paid once.
 
 A small network's step is hundreds of small kernels, and a GPU waits for them to be launched one by one. The graph
-reads its batch from fixed places, which are filled before each replay; the rate of learning and the regularisers' weights
+reads its batch from fixed places, which are filled before each replay; the rate of learning and the regularizers' weights
 are tensors on the device. A last, smaller batch has a graph of its own. Needs one process, no fp16, and a stream that is not
 the default one for all that the job does (`own_stream`). While a graph is captured, threads that read data ahead may go on.
 """
@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.errors import RunError
+from mohs._core.errors import RunError
 from mohs.train.feed import Draw
 from mohs.train.job import Job
 from mohs.train.step import step
 
 AHEAD = 4  # batches that were read and may wait on the host
-WARM = 3  # steps before the capture, as cuDNN and the optimiser set themselves up
+WARM = 3  # steps before the capture, as cuDNN and the optimizer set themselves up
 
 
 def can_graph(job: Job) -> bool:
@@ -95,7 +95,7 @@ class GraphStep:
         self.captured[size].replay(draw)
 
     def fill(self, weights: Sequence[float]) -> None:
-        """The regularisers' weights of the epoch that begins."""
+        """The regularizers' weights of the epoch that begins."""
         for place, weight in zip(self.weights, weights, strict=True):
             place.fill_(weight)
 
@@ -115,7 +115,7 @@ def snapshot(job: Job) -> Callable[[], None]:
 def tensors(job: Job) -> list[Tensor]:
     """Everything that a step changes."""
     found = [*job.training.parameters(), *job.training.buffers(), job.tally.sums]
-    found += [value for state in job.optimiser.state.values() for value in state.values() if isinstance(value, Tensor)]
+    found += [value for state in job.optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
     for part in (job.recorder, job.ema):
         found += [value for value in vars(part).values() if isinstance(value, Tensor)] if part is not None else []
     found += [job.trace.now] if job.trace is not None else []

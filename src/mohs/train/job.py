@@ -14,13 +14,13 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from mohs._core.distributed import add_over_ranks
+from mohs._core.specs import as_spec
 from mohs.data.examples import Data, Examples
-from mohs.losses.imbalance import class_counts
+from mohs.hardness.recorder import Recorder
+from mohs.losses.class_weights import class_counts
 from mohs.losses.objective import Objective
 from mohs.models.network import Network
-from mohs.naming import as_spec
-from mohs.ranks import add_over_ranks
-from mohs.recorder import Recorder
 from mohs.train.build_objective import weight_by_class
 from mohs.train.compiled import Outputs
 from mohs.train.ema import EMA
@@ -54,7 +54,7 @@ class Job:
     accelerator: Accelerator
     training: Training
     wrapped: nn.Module
-    optimiser: Any
+    optimizer: Any
     schedule: Any
     feed: Feed
     tally: Tally
@@ -78,7 +78,7 @@ class Job:
             "epoch": self.epoch,
             "processes": self.accelerator.num_processes,
             "training": self.training.state_dict(),
-            "optimiser": self.optimiser.state_dict()["state"],
+            "optimizer": self.optimizer.state_dict()["state"],
             "scaler": None if self.accelerator.scaler is None else self.accelerator.scaler.state_dict(),
             **{name: part.state_dict() for name, part in parts.items()},
         }
@@ -92,8 +92,8 @@ class Job:
             )
         self.epoch = state["epoch"]
         self.training.load_state_dict(state["training"])
-        inner = getattr(self.optimiser, "optimizer", self.optimiser)
-        inner.load_state_dict({"state": state["optimiser"], "param_groups": inner.state_dict()["param_groups"]})
+        inner = getattr(self.optimizer, "optimizer", self.optimizer)
+        inner.load_state_dict({"state": state["optimizer"], "param_groups": inner.state_dict()["param_groups"]})
         for weight, kept in inner.state.items():  # in the weight's order in memory, which a fused step relies on
             alike = {name: v for name, v in kept.items() if isinstance(v, Tensor) and v.shape == weight.shape}
             kept |= {name: torch.empty_like(weight).copy_(value) for name, value in alike.items()}

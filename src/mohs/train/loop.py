@@ -2,7 +2,7 @@
 
 One process, `torchrun` and `accelerate launch` run the same code: Accelerate distributes it, and every process takes its
 part of the same batches (see `feed`). Batch-norm's statistics (averaged over the processes after each epoch), Gradient
-Rescaling's normaliser and AMC's pairs are each process's own. All that a run does at random depends on its seed and the
+Rescaling's normalizer and AMC's pairs are each process's own. All that a run does at random depends on its seed and the
 epoch; a run that was killed goes on from its last whole epoch and ends, on a CPU, with the very same weights.
 """
 
@@ -16,19 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs._core.distributed import ranks
+from mohs._core.errors import RunError
 from mohs.data.examples import Data
-from mohs.errors import RunError
-from mohs.ranks import ranks
 from mohs.train.compiled import Compiled
+from mohs.train.directory import RunDirectory
 from mohs.train.graph import GraphStep, can_graph, own_stream
 from mohs.train.job import Job
-from mohs.train.look import keep_look
-from mohs.train.optimisers import set_rate
+from mohs.train.optimizers import set_rate
 from mohs.train.predict import count_right
 from mohs.train.run import Run
-from mohs.train.run_directory import RunDirectory
 from mohs.train.start import started
 from mohs.train.step import check_finite, step
+from mohs.train.test_trace import keep_look
 from mohs.train.trained import Trained, finish, load_run
 
 Watch = Callable[[dict[str, Any]], None]
@@ -83,7 +83,7 @@ def steps(
             take.fill(weights)
         for i, draw in enumerate(job.feed.epoch(job.epoch)):
             now = job.epoch + i / len(job.feed)
-            set_rate(job.optimiser, job.schedule(now, job.run.epochs), job.schedule.beta1(now, job.run.epochs))
+            set_rate(job.optimizer, job.schedule(now, job.run.epochs), job.schedule.beta1(now, job.run.epochs))
             take(draw, weights) if take is not None else step(job, draw, weights)
             watch(job.event(i + 1))
             yield

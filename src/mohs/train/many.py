@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 
 from mohs.data.examples import Data
+from mohs.train.directory import RunDirectory
 from mohs.train.job import Job
 from mohs.train.loop import UNWATCHED, Watch, steps, train
 from mohs.train.run import Run
-from mohs.train.run_directory import RunDirectory
 from mohs.train.start import started
 from mohs.train.trained import Trained, finish, load_run
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from mohs._core.eval_mode import evaluating
 from mohs.data.examples import Examples
 from mohs.models.network import Network
-from mohs.modes import evaluating
 
 BATCH = 1024
 

@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mohs.losses.drop_in import check_between, check_choice
+from mohs._core.specs import as_spec, safe_name
+from mohs._core.validation import check_between, check_choice
 from mohs.models import model_spec
-from mohs.naming import as_spec, safe_name
 
 Spec = str | Mapping[str, Any]
-SPECS = ("noise", "model", "head", "loss", "optimiser", "schedule", "class_weight")
-LISTS = ("regularisers", "augment")
+SPECS = ("noise", "model", "head", "loss", "optimizer", "schedule", "class_weight")
+LISTS = ("regularizers", "augment")
 PRECISIONS = ("auto", "no", "bf16", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Data, model, objective, optimiser and seeds of one training."""
+    """Data, model, objective, optimizer and seeds of one training."""
 
     data: str = "digits"
     noise: Spec | None = None
@@ -37,10 +37,10 @@ class Run:
     model: Spec = "auto"
     head: Spec | None = None
     loss: Spec = "cross_entropy"
-    regularisers: Sequence[Spec] = ()
+    regularizers: Sequence[Spec] = ()
     pair_labels: str = "predicted"
     class_weight: Spec | None = None
-    optimiser: Spec = "sgd"
+    optimizer: Spec = "sgd"
     schedule: Spec = "cosine:warmup=0.05"
     augment: Sequence[Spec] | None = None
     epochs: int = 20

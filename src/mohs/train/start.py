@@ -13,14 +13,14 @@ from accelerate.state import AcceleratorState, PartialState
 from torch import Tensor
 from torch import distributed as dist
 
-from mohs.data.check import check_examples
+from mohs._core.distributed import from_first
 from mohs.data.examples import Data
-from mohs.ranks import from_first
+from mohs.data.validate import check_examples
 from mohs.train.build import build
+from mohs.train.directory import RunDirectory, locked, surroundings
 from mohs.train.job import Job
+from mohs.train.resolve import prepared, resolved
 from mohs.train.run import Run
-from mohs.train.run_directory import RunDirectory, locked, surroundings
-from mohs.train.settle import prepared, resolved
 
 
 @contextmanager

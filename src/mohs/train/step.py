@@ -8,14 +8,14 @@ from contextlib import nullcontext
 
 from torch import Tensor
 
-from mohs.errors import Diverged
+from mohs._core.errors import Diverged
 from mohs.models.network import head_weight
 from mohs.train.feed import Draw
 from mohs.train.job import Job
 
 
 def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
-    """Train on this batch, in `run.accumulate` parts; weights: the regularisers', at this epoch.
+    """Train on this batch, in `run.accumulate` parts; weights: the regularizers', at this epoch.
 
     Every part's loss counts by its share of the whole batch, so that neither parts nor processes change the mean.
     """
@@ -33,8 +33,8 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
             note(job, ids, logits.detach(), given, features.detach())
     if job.run.clip is not None:
         job.accelerator.clip_grad_norm_(job.wrapped.parameters(), job.run.clip)
-    job.optimiser.step()
-    job.optimiser.zero_grad(set_to_none=True)
+    job.optimizer.step()
+    job.optimizer.zero_grad(set_to_none=True)
     if job.ema is not None:
         job.ema.update(job.training.network)
 

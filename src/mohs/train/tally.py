@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.ranks import add_over_ranks
+from mohs._core.distributed import add_over_ranks
 
 
 class Tally:

@@ -37,7 +37,7 @@ class Trace:
 
     def end_epoch(self, epoch: int) -> None:
         """File what was added since the last call under this epoch; several processes add theirs up."""
-        from mohs.ranks import add_over_ranks
+        from mohs._core.distributed import add_over_ranks
 
         seen = ~self.now.isnan()
         total, count = add_over_ranks(self.now.nan_to_num(0.0).float()), add_over_ranks(seen.float())

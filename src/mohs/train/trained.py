@@ -10,16 +10,16 @@ import pyarrow as pa
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from mohs._core.errors import DataError
+from mohs._core.files import written_whole
 from mohs.data.examples import Examples
-from mohs.errors import DataError
-from mohs.files import written_whole
 from mohs.hardness.table import add_columns, read_table, write_table
 from mohs.models import create_model, model_spec
 from mohs.models.network import Network
 from mohs.train.checkpoint import load_tree, save_tree
+from mohs.train.directory import RunDirectory
 from mohs.train.job import Job
 from mohs.train.run import Run, run_from
-from mohs.train.run_directory import RunDirectory
 
 
 @dataclass(eq=False)

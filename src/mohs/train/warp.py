@@ -46,17 +46,17 @@ def mirrored(places: Tensor, size: int) -> Tensor:
 def resized_crop(x: Tensor, left: Tensor, top: Tensor, width: Tensor, height: Tensor) -> Tensor:
     """The box of each image, in shares of its sides (N,), enlarged to the whole image by bilinear interpolation.
 
-    Between pixel centres as `F.interpolate(align_corners=False)` does it, with the edge repeated beyond the image.
+    Between pixel centers as `F.interpolate(align_corners=False)` does it, with the edge repeated beyond the image.
     """
     n, _, rows, columns = x.shape
-    across = (left.view(-1, 1) + width.view(-1, 1) * centres(columns, x.device)).unsqueeze(1)  # (N, 1, W), in shares of the side
-    down = (top.view(-1, 1) + height.view(-1, 1) * centres(rows, x.device)).unsqueeze(2)  # (N, H, 1)
+    across = (left.view(-1, 1) + width.view(-1, 1) * centers(columns, x.device)).unsqueeze(1)  # (N, 1, W), in shares of the side
+    down = (top.view(-1, 1) + height.view(-1, 1) * centers(rows, x.device)).unsqueeze(2)  # (N, H, 1)
     grid = 2 * torch.stack([across.expand(n, rows, columns), down.expand(n, rows, columns)], 3) - 1  # (N, H, W, 2), −1 to 1
     return grid_sample(as_floats(x), grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def centres(size: int, device: torch.device) -> Tensor:
-    """The centres of `size` pixels, in shares of the side."""
+def centers(size: int, device: torch.device) -> Tensor:
+    """The centers of `size` pixels, in shares of the side."""
     return (torch.arange(size, device=device) + 0.5) / size
 
 

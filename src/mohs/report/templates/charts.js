@@ -1,19 +1,19 @@
-/* The charts: drawn by Vega when they come near the screen, anew when the colours change; their numbers as table and file. */
+/* The charts: drawn by Vega when they come near the screen, anew when the colors change; their numbers as table and file. */
 "use strict";
 (() => {
-  const { data, find, colour, make, csv, download, onTheme } = mohs;
+  const { data, find, color, make, csv, download, onTheme } = mohs;
   const drawn = new Map();
 
-  /* As many colours as there are bins, from soft to hard. */
+  /* As many colors as there are bins, from soft to hard. */
   const ramp = (steps) => {
-    const [low, high] = ["bin-low", "bin-high"].map((name) => colour(name).match(/[\d.]+/g).map(Number));
+    const [low, high] = ["bin-low", "bin-high"].map((name) => color(name).match(/[\d.]+/g).map(Number));
     const share = (step) => (steps > 1 ? step / (steps - 1) : 1);
     return Array.from({ length: steps }, (_, step) => `rgb(${[0, 1, 2].map((i) => Math.round(low[i] + share(step) * (high[i] - low[i])))})`);
   };
 
   const config = (rows) => {
-    const [ink, soft, line, sheet] = ["ink", "soft", "line", "sheet"].map(colour);
-    const heat = [colour("heat-low"), colour("heat-high")];
+    const [ink, soft, line, sheet] = ["ink", "soft", "line", "sheet"].map(color);
+    const heat = [color("heat-low"), color("heat-high")];
     const bins = ramp(new Set(rows.map((row) => row.bin)).size);
     const font = getComputedStyle(document.body).fontFamily;
     return {

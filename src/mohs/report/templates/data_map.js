@@ -1,7 +1,7 @@
 /* The data map: points on one canvas, what is pointed at on another in front of it; read by pointer, by keys, or as a table. */
 "use strict";
 (() => {
-  const { data, find, colour, unpack, onTheme } = mohs;
+  const { data, find, color, unpack, onTheme } = mohs;
   if (!data.map) return;
   const { count, xLimit, x: xTitle, y: yTitle } = data.map;
   const [back, front, box] = ["map-points", "map-front", "map-box"].map(find);
@@ -25,7 +25,7 @@
   };
 
   const axes = (context) => {
-    const [soft, line] = [colour("soft"), colour("line")];
+    const [soft, line] = [color("soft"), color("line")];
     const right = width() - edge.right, bottom = height() - edge.bottom;
     context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
     context.strokeStyle = line;
@@ -57,7 +57,7 @@
     grid = new Map();
     const size = Math.max(2.2, Math.min(5, 260 / Math.sqrt(count)));
     kinds.forEach((kind, verdict) => {
-      context.fillStyle = colour(kind.replace(" ", "-"));
+      context.fillStyle = color(kind.replace(" ", "-"));
       context.globalAlpha = verdict === 0 ? 0.45 : 0.75;
       const side = verdict === 0 ? size : size * 1.2;
       for (let i = 0; i < count; i += 1) {
@@ -77,8 +77,8 @@
     const context = sized(front);
     if (at < 0 || !visible(at)) return;
     context.lineWidth = 2;
-    context.strokeStyle = colour("ink");
-    context.fillStyle = colour(kinds[points.verdict[at]].replace(" ", "-"));
+    context.strokeStyle = color("ink");
+    context.fillStyle = color(kinds[points.verdict[at]].replace(" ", "-"));
     context.beginPath();
     context.arc(px(at), py(at), 7, 0, 2 * Math.PI);
     context.fill();
@@ -122,7 +122,7 @@
     const chance = points.chance[i] === NONE ? "" : ` (wrong label: ${sure})`;
     const predicted = data.shown[points.predicted[i]];
     const card = i in data.onMap ? " · Enter or a click opens its card" : "";
-    return `${name(i)}: labelled ${data.shown[points.label[i]] ?? "nothing"}${predicted === undefined ? "" : `, predicted ${predicted}`} · `
+    return `${name(i)}: labeled ${data.shown[points.label[i]] ?? "nothing"}${predicted === undefined ? "" : `, predicted ${predicted}`} · `
       + `${kinds[points.verdict[i]]}${chance} · ${yTitle} ${(points.y[i] / FULL).toFixed(2)}, ${xTitle} ${((points.x[i] / FULL) * xLimit).toFixed(2)}${card}`;
   };
 

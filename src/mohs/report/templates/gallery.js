@@ -8,7 +8,7 @@
   const card = (item) => { const [id, label, suggested] = data.cards[Number(item.dataset.card)]; return { id, label, suggested }; };
   const article = (item) => item.querySelector("article");
   const of = (item) => decisions.of(card(item).id);
-  let group = tabs.find((tab) => items.some((item) => item.dataset.group === tab.dataset.group))?.dataset.group ?? "mislabelled";
+  let group = tabs.find((tab) => items.some((item) => item.dataset.group === tab.dataset.group))?.dataset.group ?? "mislabeled";
   let limit = STEP, matching = [], current = null;
 
   const title = (item) => item.querySelector(".title").textContent;
@@ -106,7 +106,7 @@
   const choose = (item, onward) => {
     asked = { item, onward };
     search.value = "";
-    find("change-what").textContent = `${title(item)} is labelled ${data.shown[card(item).label]}.`;
+    find("change-what").textContent = `${title(item)} is labeled ${data.shown[card(item).label]}.`;
     options(item);
     dialog.showModal();
     (data.classes.length > 8 ? search : list).focus();

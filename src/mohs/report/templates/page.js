@@ -1,12 +1,12 @@
-/* What the other scripts share: the page's data, its colours, what is said to screen readers, files to download. */
+/* What the other scripts share: the page's data, its colors, what is said to screen readers, files to download. */
 "use strict";
 const mohs = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const find = (id) => document.getElementById(id);
   const say = (text) => { find("said").textContent = text; };
 
-  /* A colour of the style sheet as the browser resolves it now, light or dark. */
-  const colour = (name) => {
+  /* A color of the style sheet as the browser resolves it now, light or dark. */
+  const color = (name) => {
     const probe = document.createElement("i");
     probe.style.color = `var(--${name})`;
     document.body.append(probe);
@@ -65,9 +65,9 @@ const mohs = (() => {
     const next = names[(names.indexOf(document.documentElement.dataset.theme ?? "") + 1) % names.length];
     setTheme(next);
     store.write("mohs:theme", next);
-    say(`Colours: ${themes[next]}`);
+    say(`Colors: ${themes[next]}`);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => listeners.forEach((listener) => listener()));
 
-  return { data, find, say, colour, make, csv, download, store, unpack, onTheme: (listener) => listeners.push(listener) };
+  return { data, find, say, color, make, csv, download, store, unpack, onTheme: (listener) => listeners.push(listener) };
 })();

@@ -1,0 +1,1 @@
+"""Foundations that every other package shares: validation, specs, files, distributed processes, errors."""

@@ -1,0 +1,1 @@
+"""Domain adaptation by self-training."""

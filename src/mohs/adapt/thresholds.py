@@ -1,0 +1,90 @@
+"""Thresholds for self-training: how sure an example must be, class by class, to be among the portion that is believed.
+
+    S_k  the examples whose class is k;   n_k = ⌊portion · |S_k|⌋;   λ_k  the n_k-th largest value of class k in S_k
+
+Where n_k = 0 nothing may be labeled k. Examples that tie with a threshold all reach it; probabilities are compared as
+logarithms in double precision, so that confident networks do not tie at p = 1.
+Zou et al., "Unsupervised domain adaptation via class-balanced self-training" (ECCV 2018), the solver of its eq. 4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from mohs._core.validation import check_between
+from mohs.angle import angles
+from mohs.margin import all_margins
+
+ROUNDING = 1e-9  # .29 · 100 is a little under 29 in floating point
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a network says of M examples: logits (M, K), features (M, D), and its class weights (K, D)."""
+
+    logits: Tensor
+    features: Tensor
+    weight: Tensor
+
+    @property
+    def log_p(self) -> Tensor:
+        """log p(k|x) (M, K), in double precision, exact where p is all but 1."""
+        return -softplus(-all_margins(self.logits.double()))
+
+    @property
+    def avc(self) -> Tensor:
+        """AVC(k|x) (M, K), in double precision; 1/K where all angles are π."""
+        left = math.pi - angles(self.features.double(), self.weight.double())
+        total = left.sum(1, keepdim=True)
+        return torch.where(total > 0, left / total, 1 / left.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """The places (S,) of those believed, in order, their labels (S,), and shares of the classes (S, K) where they are soft."""
+
+    places: Tensor
+    labels: Tensor
+    soft: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def portion_counts(classes: Tensor, portion: float, number: int) -> Tensor:
+    """⌊portion · |S_k|⌋ (K,) for classes (M,) of K = number."""
+    check_between("portion", portion, 0, 1)
+    return (portion * torch.bincount(classes, minlength=number).double() + ROUNDING).floor().long()
+
+
+def class_thresholds(values: Tensor, classes: Tensor, portion: float, *, none: float = 1.0) -> Tensor:
+    """values (M, K), classes (M,) -> for each class the n_k-th largest of its column among its own; `none` where n_k = 0."""
+    counts = portion_counts(classes, portion, values.shape[1])
+    found = torch.full((values.shape[1],), none, dtype=values.dtype)
+    for k in counts.nonzero().flatten().tolist():
+        found[k] = values[classes == k, k].sort(descending=True).values[counts[k] - 1]
+    return found
+
+
+def passing(values: Tensor, labels: Tensor, thresholds: Tensor, counts: Tensor) -> Tensor:
+    """Which examples (M,) reach the threshold of their label, in a class that anything may be labeled as."""
+    own = values.gather(1, labels.unsqueeze(1)).squeeze(1)
+    return (own >= thresholds[labels]) & (counts[labels] > 0)
+
+
+def balanced(seen: Seen, portion: float) -> tuple[Tensor, Tensor, Tensor]:
+    """CBST's scores log p − log λ (M, K), the counts n_k (K,), and the plain classes (M,)."""
+    log_p = seen.log_p
+    classes = log_p.argmax(1)
+    return log_p - class_thresholds(log_p, classes, portion, none=0.0), portion_counts(classes, portion, log_p.shape[1]), classes
+
+
+def kept(keep: Tensor, labels: Tensor, soft: Tensor | None = None) -> Selected:
+    """The examples that a mask (M,) keeps."""
+    places = keep.nonzero().flatten()
+    return Selected(places, labels[places], None if soft is None else soft[places].float())

@@ -1,0 +1,42 @@
+"""A gate: a bound on what an audit may find, for a check that is to fail when labels get worse.
+
+mislabeled<0.02          share of examples judged mislabeled (or hard, ambiguous, easy) under 2 %
+noise<=0.05               the estimated share of wrong labels
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+OPERATORS: dict[str, Callable[[float, float], bool]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+FORM = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*([0-9.eE+-]+%?)\s*")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A name, how it compares, and the bound."""
+
+    name: str
+    sign: str
+    bound: float
+
+    def holds(self, shares: Mapping[str, float]) -> bool:
+        return OPERATORS[self.sign](shares[self.name], self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.sign}{self.bound:g}"
+
+
+def parse_gate(text: str, known: tuple[str, ...]) -> Gate:
+    """The gate that the text describes."""
+    found = FORM.fullmatch(text)
+    if found is None or found[1] not in known:
+        raise ValueError(f"gate {text!r} is not understood: write name<number, as mislabeled<0.02; names: {', '.join(known)}")
+    try:
+        bound = float(found[3].rstrip("%")) / (100 if found[3].endswith("%") else 1)
+    except ValueError:
+        raise ValueError(f"gate {text!r}: {found[3]!r} is no number") from None
+    return Gate(found[1], found[2], bound)

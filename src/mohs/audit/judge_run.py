@@ -1,0 +1,87 @@
+"""A network that was trained before: its run's folder in the place of training; there are no dynamics.
+
+Examples it was not trained on are judged as those of folds are: temperature and noise rate fitted to its logits, then Bayes'
+rule. For the very examples it was trained on the verdict goes by its margin, with a caution: it may know them by heart.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mohs._core.errors import DataError
+from mohs._core.specs import as_spec
+from mohs.audit.options import AuditOptions
+from mohs.audit.result import AuditResult
+from mohs.audit.score_network import mirrors, on_device, score_network
+from mohs.data.examples import Data, Examples
+from mohs.hardness.noise_model import fit_noise
+from mohs.hardness.noise_rate import estimate_noise
+from mohs.hardness.verdict import verdict
+from mohs.train.trained import Trained, load_run
+
+BY_HEART = (
+    "The network was trained on these very examples: unless its loss is a robust one (gce, gradient_rescaling) it may know "
+    "wrong labels by heart, and then they are not found. Audit without --run, or with a network trained on other examples."
+)
+
+
+def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
+    """Scores and verdict by the network of `options.run`."""
+    trained = load_run(Path(str(options.run)))
+    own = matched(data.train, trained)
+    mirror = mirrors(trained.run)
+    options.step("scores", f"the network of {trained.folder}{', each image and its mirror' if mirror else ''}")
+    table, logits = score_network(on_device(trained.network, options.device), own, mirror=mirror)
+    said = torch.from_numpy(logits)
+    seen = trained_on(trained, data.train)
+    options.step("verdict", "by the margin of a network that saw these labels" if seen else "out of sample")
+    noise = fit_noise(said, own.labels)
+    probs = torch.softmax(said.double() / noise.temperature, 1).numpy()
+    loss = as_spec(trained.run.loss)
+    return AuditResult.of(
+        data.train,
+        table=verdict(table) if seen else verdict(table, right=noise.right(said, own.labels)),
+        estimate=estimate_noise(own.labels.numpy(), probs, classes=list(range(len(own.classes)))),
+        chosen=loss["name"] + ":" * (len(loss) > 1) + ",".join(f"{key}={value}" for key, value in loss.items() if key != "name"),
+        reason="This is what the given run was trained with.",
+        held_out=None if seen else (probs, own.labels.numpy()),
+        facts={
+            "model": as_spec(trained.run.model)["name"],
+            "network of": str(trained.folder),
+            "out of sample": "no" if seen else "yes, unless the run's own data overlap with these",
+            **({"caution": BY_HEART} if seen else {}),
+        },
+    )
+
+
+def matched(examples: Examples, trained: Trained) -> Examples:
+    """The examples with labels that are rows of the network's head; an error where the network cannot read them."""
+    about = json.loads((trained.folder / "run.json").read_text())
+    shape = tuple(about["shape"])
+    if examples.shape != shape:
+        hint = (
+            f": pass image_size={shape[-1]}" if len(shape) == len(examples.shape) == 3 and shape[0] == examples.shape[0] else ""
+        )
+        raise DataError(f"{examples.name}: inputs are {_by(examples.shape)}, but {trained.folder} takes {_by(shape)}{hint}")
+    place: dict[Any, int] = {str(name): i for i, name in enumerate(trained.classes)}
+    missing = [name for name in examples.classes if str(name) not in place]
+    if missing:
+        known = ", ".join(map(str, trained.classes[:10]))
+        raise DataError(f"{examples.name}: {trained.folder} does not know the class {missing[0]!r}; it knows {known}")
+    rows = torch.tensor([place[str(name)] for name in examples.classes])
+    return replace(examples, labels=rows[examples.labels], classes=list(trained.classes))
+
+
+def trained_on(trained: Trained, examples: Examples) -> bool:
+    """Whether the run was trained on these examples."""
+    about = json.loads((trained.folder / "run.json").read_text())
+    return examples.fingerprint() in about["data"]["fingerprint"].split("-")
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape))

@@ -1,0 +1,222 @@
+"""What an audit found, as one value: all that its report shows, and all that a run directory keeps to show it again.
+
+    hardness.parquet   the table, with the verdict's columns
+    findings.json      names, estimate, losses, history, facts; findings.npz: the arrays that go with them
+    thumbnails.parquet a small picture of each example that the gallery shows, by its row of the table
+
+Nothing is pickled. Each file is written whole or not at all, findings.json last: where it stands, the rest does too.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mohs._core.errors import DataError
+from mohs._core.files import written_whole
+from mohs._core.plain_text import finite
+from mohs.audit.gallery_rows import gallery_rows
+from mohs.audit.thumbnails import Thumbnails, store_pictures, stored_pictures
+from mohs.data.examples import Examples, LeftOut
+from mohs.hardness.noise_rate import NoiseEstimate
+from mohs.hardness.table import read_table, write_table
+from mohs.hardness.verdict import VERDICTS
+
+VERSION = 1
+TABLE, WORDS, ARRAYS, PICTURES = "hardness.parquet", "findings.json", "findings.npz", "thumbnails.parquet"
+NEEDED = ("id", "label", "verdict", "p_mislabeled", "p_hard", "p_ambiguous")
+COURSES = ("norm", "avh", "accuracy")  # what `dynamics` may follow
+IN_ESTIMATE = ("transition", "counts")
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class AuditResult:
+    """What was found about one set of examples.
+
+    table: hardness table with a verdict; data_hash: fingerprint of the data; chosen, reason: the loss and why. history: one
+    dict an epoch. dynamics: {"epoch": (E,), "norm" | "avh" | "accuracy": (E, B)} by hardness bin, the softest first.
+    held_out: probs (M, K) and labels (M,) out of sample. thumbnails: pictures of rows of the table, None where there is none.
+    """
+
+    table: pa.Table = field(repr=False)
+    name: str
+    data_hash: str
+    classes: Sequence[Any]
+    estimate: NoiseEstimate | None = None
+    chosen: str = ""
+    reason: str = ""
+    history: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    dynamics: Mapping[str, Array] | None = field(default=None, repr=False)
+    held_out: tuple[Array, Array] | None = field(default=None, repr=False)
+    thumbnails: Thumbnails | None = field(default=None, repr=False)
+    left_out: Sequence[LeftOut] = field(default=(), repr=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    folder: Path = Path()
+    report: Path | None = None
+
+    @classmethod
+    def of(cls, examples: Examples, **found: Any) -> AuditResult:
+        """A result about these examples: name, fingerprint, classes and unreadable files come from them."""
+        return cls(
+            name=str(examples.name),
+            data_hash=examples.fingerprint(),
+            classes=examples.classes,
+            left_out=examples.left_out,
+            **found,
+        )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of examples with each verdict, and `noise`, the estimated share of wrong labels (0 if none was found)."""
+        counts = Counter(self.table.column("verdict").to_pylist())
+        shares = {name: counts[name] / len(self.table) for name in VERDICTS}
+        found = self.estimate
+        return shares if found is None else shares | {"noise": 0.0 if found.kind == "none found" else found.rate}
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame."""
+        return self.table.to_pandas()
+
+    def _repr_html_(self) -> str:
+        shown = "".join(f"<tr><th>{escape(name)}</th><td>{share:.1%}</td></tr>" for name, share in self.shares.items())
+        where = f"<p>Report: {escape(str(self.report))}</p>" if self.report else ""
+        return f"<p>{escape(self.name)}: {len(self.table):,} examples</p><table>{shown}</table>{where}"
+
+    def __post_init__(self) -> None:
+        missing = [name for name in NEEDED if name not in self.table.column_names]
+        if missing:
+            raise ValueError(f"the table has no column {missing[0]!r}: pass it through mohs.verdict first")
+        if not len(self.table):
+            raise DataError(f"{self.name}: the table has no rows, there is nothing to report")
+        if self.dynamics is not None:
+            _check_dynamics(self.dynamics)
+        if self.held_out is not None:
+            _check_held_out(*self.held_out, len(self.classes))
+
+
+def save_audit(findings: AuditResult, folder: str | Path) -> Path:
+    """Write the findings into the folder, which is made where it is not there; pictures only of what the gallery shows."""
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / WORDS).unlink(missing_ok=True)  # it says that the rest is there
+    write_table(findings.table, folder / TABLE)
+    if findings.thumbnails is None:
+        (folder / PICTURES).unlink(missing_ok=True)
+    else:
+        rows = gallery_rows(findings.table)
+        store_pictures(rows, findings.thumbnails(rows), folder / PICTURES)
+    with written_whole(folder / ARRAYS, sync=False) as part, part.open("wb") as file:
+        np.savez_compressed(file, **_arrays(findings))  # type: ignore[arg-type]
+    with written_whole(folder / WORDS, sync=False) as part:
+        part.write_text(json.dumps(_words(findings), indent=1, allow_nan=False), encoding="ascii")
+    return folder
+
+
+def load_audit(folder: str | Path) -> AuditResult:
+    """The findings that `save_audit` wrote there."""
+
+    folder = Path(folder)
+    if not (folder / WORDS).is_file():
+        what = "has no findings.json" if folder.is_dir() else "is no folder"
+        raise DataError(f"{folder} {what}: give the run directory of a finished audit")
+    try:
+        words = json.loads((folder / WORDS).read_text(encoding="utf-8"))
+        if words["version"] > VERSION:
+            raise DataError(
+                f"{folder / WORDS} has the layout of version {words['version']}, this mohs reads {VERSION}: upgrade mohs"
+            )
+        with np.load(folder / ARRAYS, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        kept = {name: words[name] for name in ("name", "data_hash", "classes", "chosen", "reason", "history", "facts")}
+        return AuditResult(
+            table=read_table(folder / TABLE),
+            estimate=_estimate(words["estimate"], arrays),
+            dynamics=_part(arrays, "dynamics"),
+            held_out=(arrays["held_out.probs"], arrays["held_out.labels"]) if "held_out.probs" in arrays else None,
+            thumbnails=stored_pictures(folder / PICTURES) if (folder / PICTURES).is_file() else None,
+            left_out=[LeftOut(path, reason) for path, reason in words["left_out"]],
+            folder=folder,
+            **kept,
+        )
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile) as error:
+        told = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise DataError(f"{folder}: the findings there cannot be read ({told}); run the audit again") from error
+
+
+def _words(findings: AuditResult) -> dict[str, Any]:
+    estimate = findings.estimate
+    plain = (
+        None if estimate is None else {f.name: getattr(estimate, f.name) for f in fields(estimate) if f.name not in IN_ESTIMATE}
+    )
+    words = {
+        "version": VERSION,
+        "name": findings.name,
+        "data_hash": findings.data_hash,
+        "classes": list(findings.classes),
+        "estimate": plain,
+        "chosen": findings.chosen,
+        "reason": findings.reason,
+        "history": [dict(entry) for entry in findings.history],
+        "facts": dict(findings.facts),
+        "left_out": [[one.path, one.reason] for one in findings.left_out],
+    }
+    plain_words: dict[str, Any] = finite(words)
+    return plain_words
+
+
+def _arrays(findings: AuditResult) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    if findings.estimate is not None:
+        arrays |= {f"estimate.{name}": np.asarray(getattr(findings.estimate, name)) for name in IN_ESTIMATE}
+    if findings.dynamics is not None:
+        arrays |= {f"dynamics.{name}": np.asarray(values) for name, values in findings.dynamics.items()}
+    if findings.held_out is not None:
+        arrays |= {
+            f"held_out.{name}": np.asarray(values) for name, values in zip(("probs", "labels"), findings.held_out, strict=True)
+        }
+    return arrays
+
+
+def _part(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array] | None:
+    """The arrays whose names begin so, without that beginning; None where there are none."""
+    return {name.removeprefix(f"{prefix}."): array for name, array in arrays.items() if name.startswith(f"{prefix}.")} or None
+
+
+def _estimate(plain: Mapping[str, Any] | None, arrays: Mapping[str, Array]) -> NoiseEstimate | None:
+    if plain is None:
+        return None
+    matrices: dict[str, Any] = {name: arrays[f"estimate.{name}"] for name in IN_ESTIMATE}
+    return NoiseEstimate(**plain, **matrices)
+
+
+def _check_dynamics(dynamics: Mapping[str, Array]) -> None:
+    unknown = [name for name in dynamics if name not in (*COURSES, "epoch")]
+    if unknown or "epoch" not in dynamics:
+        wrong = f"has {unknown[0]!r}" if unknown else "has no 'epoch'"
+        raise ValueError(f"dynamics {wrong}; it holds epoch (E,) and any of {', '.join(COURSES)} (E, bins)")
+    epochs = np.shape(dynamics["epoch"])
+    for name in COURSES:
+        shape = np.shape(dynamics[name]) if name in dynamics else (*epochs, 1)
+        if len(shape) != 2 or shape[:1] != epochs:
+            raise ValueError(f"dynamics[{name!r}] must have shape (E, bins) for the epochs {epochs}, got {shape}")
+
+
+def _check_held_out(probs: Any, labels: Any, classes: int) -> None:
+    shape = np.shape(probs)
+    if len(shape) != 2 or shape[1] != classes or np.shape(labels) != shape[:1]:
+        raise ValueError(
+            f"held_out must be probs (M, {classes}), one column a class, and labels (M,), got {shape} and {np.shape(labels)}"
+        )

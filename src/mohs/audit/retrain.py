@@ -1,0 +1,123 @@
+"""Training again on corrected labels: the same settings as the audit's, before and after, on the same held-out examples.
+
+    with a test or validation set      before: the audit's own run; after: the corrected labels; both on that set as it is
+    with neither                       a fifth of each class is held out, and both are trained on the rest: the audit's run
+                                       has seen every example; what is held out counts with its corrected label
+
+Examples that were excluded are neither trained on nor held out. The runs lie in `retrained/` of the audit's folder, and the
+same labels give the same run, which is trained once. Two networks are compared, with one seed: chance is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from mohs._core.errors import DataError
+from mohs.audit.score_network import on_device
+from mohs.data.examples import Data, Examples
+from mohs.data.split import held_out
+from mohs.evaluate.paired import RunsCompared, paired_by_example
+from mohs.train.directory import RunDirectory
+from mohs.train.loop import UNWATCHED, Watch, train
+from mohs.train.predict import predict
+from mohs.train.run import Run
+from mohs.train.run_data import TEST_SEED, TEST_SHARE
+from mohs.train.trained import Trained, load_run
+
+FOLDER = "retrained"
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """The folders of both runs, how they compare (first: after; second: before), and what became of the labels."""
+
+    before: Path
+    after: Path
+    compared: RunsCompared
+    changed: int
+    excluded: int
+
+
+def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto", watch: Watch = UNWATCHED) -> Retrained:
+    """folder: of the audit; labels: as `apply_decisions` gives them; data: what was audited."""
+    run, given = audited_run(folder), data.train
+    corrected, kept = with_labels(given, labels)
+    options: dict[str, Any] = {"runs": Path(folder) / FOLDER, "device": device, "watch": watch}
+    held, on = (data.test, "test") if data.test is not None else (data.val, "validation")
+    if held is not None:
+        before = load_run(Path(folder) / "run")
+        after = train(run, Data(corrected.take(kept), data.val, data.test), **options)
+    else:
+        out = torch.zeros(len(given), dtype=torch.bool)
+        out[held_out(given.labels, share=TEST_SHARE, seed=TEST_SEED)] = True
+        usable = torch.zeros(len(given), dtype=torch.bool)
+        usable[kept] = True
+        if not (out & usable).any():
+            raise DataError(f"{given.name}: too few examples of each class to hold some out and compare on them")
+        held, on = corrected.take(places(out & usable)), "held-out"
+        before = train(run, Data(given.take(places(~out))), **options)
+        after = train(run, Data(corrected.take(places(~out & usable))), **options)
+    right = [predicted_right(one, held, device) for one in (after, before)]
+    changed = int((corrected.labels != given.labels)[kept].sum())
+    compared = paired_by_example(right[0], right[1], on=on, seed=run.seed)
+    return Retrained(before.folder, after.folder, compared, changed, len(given) - len(kept))
+
+
+def audited_run(folder: Path) -> Run:
+    """The settings of the audit's own training; an error where it trained no network."""
+    own = Path(folder) / "run"
+    if not RunDirectory(own).done:
+        raise DataError(
+            f"{folder}: this audit trained no network on its examples (features are judged by heads, and --run uses another's): "
+            "there is nothing to train again"
+        )
+    return replace(load_run(own).run, record=False, trace=False, validation=0.0)
+
+
+def with_labels(examples: Examples, labels: pa.Table) -> tuple[Examples, Tensor]:
+    """The examples with these labels, and the places of those that were not excluded."""
+    if len(labels) != len(examples):
+        raise DataError(f"{len(labels)} labels for the {len(examples)} examples of {examples.name}: they are of other data")
+    number = {str(name): i for i, name in enumerate(examples.classes)}
+    own = examples.labels.tolist()
+    excluded = [decision == "exclude" for decision in labels.column("decision").to_pylist()]
+    new = [_number(label, number, old, out) for label, old, out in zip(_texts(labels), own, excluded, strict=True)]
+    return examples.relabeled(torch.tensor(new)), places(~torch.tensor(excluded))
+
+
+def checked_data(data: Data, data_hash: str) -> Data:
+    """The data again; an error unless they are those that were audited."""
+    if data.train.fingerprint() != data_hash:
+        raise DataError(f"{data.name} is not what was audited, or has changed since: give the audited data with --data")
+    return data
+
+
+def predicted_right(trained: Trained, examples: Examples, device: str) -> Any:
+    """Whether each example is given its label (N,)."""
+    logits, _ = predict(on_device(trained.network, device), examples)
+    return (logits.argmax(1) == examples.labels).numpy()
+
+
+def places(mask: Tensor) -> Tensor:
+    """mask (N,) -> where it is true."""
+    return mask.nonzero().flatten()
+
+
+def _texts(labels: pa.Table) -> Sequence[Any]:
+    values: list[Any] = labels.column("label").to_pylist()
+    return values
+
+
+def _number(label: Any, number: dict[str, int], old: int, excluded: bool) -> int:
+    if excluded:
+        return old
+    if str(label) not in number:
+        raise DataError(f"the label {label!r} is none of the {len(number)} classes: apply the decisions again")
+    return number[str(label)]

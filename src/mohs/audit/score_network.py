@@ -1,0 +1,80 @@
+"""All scores of a trained network on images: one table, kept once it is made.
+
+    logits = ½ (z(x) + z(mirror of x))         where the training mirrored images; features likewise
+
+The mean over both views points at wrong labels better than one does. Measured on CIFAR-10 by benchmarks/wrong_labels_train.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from mohs._core.eval_mode import evaluating
+from mohs._core.specs import as_spec
+from mohs.audit.options import Array
+from mohs.data.examples import Examples
+from mohs.hardness.measure import finished, host, joined, measure
+from mohs.hardness.table import add_columns, read_table, write_table
+from mohs.models.network import Network, head_weight
+from mohs.train.feature_map import pieces
+from mohs.train.predict import BATCH
+from mohs.train.run import Run
+from mohs.train.trained import Trained, with_origin
+
+FLIPPING = ("crop_flip", "random_resized_crop")
+
+
+def mirrors(run: Run) -> bool:
+    """Whether the run's augmentation shows images mirrored."""
+    return any(as_spec(one)["name"] in FLIPPING and as_spec(one).get("flip", True) for one in run.augment or ())
+
+
+@torch.no_grad()
+def view(network: Network, x: Tensor, *, mirror: bool) -> tuple[Tensor, Tensor]:
+    """Inputs (b, ...) -> logits (b, K) and features (b, D), the mean over both views where `mirror`."""
+    logits, features = network.outputs(x)
+    if mirror:
+        again, also = network.outputs(x.flip(-1))
+        logits, features = (logits + again) / 2, (features + also) / 2
+    return logits, features
+
+
+def score_network(network: Network, examples: Examples, *, mirror: bool) -> tuple[pa.Table, Array]:
+    """The hardness table of these examples, labels being rows of the head, and their logits (N, K)."""
+    weight, parts, said = head_weight(network), [], []
+    with torch.no_grad(), evaluating(network):
+        for places in pieces(torch.arange(len(examples)), BATCH):
+            logits, features = view(network, examples.inputs[places].to(weight.device), mirror=mirror)
+            found = measure(logits, examples.labels[places].to(logits.device), features, weight)
+            parts.append(host({**found, "features": features}))
+            said.append(logits.cpu())
+    table = finished({**joined(parts), "label": examples.labels.numpy()}, examples.classes)
+    return with_origin(table, examples), np.asarray(torch.cat(said))
+
+
+def with_dynamics(table: pa.Table, trained: Trained) -> pa.Table:
+    """The table with those columns of the run's record that it lacks."""
+    if trained.table is None:
+        raise ValueError(f"{trained.folder} holds no dynamics: train it with record=True")
+    extra = [name for name in trained.table.column_names if name not in table.column_names]
+    return add_columns(table, {name: trained.table.column(name) for name in extra})
+
+
+def scored(trained: Trained, examples: Examples, file: Path, *, device: str = "auto") -> pa.Table:
+    """All scores of the network on its training examples, with what was recorded; read from the file where it is there."""
+    if file.exists():
+        return read_table(file)
+    made, _ = score_network(on_device(trained.network, device), examples, mirror=mirrors(trained.run))
+    table = with_dynamics(made, trained)
+    write_table(table, file)
+    return table
+
+
+def on_device(network: Network, device: str = "auto") -> Network:
+    """The network where it runs fastest, or on the device asked for."""
+    return network.to("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")

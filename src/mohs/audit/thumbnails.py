@@ -1,0 +1,111 @@
+"""Small pictures of examples: shrunk to 64 pixels, as WebP, kept in one Parquet file and put into the page as data addresses.
+
+Pictures of 16 pixels or less are kept whole and without loss, since the page enlarges them; larger ones at quality 70.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from mohs.hardness.table import write_table
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from mohs.data.examples import Examples
+
+SIDE, TINY, QUALITY = 64, 16, 70
+Thumbnails = Callable[[Sequence[int]], "Sequence[Image | None]"]
+
+
+def thumbnails_of(examples: Examples) -> Thumbnails | None:
+    """Pictures of these examples by their places; None where they are not images."""
+    if examples.kind != "images":
+        return None
+
+    def pictures(rows: Sequence[int]) -> list[Image | None]:
+        return [_read(examples, row) for row in rows]  # one at a time: a file may be large
+
+    return pictures
+
+
+def picture(pixels: object) -> Image:
+    """An image tensor (C, H, W), uint8 or floats from 0 to 1, as a picture; of other than 1, 3 or 4 channels the first."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    x = torch.as_tensor(pixels)
+    x = x if x.dtype == torch.uint8 else (x.float().nan_to_num(0).clamp(0, 1) * 255).round().to(torch.uint8)
+    x = x if x.shape[0] in (3, 4) else x[:1]
+    values = x.permute(1, 2, 0).cpu().numpy()  # (H, W, C)
+    return Image.fromarray(np.ascontiguousarray(values.squeeze(2) if values.shape[2] == 1 else values))
+
+
+def shrink(image: Image, side: int = SIDE) -> Image:
+    """A copy with no side longer than `side`, in gray, RGB or RGBA."""
+    image = image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGBA" if "transparency" in image.info else "RGB")
+    small = image.copy()
+    small.thumbnail((side, side))
+    return small
+
+
+def webp(image: Image, *, lossless: bool = False) -> bytes:
+    """The picture as WebP; tiny ones always without loss."""
+    out = io.BytesIO()
+    image.save(out, "webp", quality=QUALITY, lossless=lossless or max(image.size) <= TINY, method=4)
+    return out.getvalue()
+
+
+def data_address(image: Image) -> str:
+    """The picture as the address of an img element."""
+    return f"data:image/webp;base64,{base64.b64encode(webp(shrink(image))).decode()}"
+
+
+def store_pictures(rows: Sequence[int], images: Sequence[Image | None], path: Path) -> None:
+    """Keep them, shrunk but without further loss, in one Parquet file; those that are None are left out."""
+    kept = [(row, webp(shrink(image), lossless=True)) for row, image in zip(rows, images, strict=True) if image is not None]
+    table = pa.table({"row": pa.array([r for r, _ in kept], pa.int64()), "webp": pa.array([b for _, b in kept], pa.binary())})
+    write_table(table, path)
+
+
+def stored_pictures(path: Path) -> Thumbnails:
+    """The pictures that `store_pictures` kept; None for a row that it did not keep or that cannot be read."""
+    table = pyarrow.parquet.read_table(path)
+    kept = dict(zip(table.column("row").to_pylist(), table.column("webp").to_pylist(), strict=True))
+
+    def pictures(rows: Sequence[int]) -> list[Image | None]:
+        return [_opened(kept.get(row)) for row in rows]
+
+    return pictures
+
+
+def _read(examples: Examples, row: int) -> Image | None:
+    import torch
+
+    from mohs._core.errors import DataError
+
+    try:
+        return picture(examples.inputs[torch.tensor([row])][0])
+    except (DataError, OSError):  # the file has gone since: the report can do without its picture
+        return None
+
+
+def _opened(data: bytes | None) -> Image | None:
+    from PIL import Image, UnidentifiedImageError
+
+    if data is None:
+        return None
+    try:
+        image = Image.open(io.BytesIO(data), formats=["webp"])
+        image.load()
+    except (UnidentifiedImageError, OSError):
+        return None
+    return image

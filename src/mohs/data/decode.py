@@ -1,0 +1,122 @@
+"""Images of any kind to pixels of one kind: (C, H, W) uint8, C = 3 (RGB) or, where every image is gray, C = 1.
+
+An image is turned upright as its EXIF entry says, laid on white where it is transparent, scaled so that it covers the
+wanted size, and cropped about its center. Sixteen-bit gray becomes the nearest of 256 levels. Where images have several
+sizes and none is wanted, it is a square of the median shorter side, 224 at most. Of an animation the first picture counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+GRAY = ("1", "L", "I;16", "I;16B", "I;16L", "I;16N", "I")
+DEEP = GRAY[2:]
+CLEAR = ("LA", "La", "PA", "RGBA", "RGBa")
+CAP = 224  # the largest size that is chosen by itself
+KEPT = 64  # images of one size up to this many pixels a side keep their shape
+UPRIGHT = 1
+TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of an image before its pixels are read."""
+
+    height: int
+    width: int
+    gray: bool
+
+
+@contextlib.contextmanager
+def strictly() -> Iterator[None]:
+    """Pillow's warning of a decompression bomb is an error while images are read; its others (odd metadata) do not matter."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def header(image: Image.Image) -> Header:
+    """Height and width as they will be upright, and whether it is gray."""
+    turned = _orientation(image) in TURNED
+    width, height = (image.height, image.width) if turned else (image.width, image.height)
+    return Header(height, width, image.mode in GRAY and "transparency" not in image.info)
+
+
+def pixels(image: Image.Image, mode: str, size: Size) -> np.ndarray[Any, Any]:
+    """An image -> (C, H, W) uint8; mode is "L" or "RGB", size (H, W)."""
+    if _orientation(image) != UPRIGHT:
+        with contextlib.suppress(Exception):  # a broken EXIF block says nothing about the pixels
+            image = ImageOps.exif_transpose(image)
+    image = _flat(image).convert(mode)
+    if (image.height, image.width) != size:
+        image = ImageOps.fit(image, (size[1], size[0]), method=Image.Resampling.BICUBIC)
+    array = np.asarray(image, dtype=np.uint8)
+    return array[None] if mode == "L" else array.transpose(2, 0, 1)
+
+
+def why(error: BaseException) -> str:
+    """Why an image cannot be read, in words."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image that Pillow can read"
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return "too many pixels (a decompression bomb, or a very large image)"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}".replace("\n", " ")
+
+
+def choose_mode(headers: Sequence[Header]) -> str:
+    """ "L" where every image is gray, else "RGB"."""
+    return "L" if all(one.gray for one in headers) else "RGB"
+
+
+def choose_size(headers: Sequence[Header], image_size: int | Size | None) -> tuple[Size, list[str]]:
+    """(H, W) for all images, and what to say about it."""
+    sizes = {(one.height, one.width) for one in headers}
+    if image_size is not None:
+        return as_size(image_size), []
+    if len(sizes) == 1 and max(next(iter(sizes))) <= KEPT:
+        return next(iter(sizes)), []
+    side = min(CAP, max(1, int(np.median([min(one.height, one.width) for one in headers]))))
+    if sizes == {(side, side)}:
+        return (side, side), []
+    what = "of several sizes" if len(sizes) > 1 else "of {} × {}".format(*next(iter(sizes)))
+    return (side, side), [f"images {what} were scaled and cropped about the center to {side} × {side}: image_size sets another"]
+
+
+def as_size(image_size: int | Size) -> Size:
+    """(H, W) of a side or of both."""
+    sides = tuple(image_size) if isinstance(image_size, tuple | list) else (image_size, image_size)
+    if len(sides) != 2 or not all(isinstance(side, int) and 0 < side <= 65_536 for side in sides):
+        raise ValueError(f"image_size must be a number of pixels or (height, width), got {image_size!r}")
+    return (sides[0], sides[1])
+
+
+def _flat(image: Image.Image) -> Image.Image:
+    """Without transparency, and with 8 bits a channel."""
+    if image.mode in DEEP:
+        levels = np.asarray(image).astype(np.int64)
+        if levels.min() < 0 or levels.max() > 65_535:
+            raise ValueError("gray levels outside 0..65535: no known range")
+        return Image.fromarray(((levels + 128) // 257).astype(np.uint8))
+    if image.mode == "F":
+        raise ValueError("floating-point pixels have no known range")
+    if image.mode in CLEAR or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image
+
+
+def _orientation(image: Image.Image) -> int:
+    with contextlib.suppress(Exception):
+        return int(image.getexif().get(ExifTags.Base.Orientation, UPRIGHT))
+    return UPRIGHT

@@ -1,0 +1,208 @@
+"""Where encoded images lie: a folder, a zip file, or a list of bytes; each lists its names and opens one image.
+
+Names are relative, with "/" between parts, and may hold the surrogates that stand for undecodable bytes of a file name;
+`printable` makes valid UTF-8 of them. Hidden files and folders (a name that begins with a dot, `__MACOSX`) are passed over.
+Links are followed; a link to a folder it lies in is left out, and `real` says where the others lead.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from PIL import Image
+
+from mohs._core.errors import DataError
+from mohs.data.examples import LeftOut
+
+HIDDEN = (".", "__MACOSX")
+UNPACKED_LIMIT = 2**30  # bytes of one file in a zip
+COMMON = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "TIFF")  # tried first
+THREADS = min(8, os.cpu_count() or 1)
+
+
+class Store(Protocol):
+    """Images by name: `image` opens one (and may leave its pixels unread), `size` is its bytes, `threads` may read at once."""
+
+    threads: int
+
+    def image(self, name: Any, /) -> Image.Image: ...
+    def size(self, name: Any, /) -> int: ...
+    def path(self, name: Any, /) -> str: ...
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files and folders below a root; real: where each file truly lies; left_out: what could not be entered."""
+
+    files: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    real: dict[str, str] = field(default_factory=dict)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    @cached_property
+    def inner(self) -> dict[str, list[str]]:
+        """The folders directly in each folder."""
+        found: dict[str, list[str]] = {}
+        for one in self.folders:
+            found.setdefault(parent(one), []).append(one)
+        return found
+
+    @cached_property
+    def number(self) -> Counter[str]:
+        """How many files each folder holds, those in its folders counted too; "" is the root."""
+        found: Counter[str] = Counter()
+        for file in self.files:
+            above = parent(file)
+            while above:
+                found[above] += 1
+                above = parent(above)
+            found[""] += 1
+        return found
+
+
+def parent(name: str) -> str:
+    """The folder a file or folder lies in; "" is the root."""
+    return name.rpartition("/")[0]
+
+
+def printable(name: str) -> str:
+    """The name with what is no valid text (lone surrogates) as escapes, so that it can be stored as UTF-8."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+@cache
+def formats() -> list[str]:
+    """What Pillow reads by itself: EPS is left aside, as it would start another program (Ghostscript) on the file."""
+    Image.init()
+    return [*COMMON, *(name for name in Image.ID if name not in (*COMMON, "EPS"))]
+
+
+class FolderFiles:
+    """The files of a folder."""
+
+    threads = THREADS
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def image(self, name: str, /) -> Image.Image:
+        return Image.open(self.root / name, formats=formats())
+
+    def size(self, name: str, /) -> int:
+        return (self.root / name).stat().st_size
+
+    def path(self, name: str, /) -> str:
+        return printable(str(self.root / name))
+
+    def listing(self) -> Listing:
+        """Every file and folder, in order of name, links followed."""
+        found = Listing()
+        self._enter("", os.path.realpath(self.root), (), found)
+        return found
+
+    def _enter(self, folder: str, real: str, above: tuple[str, ...], found: Listing) -> None:
+        try:
+            entries = sorted(os.scandir(self.root / folder), key=lambda entry: entry.name)
+        except OSError as error:
+            if not folder:
+                raise DataError(f"{printable(str(self.root))}: cannot be opened: {error.strerror}") from error
+            found.left_out.append(LeftOut(self.path(folder), f"the folder cannot be opened: {error.strerror}"))
+            return
+        for entry in entries:
+            if entry.name.startswith(HIDDEN):
+                continue
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            target = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real, entry.name)
+            if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+                found.left_out.append(LeftOut(self.path(name), "neither a file nor a folder"))  # a pipe would wait for ever
+            elif not os.path.isdir(target):
+                found.files.append(name)
+                found.real[name] = target
+            elif target == real or target in above:
+                found.left_out.append(LeftOut(self.path(name), "a link to a folder it lies in"))
+            else:
+                found.folders.append(name)
+                self._enter(name, target, (*above, real), found)
+
+
+class ZipFiles:
+    """The files of a zip, read without unpacking it; every process opens it for itself."""
+
+    threads = THREADS
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._opened: tuple[int, zipfile.ZipFile] | None = None
+        self.archive()
+
+    def archive(self) -> zipfile.ZipFile:
+        """The zip as this process opened it."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            try:
+                self._opened = (os.getpid(), zipfile.ZipFile(self.file))
+            except (OSError, zipfile.BadZipFile) as error:
+                raise DataError(f"{printable(str(self.file))}: cannot be read as a zip file: {error}") from error
+        return self._opened[1]
+
+    def read(self, name: str, /) -> bytes:
+        """A file's content."""
+        if self.size(name) > UNPACKED_LIMIT:
+            raise ValueError(f"{self.size(name)} bytes when unpacked: over the limit of {UNPACKED_LIMIT}")
+        return self.archive().read(name)
+
+    def image(self, name: str, /) -> Image.Image:
+        return Image.open(io.BytesIO(self.read(name)), formats=formats())
+
+    def size(self, name: str, /) -> int:
+        return self.archive().getinfo(name).file_size
+
+    def path(self, name: str, /) -> str:
+        return printable(f"{self.file}/{name}")
+
+    def listing(self) -> Listing:
+        """Every file and folder, in order of name; a name that stands twice is an error."""
+        found = Listing()
+        folders: set[str] = set()
+        for name in sorted(self.archive().namelist()):
+            parts = name.rstrip("/").split("/")
+            if any(part.startswith(HIDDEN) for part in parts):
+                continue
+            inner = parts if name.endswith("/") else parts[:-1]
+            folders.update("/".join(inner[:i]) for i in range(1, len(inner) + 1))
+            if name.endswith("/"):
+                continue
+            if name in found.real:
+                raise DataError(f"{self.path(name)}: stands twice in the zip file: keep one")
+            found.files.append(name)
+            found.real[name] = name
+        found.folders.extend(sorted(folders))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "_opened": None}
+
+
+class EncodedImages:
+    """Images that lie in memory as the bytes of their files; their names are numbers, their paths are given."""
+
+    threads = THREADS
+
+    def __init__(self, encoded: Sequence[bytes], paths: Sequence[str]) -> None:
+        self.encoded, self.paths = encoded, paths
+
+    def image(self, name: int, /) -> Image.Image:
+        return Image.open(io.BytesIO(self.encoded[name]), formats=formats())
+
+    def size(self, name: int, /) -> int:
+        return len(self.encoded[name])
+
+    def path(self, name: int, /) -> str:
+        return self.paths[name]

@@ -1,0 +1,166 @@
+"""Arrays and tensors as examples: features (N, D), or images (N, H, W), (N, C, H, W) or (N, H, W, C), with labels (N,).
+
+Features become float32. Images become uint8 where nothing is lost by it (whole numbers from 0 to 255, or those over 255);
+levels beyond 255 are scaled by the largest and rounded to 256; any other floats stay as they are, in float32. NaN and
+infinite values are errors that name the row. Nothing pickled is loaded.
+
+npz files: inputs under one of INPUTS, labels under one of LABELS, splits as a prefix or suffix (train_x, x_test, val_images);
+`classes` (or `class_names`) are the names of the classes 0..K−1.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mohs._core.errors import DataError
+from mohs.data.examples import Data, Examples, LeftOut
+from mohs.data.labels import LABELS, Array, class_numbers, classes_in, label_values
+from mohs.data.split import SPLITS
+
+INPUTS = ("x", "images", "image", "features", "feature", "inputs", "data", "embeddings", "embedding")
+CLASSES = ("classes", "class_names")
+FIRST, LAST = (1, 3), (1, 3, 4)  # numbers of channels that tell where they stand
+
+
+def npz(path: str | Path, *, label: str | None = None, name: str | None = None) -> Data:
+    """The data of a .npz file; `label` names the array of labels where it goes by another name."""
+    path = Path(path)
+    return from_mapping(read_npz(path), label=label, name=path.stem if name is None else name)
+
+
+def read_npz(path: Path) -> dict[str, Array]:
+    """The arrays of a .npz file."""
+    try:
+        with path.open("rb") as file:  # opened here, so that it is closed whatever it holds
+            loaded = np.load(file, allow_pickle=False)
+            arrays = None if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: cannot be read as .npz ({error}); no pickled objects are loaded") from error
+    if arrays is None:
+        raise DataError(f"{path}: one array without labels; save both in a .npz file: np.savez(FILE, x=inputs, y=labels)")
+    return arrays
+
+
+def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, name: str = "data") -> Data:
+    """The data of arrays under their names."""
+    labels = LABELS if label is None else (label,)
+    found: dict[str, tuple[str, str]] = {}
+    for split, called in SPLITS.items():
+        keys = [_key(arrays, names, ("", *called) if split == "train" else called) for names in (INPUTS, labels)]
+        if keys[0] is not None and keys[1] is not None:
+            found[split] = (keys[0], keys[1])
+    if "train" not in found:
+        raise DataError(
+            f"{name}: inputs ({', '.join(INPUTS)}) and labels ({', '.join(labels)}) are wanted, "
+            f"by these names or with train_, val_, test_ before them; there are {', '.join(map(str, arrays)) or 'no arrays'}"
+        )
+    given = next((arrays[key] for key in CLASSES if key in arrays), None)
+    classes = None if given is None else [one.item() if hasattr(one, "item") else one for one in given]
+    parts: dict[str, Examples] = {}
+    for split, (x, y) in found.items():
+        known = parts["train"].classes if parts else classes
+        top = _top(arrays[found["train"][0]])
+        parts[split] = from_arrays(arrays[x], arrays[y], classes=known, name=name, top=top)
+    return Data(parts["train"], parts.get("val"), parts.get("test"))
+
+
+def from_arrays(
+    inputs: Any,
+    labels: Any,
+    *,
+    classes: Sequence[Any] | None = None,
+    keys: Sequence[Any] | None = None,
+    name: str = "data",
+    top: float | None = None,
+) -> Examples:
+    """Inputs (N, ...) and labels (N,) -> examples; rows without a label are left out, keys keep what the others were.
+
+    top: the level that is white, for images of more than 256 levels; the largest there is where it is not given.
+    """
+    tensor, notes = as_inputs(inputs, name=name, top=top)
+    values, missing = label_values(labels, name)
+    if len(values) != len(tensor):
+        raise DataError(f"{name}: {len(tensor)} inputs but {len(values)} labels: they must be one each")
+    left_out = [LeftOut(f"row {row}", "no label") for row in np.flatnonzero(missing).tolist()]
+    if left_out:
+        rows = np.flatnonzero(~missing)
+        keys = rows.tolist() if keys is None else [keys[row] for row in rows.tolist()]
+        tensor, values = tensor[torch.from_numpy(rows)], values[~missing]
+    names = classes_in(values) if classes is None else list(classes)
+    numbers = class_numbers(values, names, name)
+    return Examples(tensor, numbers, names, name=name, keys=keys, left_out=left_out, notes=notes)
+
+
+def as_inputs(inputs: Any, *, name: str = "data", top: float | None = None) -> tuple[Tensor, list[str]]:
+    """An array of features or images as one tensor, and what to say of it."""
+    x = inputs.detach().cpu() if isinstance(inputs, Tensor) else _as_tensor(inputs, name)
+    if x.dim() not in (2, 3, 4) or x.is_complex():
+        raise DataError(
+            f"{name}: inputs must be features (N, D) or images (N, H, W) or (N, C, H, W), got {x.dtype} {tuple(x.shape)}"
+        )
+    if x.is_floating_point():
+        x = x.float()
+        wrong = (~x.flatten(1).isfinite().all(1)).nonzero()
+        if len(wrong):
+            raise DataError(
+                f"{name}: the inputs of row {int(wrong[0])} hold NaN or infinity; {len(wrong)} row(s) do: mend or drop them"
+            )
+    if x.dim() == 2:
+        return x.float(), []
+    x = x[:, None] if x.dim() == 3 else x
+    if x.shape[3] in LAST and x.shape[1] not in FIRST:
+        x = x.permute(0, 3, 1, 2)
+    levels, notes = _levels(x, top)
+    return levels.contiguous(), notes
+
+
+def _levels(x: Tensor, top: float | None) -> tuple[Tensor, list[str]]:
+    """Images as uint8 where nothing is lost, and what to say where something is."""
+    if x.dtype in (torch.uint8, torch.bool) or not x.numel():
+        return (x.to(torch.uint8) * (255 if x.dtype == torch.bool else 1)), []
+    low, high = float(x.min()), float(x.max()) if top is None else top
+    if low < 0:
+        return x.float(), [f"pixels from {low:g} to {high:g} were taken as they are"]
+    if x.is_floating_point():
+        scaled = x * 255 if high <= 1 else x
+        if high <= 255 and torch.allclose(scaled, scaled.round(), rtol=0, atol=1e-3):
+            return scaled.round().clamp(max=255).to(torch.uint8), []
+        return x, [] if high <= 1 else [f"pixels from {low:g} to {high:g} were taken as they are"]
+    if high <= 255:
+        return x.clamp(max=255).to(torch.uint8), []
+    scaled = (x.double() * (255 / high)).round().clamp(max=255)
+    return scaled.to(torch.uint8), [f"levels from 0 to {high:g} were scaled to 256 levels"]
+
+
+def _as_tensor(inputs: Any, name: str) -> Tensor:
+    array = np.asarray(inputs)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{name}: inputs must be numbers, all of one shape, got {array.dtype} {array.shape}")
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:  # torch does little with wide unsigned numbers
+        array = array.astype(np.int64)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _top(inputs: Any) -> float | None:
+    """The largest level of the training images, so that all splits are scaled alike."""
+    return float(inputs.max()) if hasattr(inputs, "max") and len(inputs) and getattr(inputs, "ndim", 0) > 2 else None
+
+
+def _key(arrays: Mapping[str, Any], names: Sequence[str], splits: Sequence[str]) -> str | None:
+    """The array that has one of these names, before or after one of these splits; capitals do not matter."""
+    lower = {str(key).lower(): key for key in arrays}
+    for split in splits:
+        for name in names:
+            forms = (name,) if not split else (f"{split}_{name}", f"{name}_{split}", f"{split}-{name}", f"{split}{name}")
+            for form in forms:
+                if form.lower() in lower:
+                    return lower[form.lower()]
+    return None

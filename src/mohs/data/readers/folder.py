@@ -1,0 +1,141 @@
+"""A folder (or a zip) of class folders, with or without the splits train, val and test above them.
+
+    DATA/cat/1.jpg, DATA/dog/2.png            or            DATA/train/cat/1.jpg, DATA/val/dog/2.png, DATA/test/cat/3.webp
+
+Folders within a class folder belong to it. Every visible file is tried as an image; what Pillow cannot read is left out,
+with its path and the reason. Classes are the names of the training folders, sorted as text. A key is the path within DATA.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mohs._core.errors import DataError
+from mohs.data.decode import Size
+from mohs.data.examples import Data, LeftOut
+from mohs.data.image_stores import FolderFiles, Listing, ZipFiles, parent, printable
+from mohs.data.images import MEMORY_LIMIT
+from mohs.data.readers.image_set import Picture, Pictures, picture_data
+from mohs.data.split import split_called
+
+LAYOUT = "put each class's images in a folder of its own: DATA/cat/1.jpg, DATA/dog/2.jpg (or DATA/train/cat/1.jpg, DATA/test/...)"
+
+LOOSE = "in no class folder"
+SHOWN = 5
+
+
+def folder(
+    path: str | Path, *, image_size: int | Size | None = None, memory_limit: int = MEMORY_LIMIT, name: str | None = None
+) -> Data:
+    """The images of a folder of class folders, or of a zip file of one."""
+    path = Path(path)
+    shown = printable(str(path))
+    store: FolderFiles | ZipFiles = FolderFiles(path) if path.is_dir() else ZipFiles(path)
+    listing = store.listing()
+    top = _below_wrappers(listing)
+    splits = _splits(listing, top)
+    left_out = [("train", one) for one in listing.left_out]
+    left_out += [("train", LeftOut(store.path(file), why)) for file, why in _outside(listing, top, splits)]
+    classes = _classes(listing, splits["train"], shown)
+    entries: list[Picture] = []
+    for split, root in splits.items():
+        entries += _entries(listing, root, split, classes, shown)
+        loose = [file for file in listing.files if parent(file) == root] if root != top else []
+        left_out += [(split, LeftOut(store.path(file), LOOSE)) for file in loose]
+    _check_twice(listing, entries, store)
+    notes = _notes(listing, splits["train"])
+    called = printable(path.resolve().name if path.is_dir() else path.stem) if name is None else name
+    plan = Pictures(store, entries, [printable(one) for one in classes], called, left_out, notes)
+    return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
+
+
+def _below_wrappers(listing: Listing) -> str:
+    """The folder the layout begins in: a lone folder that holds folders only is a wrapper."""
+    top, holding = "", {parent(file) for file in listing.files}
+    while True:
+        inner = listing.inner.get(top, [])
+        if len(inner) != 1 or inner[0] in holding or inner[0] not in listing.inner:
+            return top
+        top = inner[0]
+
+
+def _splits(listing: Listing, top: str) -> dict[str, str]:
+    """Split -> its folder; where there is no train folder of class folders, the top itself is the training split.
+
+    A class may be called "train": it is a split only beside another one.
+    """
+    called = [(split_called(one.rpartition("/")[2]), one) for one in listing.inner.get(top, [])]
+    found: dict[str, str] = {}
+    for split, one in called:
+        if split is None or one not in listing.inner:
+            continue
+        if split in found:
+            raise DataError(f"{printable(found[split])} and {printable(one)} are both the {split} split: keep one")
+        found[split] = one
+    beside = any(split not in (None, "train") for split, _ in called)
+    return found if "train" in found and beside else {"train": top}
+
+
+def _outside(listing: Listing, top: str, splits: dict[str, str]) -> list[tuple[str, str]]:
+    """Files and folders that the layout has no place for; a folder is named once, with how many files it holds."""
+    above = f"{top}/" if top else ""
+    loose = [(file, LOOSE) for file in listing.files if parent(file) == top or not file.startswith(above)]
+    if list(splits.values()) == [top]:
+        return loose
+    for one in listing.inner[top]:
+        if one not in splits.values():
+            number = listing.number[one]
+            loose.append((one, f"neither train, val nor test with class folders: {number} file(s) not read"))
+    return loose
+
+
+def _classes(listing: Listing, root: str, shown: str) -> list[str]:
+    """The training class folders' names; errors for what is no data set."""
+    found = sorted(listing.inner.get(root, []))
+    if not listing.files and not found:
+        raise DataError(f"{shown}: an empty folder; {LAYOUT}")
+    if not found:
+        raise DataError(f"{shown}: files but no class folders; {LAYOUT}")
+    for one in found:
+        if not listing.number[one]:
+            raise DataError(f"{shown}: the class folder {printable(one)!r} is empty: put images there, or take it away")
+    if len(found) == 1:
+        raise DataError(f"{shown}: a single class folder, {printable(found[0])!r}: a classifier needs at least 2; {LAYOUT}")
+    return [one.rpartition("/")[2] for one in found]
+
+
+def _notes(listing: Listing, root: str) -> list[str]:
+    """Where no class folder holds a file itself, the inner folders may have been meant."""
+    holding = {parent(file) for file in listing.files}
+    classes = listing.inner[root]
+    if any(one in holding for one in classes):
+        return []
+    inner = sorted({printable(one.rpartition("/")[2]) for outer in classes for one in listing.inner.get(outer, [])})
+    shown = ", ".join(inner[:SHOWN]) + (", ..." if len(inner) > SHOWN else "")
+    return [f"the class folders hold no files themselves but folders ({shown}); the outer ones were taken as the classes"]
+
+
+def _entries(listing: Listing, root: str, split: str, classes: list[str], shown: str) -> list[Picture]:
+    """The files of one split with their classes."""
+    number = {name: i for i, name in enumerate(classes)}
+    start = len(root) + 1 if root else 0
+    entries = []
+    for file in listing.files:
+        if root and not file.startswith(f"{root}/"):
+            continue
+        own, inner, _ = file[start:].partition("/")
+        if not inner:
+            continue  # beside the class folders: left out
+        if own not in number:
+            raise DataError(f"{shown}: {printable(f'{root}/{own}')!r} is a class that the training images have no folder for")
+        entries.append(Picture(file, number[own], split, printable(file)))
+    return entries
+
+
+def _check_twice(listing: Listing, entries: list[Picture], store: FolderFiles | ZipFiles) -> None:
+    """No file may be reached twice in a split, by links: it would count twice, and perhaps with two labels."""
+    seen: dict[tuple[str, str], str] = {}
+    for entry in entries:
+        first = seen.setdefault((entry.split, listing.real[entry.name]), entry.name)
+        if first != entry.name:
+            raise DataError(f"{store.path(first)} and {store.path(entry.name)} are one file (a link): keep one")

@@ -1,0 +1,166 @@
+"""Data sets of the Hugging Face hub, `hf:NAME` or `hf:NAME:CONFIG`, by the `datasets` package (the extra `hf`).
+
+NAME may be a folder too: one that `save_to_disk` wrote, or one of Parquet, CSV or image files; then nothing is fetched. Images
+and labels are found by the types of the columns (Image, ClassLabel), or by their names. A label of −1 is a missing one.
+No code of a data set is run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from mohs._core.errors import DataError
+from mohs.data.decode import Size
+from mohs.data.examples import Data, Examples, LeftOut
+from mohs.data.image_stores import THREADS, formats, printable
+from mohs.data.images import MEMORY_LIMIT
+from mohs.data.labels import LABELS, Array, class_numbers, classes_in, label_values
+from mohs.data.readers.image_set import Picture, Pictures, picture_data
+from mohs.data.split import SPLITS, split_called
+
+SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves
+VECTORS = ("features", "feature", "embedding", "embeddings", "x")
+
+
+class HubImages:
+    """The encoded images of a data set; a name is (split, row)."""
+
+    threads = THREADS
+
+    def __init__(self, splits: Mapping[str, Any], column: str, name: str) -> None:
+        self.splits, self.column, self.name = splits, column, name
+
+    def image(self, name: tuple[str, int], /) -> Image.Image:
+        cell = self._cell(name)
+        return Image.open(io.BytesIO(cell["bytes"]) if cell["bytes"] else cell["path"], formats=formats())
+
+    def size(self, name: tuple[str, int], /) -> int:
+        cell = self._cell(name)
+        return len(cell["bytes"]) if cell["bytes"] else Path(cell["path"]).stat().st_size
+
+    def path(self, name: tuple[str, int], /) -> str:
+        return printable(f"{self.name}/{name[0]}[{name[1]}]")
+
+    def _cell(self, name: tuple[str, int]) -> dict[str, Any]:
+        cell = self.splits[name[0]][name[1]][self.column]
+        if not cell or not (cell["bytes"] or cell["path"]):
+            raise ValueError("no image in this row")
+        return dict(cell)
+
+
+def hub(
+    name: str,
+    *,
+    config: str | None = None,
+    label: str | None = None,
+    image_size: int | Size | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Data:
+    """The data of a hub name or a local folder; `label` names the column of labels."""
+    datasets = _package()
+    found = _loaded(datasets, name, config)
+    splits, notes = _splits(found, name)
+    kinds = splits["train"].features
+    target = _label_column(datasets, kinds, label, name)
+    values = {split: label_values(list(one[target]), name) for split, one in splits.items()}
+    if isinstance(kinds[target], datasets.ClassLabel):
+        values = {split: (numbers, missing | (numbers < 0)) for split, (numbers, missing) in values.items()}
+        classes = list(kinds[target].names)
+    else:
+        classes = classes_in(values["train"][0][~values["train"][1]])
+    image = next((one for one, kind in kinds.items() if isinstance(kind, datasets.Image)), None)
+    if image is None:
+        return _features(splits, values, classes, [target], name, notes)
+    encoded = {split: one.cast_column(image, datasets.Image(decode=False)) for split, one in splits.items()}
+    store = HubImages(encoded, image, name)
+    entries, left_out = [], []
+    for split, (given, missing) in values.items():
+        rows = np.flatnonzero(~missing).tolist()
+        numbers = class_numbers(given[~missing], classes, f"{name} {split}").tolist()
+        entries += [Picture((split, row), number, split, row) for row, number in zip(rows, numbers, strict=True)]
+        left_out += [(split, LeftOut(store.path((split, row)), "no label")) for row in np.flatnonzero(missing).tolist()]
+    plan = Pictures(store, entries, classes, name, left_out, notes)
+    return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
+
+
+def _package() -> ModuleType:
+    try:
+        return importlib.import_module("datasets")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("hf: data need the datasets package: pip install 'mohs[hf]'", name="datasets") from error
+
+
+def _loaded(datasets: ModuleType, name: str, config: str | None) -> dict[str, Any]:
+    """Split name -> data set."""
+    try:
+        saved = any((Path(name) / file).exists() for file in SAVED)
+        if saved:
+            found = datasets.load_from_disk(name)
+        elif Path(name).is_file() and Path(name).suffix == ".parquet":
+            found = datasets.load_dataset("parquet", data_files=name)
+        else:
+            found = datasets.load_dataset(name, config)
+    except (OSError, ValueError, RuntimeError) as error:  # no network, no such name, a script, a config wanted
+        raise DataError(f"hf:{name}: cannot be loaded: {str(error).partition(chr(10))[0]}") from error
+    return dict(found) if isinstance(found, dict) else {"train": found}
+
+
+def _splits(found: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
+    """The splits under our names; a lone one is for training, one of another name is not read."""
+    if len(found) == 1:
+        return {"train": next(iter(found.values()))}, []
+    splits = {split_called(one): data for one, data in found.items()}
+    if "train" not in splits:
+        raise DataError(f"hf:{name}: no train split; it has {', '.join(found)}")
+    other = [one for one in found if split_called(one) is None]
+    notes = [f"splits not read: {', '.join(other)}"] if other else []
+    return {split: splits[split] for split in SPLITS if split in splits}, notes
+
+
+def _label_column(datasets: ModuleType, kinds: Mapping[str, Any], label: str | None, name: str) -> str:
+    typed = [one for one, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
+    known = [one for one in LABELS if one in kinds]
+    if label is not None:
+        wanted = [label] if label in kinds else []
+    else:
+        wanted = [one for one in known if one in typed] or typed or known
+    if not wanted:
+        what = f"no column {label!r}" if label is not None else "no column of labels: name yours with label"
+        raise DataError(f"hf:{name}: {what}; its columns: {', '.join(kinds)}")
+    return wanted[0]
+
+
+def _features(
+    splits: Mapping[str, Any],
+    values: Mapping[str, tuple[Array, Array]],
+    classes: list[Any],
+    used: list[str],
+    name: str,
+    notes: list[str],
+) -> Data:
+    from mohs.data.readers.tabular_columns import feature_matrix, numeric_columns
+
+    parts: dict[str, Examples] = {}
+    for split, one in splits.items():
+        columns = one.with_format("arrow")[:]
+        names = numeric_columns(columns, VECTORS, [*used, "id", "ids", "index"])
+        if not names:
+            raise DataError(
+                f"hf:{name}: no column of images or of numbers beside the label; its columns: {', '.join(columns.column_names)}"
+            )
+        given, missing = values[split]
+        rows = np.flatnonzero(~missing).tolist()
+        x = feature_matrix(columns.take(rows), names, Path(name), rows)
+        numbers = class_numbers(given[~missing], classes, f"{name} {split}")
+        left_out = [LeftOut(f"{name}/{split}[{row}]", "no label") for row in np.flatnonzero(missing).tolist()]
+        parts[split] = Examples(torch.from_numpy(x), numbers, classes, name=name, keys=rows, left_out=left_out, notes=notes)
+    return Data(parts["train"], parts.get("val"), parts.get("test"))

@@ -1,0 +1,39 @@
+"""What must be so before any training: at least two classes, an example of each, labels that say which."""
+
+from __future__ import annotations
+
+import torch
+
+from mohs._core.errors import DataError
+from mohs.data.examples import Examples
+
+SHOWN = 5
+
+
+def check_examples(examples: Examples) -> None:
+    """Raise, naming the data and what is wrong, unless a classifier can be trained on these examples."""
+    name, number, classes = examples.name, len(examples), examples.classes
+    left = f" ({len(examples.left_out)} were left out, {_first(examples)})" if examples.left_out else ""
+    if number < 2:
+        raise DataError(f"{name}: {number} example(s){left}: at least 2 are needed")
+    if len(classes) < 2:
+        raise DataError(
+            f"{name}: a single class, {classes[0]!r}: a classifier needs at least 2" if classes else f"{name}: no classes"
+        )
+    labels = examples.labels
+    if labels.dtype != torch.int64 or labels.dim() != 1:
+        raise DataError(f"{name}: labels must be int64, one an example, got {labels.dtype} {tuple(labels.shape)}")
+    outside = ((labels < 0) | (labels >= len(classes))).nonzero()
+    if len(outside):
+        row = int(outside[0])
+        raise DataError(f"{name}: the label of example {row} is {int(labels[row])}, outside 0..{len(classes) - 1}")
+    empty = (torch.bincount(labels, minlength=len(classes)) == 0).nonzero().flatten().tolist()
+    if empty:
+        shown = ", ".join(repr(classes[i]) for i in empty[:SHOWN]) + (", ..." if len(empty) > SHOWN else "")
+        raise DataError(f"{name}: no example of {shown}{left}: add some, or take the class out")
+    if 0 in examples.shape:
+        raise DataError(f"{name}: inputs of shape {examples.shape} hold nothing")
+
+
+def _first(examples: Examples) -> str:
+    return f"the first: {examples.left_out[0].path}: {examples.left_out[0].reason}"

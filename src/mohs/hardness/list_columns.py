@@ -1,0 +1,49 @@
+"""Columns of lists of numbers as matrices: a row of a Parquet file is a row of the matrix.
+
+Lists, large lists and lists of fixed size, of any kind of number; an entry that is empty is NaN. A row that is empty or of
+another length is an error that names file, column and row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from mohs._core.errors import DataError
+
+
+def matrix(column: pa.Array, name: str, file: str, first_row: int, width: int) -> np.ndarray[Any, Any]:
+    """A column of n lists of `width` numbers -> (n, width), float64 where they are, else float32."""
+    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(lengths != width)
+    if wrong.size:
+        row, length = first_row + int(wrong[0]), int(lengths[wrong[0]])
+        what = "is empty" if length < 0 else f"holds {length} numbers"
+        raise DataError(f"{file}: {name} of row {row} {what}, where others hold {width}: every row needs as many")
+    values = column.flatten()
+    values = pc.fill_null(values.cast(pa.float64() if values.type == pa.float64() else pa.float32(), safe=False), np.nan)
+    entries: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return entries.reshape(len(column), width)
+
+
+def width_of(files: Sequence[Path], column: str) -> int:
+    """How many numbers a row of this column holds, from its type or the first row there is."""
+    kind = pyarrow.parquet.read_schema(files[0]).field(column).type
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not listed or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+        raise DataError(f"{files[0]}: column {column!r} must hold a list of numbers a row, got {kind}")
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    for file in files:
+        for part in pyarrow.parquet.ParquetFile(file).iter_batches(1, columns=[column]):
+            length = pc.list_value_length(part.column(0))[0].as_py()
+            if not length:
+                raise DataError(f"{file}: {column} of row 0 is empty: every row needs a list of numbers")
+            return int(length)
+    return 0

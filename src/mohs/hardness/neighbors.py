@@ -1,0 +1,139 @@
+"""Whether the nearest neighbors in feature space bear the same label, and which label most of them bear.
+
+    agreement_i = #{j in kNN(i): y_j = y_i} / |kNN(i)|          kNN(i): the k references of largest cosine to x_i, i left out
+
+Exact up to N = `references` (50,000); beyond it neighbors are sought among that many examples drawn with `seed`, so time is
+O(N · references) and memory O(N k + block²), never N × N. Features without a direction (all zero, or holding NaN or ∞) have
+no neighbors, are nobody's, and do not shorten anyone's list while k others are left; with fewer than k others, all of
+them count. Copies of an example are ordinary neighbors. At equal cosine which one is taken is not defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from mohs.angle import check_vectors, unit
+
+NONE = -1  # no neighbor, no label
+BLOCK = 2048  # rows and columns of cosines at a time: 16 MB
+GROUP = 32  # the best k of a row lie in the k groups of this many with the best leaders: most entries are looked at once
+VOTES = 2**16  # rows whose neighbors are compared with one another at a time
+
+
+def neighbor_agreement(features: Tensor, labels: Tensor, *, k: int = 10, references: int = 50_000, seed: int = 0) -> Tensor:
+    """features (N, D), labels (N,) -> share of the k nearest neighbors that bear the same label (N,); NaN for none."""
+    return agreement(nearest(features, k=k, references=references, seed=seed), labels)
+
+
+@torch.no_grad()
+def nearest(features: Tensor, *, k: int = 10, references: int = 50_000, seed: int = 0) -> Tensor:
+    """features (N, D) -> rows of the k nearest (N, k), the nearest first; −1 where there are fewer."""
+    if k < 1 or references < 1:
+        raise ValueError(f"k and references must be at least 1, got k={k}, references={references}")
+    directions, usable = directions_of(features)
+    among = usable.nonzero().squeeze(1)
+    if among.numel() > references:
+        drawn = torch.randperm(among.numel(), generator=torch.Generator().manual_seed(seed))[:references].sort().values
+        return nearest_among(directions, directions[among[drawn.to(among.device)]], among[drawn.to(among.device)], k=k)
+    best = _empty(among.numel(), k, directions)
+    directions = directions[among]
+    for i in _blocks(among.numel()):
+        for j in _blocks(among.numel(), start=i.start):  # a pair of blocks serves both its rows and its columns
+            cos = directions[i] @ directions[j].T
+            if i == j:
+                cos.fill_diagonal_(-torch.inf)
+            else:
+                _merge(best, j, cos.T.contiguous(), i.start)
+            _merge(best, i, cos, j.start)
+    rows = torch.full((features.shape[0], k), NONE, device=features.device)
+    rows[among] = torch.where(best[0] == -torch.inf, NONE, among[best[1]])
+    return rows
+
+
+@torch.no_grad()
+def nearest_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, first_row: int = 0) -> Tensor:
+    """Directions (n, D) of rows first_row and on, and of the references (R, D), which are these `rows` -> nearest (n, k)."""
+    best = _empty(queries.shape[0], k, queries)
+    for i in _blocks(queries.shape[0]):
+        own = torch.arange(first_row + i.start, first_row + i.stop, device=queries.device).unsqueeze(1)
+        for j in _blocks(references.shape[0]):
+            cos = queries[i] @ references[j].T
+            _merge(best, i, cos.masked_fill_(own == rows[j], -torch.inf), j.start)
+    found = torch.where(best[0] == -torch.inf, NONE, rows[best[1]])
+    return found.masked_fill((queries == 0).all(1, keepdim=True), NONE)
+
+
+def directions_of(features: Tensor) -> tuple[Tensor, Tensor]:
+    """features (N, D) -> unit vectors, zero where there is no direction, and whether there is one (N,)."""
+    check_vectors("features", features)
+    if features.dim() != 2:
+        raise ValueError(f"features must have shape (N, D), got {tuple(features.shape)}")
+    directions = unit(features).float()
+    directions = directions.masked_fill(~directions.isfinite().all(1, keepdim=True), 0.0)
+    return directions, (directions != 0).any(1)
+
+
+@torch.no_grad()
+def agreement(near: Tensor, labels: Tensor) -> Tensor:
+    """Rows of neighbors (N, k) from `nearest`, labels (N,) -> share with the row's own label (N,); NaN for no neighbors."""
+    theirs = neighbor_labels(near, labels)
+    return shared(theirs, labels)
+
+
+@torch.no_grad()
+def majority(near: Tensor, labels: Tensor) -> Tensor:
+    """Rows of neighbors (N, k), labels (N,) -> the label most of them bear (N,), the nearest's among equals; −1 for none."""
+    theirs = neighbor_labels(near, labels)
+    votes = torch.empty_like(theirs)
+    for start in range(0, theirs.shape[0], VOTES):
+        part = theirs[start : start + VOTES]
+        votes[start : start + VOTES] = (part.unsqueeze(2) == part.unsqueeze(1)).sum(2) * (part != NONE)  # (n, k)
+    leader = votes.argmax(1, keepdim=True)
+    return theirs.gather(1, leader).squeeze(1)
+
+
+def neighbor_labels(near: Tensor, labels: Tensor) -> Tensor:
+    """The neighbors' labels (N, k); −1 for no neighbor."""
+    if labels.dim() != 1 or labels.shape[0] != near.shape[0]:
+        raise ValueError(f"labels must have shape ({near.shape[0]},), one a row of features, got {tuple(labels.shape)}")
+    return torch.where(near == NONE, NONE, labels.to(near.device).long()[near.clamp(min=0)])
+
+
+def shared(theirs: Tensor, labels: Tensor) -> Tensor:
+    """Neighbors' labels (N, k) and own labels (N,) -> the share that agree (N,)."""
+    there = theirs != NONE
+    return ((theirs == labels.to(theirs.device).unsqueeze(1)) & there).sum(1) / there.sum(1)  # 0/0 = NaN
+
+
+def _blocks(rows: int, *, start: int = 0) -> Iterator[slice]:
+    for begin in range(start, rows, BLOCK):
+        yield slice(begin, min(begin + BLOCK, rows))
+
+
+def _empty(rows: int, k: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The best cosines so far (rows, k), −∞ where there is none yet, and whose they are."""
+    return like.new_full((rows, k), -torch.inf), torch.zeros(rows, k, dtype=torch.int64, device=like.device)
+
+
+def _merge(best: tuple[Tensor, Tensor], rows: slice, cos: Tensor, first: int) -> None:
+    """Let the columns of cos (n, m), numbered from `first`, into the best of these rows."""
+    values, at = _top(cos, best[0].shape[1])
+    kept, order = torch.cat([best[0][rows], values], 1).topk(best[0].shape[1], 1)
+    best[1][rows] = torch.cat([best[1][rows], at + first], 1).gather(1, order)
+    best[0][rows] = kept
+
+
+def _top(cos: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The largest k (or all) of each row and their columns; the same as `topk`, several times quicker on the CPU."""
+    n, m = cos.shape
+    if m % GROUP or m // GROUP <= 2 * k:
+        values, at = cos.topk(min(k, m), 1)
+        return values, at
+    groups = cos.view(n, m // GROUP, GROUP)
+    leading = groups.amax(2).topk(k, 1, sorted=False).indices  # (n, k)
+    candidates = groups.gather(1, leading.unsqueeze(2).expand(-1, -1, GROUP)).view(n, k * GROUP)
+    values, at = candidates.topk(k, 1)
+    return values, leading.gather(1, at // GROUP) * GROUP + at % GROUP

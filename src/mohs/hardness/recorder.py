@@ -1,0 +1,225 @@
+"""The Recorder: how each example behaves during training, from one line in anybody's loop.
+
+    recorder = mohs.Recorder(len(dataset))
+    ... recorder.update(ids, logits, labels) ...          once a step; then recorder.end_epoch() and recorder.table()
+
+State is O(N) and lives where the logits are; a step never waits for the device. Every row of an update is a look at its
+example; with `epoch=` an id counts once an epoch however often it comes (padded batches, resumed epochs). A bad row (an
+id or label out of range, logits that are NaN or infinite; −∞ may mask a class that is not the label) is an error at once
+on the CPU, where nothing of its batch is recorded; elsewhere it is left out, counted, and raised at `end_epoch()` or
+`table()`. Under torch.distributed call `end_epoch()` on every rank: each then holds the whole record, the same as one
+process would have made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from mohs.hardness.angular import avh
+from mohs.hardness.classes import decode
+from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, look, summarize
+from mohs.hardness.table import make_table
+from mohs.margin import INTEGERS, check_logits
+
+BAD = ("ids out of range", "labels out of range", "logits that are NaN or infinite")
+WHOLE = ("predicted", "label", "forgetting", "first_learned")  # columns that cannot say NaN
+SAVED = ("sums", "state", "merged", "bad", "merged_bad")
+
+
+class Recorder:
+    """Per-example dynamics for `num_examples` ids 0..N−1; with the `head` (anything with a `.weight`) AVH as well.
+
+    `track` limits what is recorded; `("aum",)`, alone, is the quickest and takes no `epoch=`.
+    """
+
+    def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None) -> None:
+        if num_examples < 1:
+            raise ValueError(f"num_examples must be at least 1, got {num_examples}")
+        if head is not None and not isinstance(getattr(head, "weight", None), Tensor):
+            raise ValueError(f"head must have a weight (K, D), as nn.Linear or find_head(model) has; got {type(head).__name__}")
+        possible = tuple(name for name in DYNAMICS if name != "mean_avh" or head is not None)
+        unknown = [name for name in track or () if name not in possible]
+        if unknown:
+            hint = " (it needs a head)" if unknown[0] == "mean_avh" else ""
+            raise ValueError(f"cannot track {unknown[0]!r}{hint}; known: {', '.join(possible)}")
+        self.num_examples, self.head = num_examples, head
+        self.track = possible if track is None else tuple(name for name in possible if name in track)
+        self._quick = self.track == ("aum",)
+        self._sums, self._state = blank(num_examples + 1, self.track)  # the last takes what does not count: no mask, no wait
+        self._merged = torch.zeros(num_examples + 1, dtype=torch.float64)  # counts at the last merge over ranks
+        self._turn = torch.zeros(num_examples + 1, dtype=torch.int64)
+        self._bad = torch.zeros(len(BAD), dtype=torch.int64)
+        self._merged_bad = torch.zeros(len(BAD), dtype=torch.int64)
+        self._known = torch.empty(num_examples, dtype=torch.int8)  # for its length alone
+        self._gaps = torch.ones(2, 0, dtype=torch.float64)  # count and gap of a batch, kept from step to step
+        self._gap = self._gaps[1].unsqueeze(1)
+
+    def update(
+        self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None = None, *, epoch: int | None = None
+    ) -> None:
+        """Record one batch: ids (B,), logits (B, K), labels (B,), and features (B, D) where there is a head."""
+        ids, labels = self._check(ids, logits, labels, features, epoch)
+        try:
+            with torch.inference_mode():  # the many small steps below cost less where autograd keeps no books
+                if not logits.is_cpu:
+                    ids, logits, labels = self._drop_bad(ids, logits, labels)
+                self._add_gap(ids, logits, labels) if self._quick else self._add(ids, logits, labels, features, epoch)
+        except (RuntimeError, IndexError, FloatingPointError):
+            _name_bad_row(ids, logits, labels, self.num_examples)
+            raise
+
+    def to(self, device: torch.device | str) -> Recorder:
+        """This record, moved there; `update` does it by itself."""
+        for name in (*SAVED, "turn"):
+            setattr(self, f"_{name}", getattr(self, f"_{name}").to(device))
+        return self
+
+    def end_epoch(self) -> None:
+        """Merge over the ranks where there are several, and raise if rows were bad."""
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            self._merge()
+        self._raise_counted()
+
+    def table(self, *, classes: Sequence[Any] | None = None, skip_bad: bool = False) -> Any:
+        """The record as a hardness table, one row an example (no values where it was never seen).
+
+        classes: the class names, in the order of the logits. skip_bad: return it though rows were bad.
+        """
+        if not skip_bad:
+            self._raise_counted()
+        sums, state = self._sums[:, :-1].cpu(), self._state[:, :-1].cpu()
+        columns: dict[str, Any] = {"id": torch.arange(self.num_examples), **summarize(sums, state, self.track)}
+        if not self._quick:
+            columns |= {"margin": state[1], "confidence": state[2]}
+            columns |= {"predicted": _names(state[3].long(), classes), "label": _names(state[4].long(), classes)}
+        unseen = (sums[0] == 0).numpy()
+        whole = {name: pa.array(columns[name].numpy(), mask=unseen) for name in WHOLE if isinstance(columns.get(name), Tensor)}
+        return make_table(columns | whole, classes=classes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on from here."""
+        saved = {name: getattr(self, f"_{name}").clone() for name in SAVED}
+        return {"num_examples": self.num_examples, "track": list(self.track), **saved}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from the `state_dict()` of a Recorder with the same num_examples and track."""
+        for name, mine in (("num_examples", self.num_examples), ("track", list(self.track))):
+            if state[name] != mine:
+                raise ValueError(f"the saved record has {name}={state[name]}, this Recorder {mine}: make it with the same")
+        for name in SAVED:
+            setattr(self, f"_{name}", state[name].to(self._sums.device, copy=True))
+
+    def _check(
+        self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None, epoch: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """Shapes and types; the record is moved to where the logits are, as are ids and labels."""
+        check_logits(logits)
+        for name, given in (("ids", ids), ("labels", labels)):
+            if given.dim() != 1 or logits.dim() != 2 or given.shape[0] != logits.shape[0]:
+                raise ValueError(
+                    f"{name} must have shape (B,) for logits (B, K), got {tuple(given.shape)} for {tuple(logits.shape)}"
+                )
+            if given.dtype not in INTEGERS:
+                raise ValueError(f"{name} must be whole numbers, got {given.dtype}")
+        if "mean_avh" in self.track and features is None:
+            raise ValueError("features are needed: this Recorder has a head; call update(ids, logits, labels, features)")
+        if self._quick and epoch is not None:
+            raise ValueError('epoch= needs the full record: leave it out, or track more than ("aum",)')
+        if self._sums.device != logits.device:
+            self.to(logits.device)
+        return ids.to(logits.device, torch.int64), labels.to(logits.device, torch.int64)
+
+    def _drop_bad(self, ids: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Send bad rows to the last row of the record, with harmless values, and count them, all on the device."""
+        strange = (ids < 0) | (ids >= self.num_examples)
+        wrong = ~strange & ((labels < 0) | (labels >= logits.shape[1]))
+        broken = ~strange & ~wrong & broken_rows(logits, labels)
+        self._bad += torch.stack([strange.sum(), wrong.sum(), broken.sum()])
+        bad = strange | wrong | broken
+        return ids.masked_fill(bad, self.num_examples), logits.masked_fill(bad.unsqueeze(1), 0.0), labels.masked_fill(bad, 0)
+
+    def _add_gap(self, ids: Tensor, logits: Tensor, labels: Tensor) -> None:
+        own, top, _ = gap_parts(logits, labels.unsqueeze(1))
+        if logits.is_cpu:
+            self._known.index_select(0, ids)  # an error for a strange id, before anything is recorded
+        if self._gaps.shape[1] != ids.shape[0] or self._gaps.device != logits.device:
+            self._gaps = torch.ones(2, ids.shape[0], dtype=torch.float64, device=logits.device)
+            self._gap = self._gaps[1].unsqueeze(1)
+        _check_finite(torch.sub(own, top, out=self._gap))
+        self._sums.index_add_(1, ids, self._gaps)
+
+    def _add(self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None, epoch: int | None) -> None:
+        seen = look(logits, labels)
+        _check_finite(seen[1])
+        if logits.is_cpu:
+            self._known.index_select(0, ids)  # an error for a strange id, before anything is recorded
+        before = self._state.index_select(1, ids)  # (8, B)
+        added, after = advance(before, seen, (logits.argmax(1), labels), epoch)
+        if "mean_avh" in self.track and features is not None:
+            hardness = avh(features.detach(), self.head.weight.detach(), labels)
+            added = torch.cat([added, hardness.double().unsqueeze(0)])
+        if epoch is not None:
+            ids = ids.masked_fill(self._repeated(ids) | (before[7] == epoch), self.num_examples)
+        self._state.index_copy_(1, ids, after.float())
+        self._sums.index_add_(1, ids, added)
+
+    def _repeated(self, ids: Tensor) -> Tensor:
+        """Which rows of the batch (B,) bear an id that an earlier row bore."""
+        order = torch.arange(ids.shape[0], device=ids.device)
+        self._turn.scatter_reduce_(0, ids, order, "amin", include_self=False)
+        return self._turn[ids] != order
+
+    def _merge(self) -> None:
+        """Every rank takes each example's rows from the lowest rank that looked at it since the last merge."""
+        if dist.get_backend() == "nccl" and self._sums.is_cpu:  # this rank has looked at nothing yet
+            self.to(torch.device("cuda", torch.cuda.current_device()))
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        owner = torch.where(self._sums[0] != self._merged, rank, ranks)
+        dist.all_reduce(owner, op=dist.ReduceOp.MIN)
+        for kept in (self._sums, self._state):
+            mine = kept.masked_fill(owner != rank, 0.0)
+            dist.all_reduce(mine)
+            kept.copy_(torch.where(owner < ranks, mine, kept))
+        self._merged.copy_(self._sums[0])
+        new = self._bad - self._merged_bad
+        dist.all_reduce(new)
+        self._bad = self._merged_bad + new
+        self._merged_bad = self._bad.clone()
+
+    def _raise_counted(self) -> None:
+        counts = dict(zip(BAD, self._bad.tolist(), strict=True))
+        if any(counts.values()):
+            told = ", ".join(f"{n} with {what}" for what, n in counts.items() if n)
+            raise ValueError(f"rows were left out of the record: {told}; the others are kept, table(skip_bad=True) returns them")
+
+
+def _names(index: Tensor, classes: Sequence[Any] | None) -> Any:
+    """Class names for the rows of the head; where an example was never seen (−1), none."""
+    if classes is None:
+        return index
+    known = index >= 0
+    names = decode(index.clamp(min=0), classes)
+    return [name if seen else None for name, seen in zip(names.tolist(), known.tolist(), strict=True)]
+
+
+def _check_finite(values: Tensor) -> None:
+    if values.is_cpu and not math.isfinite(values.sum().item()):
+        raise FloatingPointError("logits are NaN or infinite")
+
+
+def _name_bad_row(ids: Tensor, logits: Tensor, labels: Tensor, num_examples: int) -> None:
+    """Raise a ValueError for the first bad row, if there is one."""
+    classes = logits.shape[1]
+    masks = ((ids < 0) | (ids >= num_examples), (labels < 0) | (labels >= classes), broken_rows(logits, labels))
+    for what, mask in zip(BAD, masks, strict=True):
+        if mask.any():
+            row = int(mask.nonzero()[0])
+            place = f"row {row}: id {int(ids[row])} of 0..{num_examples - 1}, label {int(labels[row])} of 0..{classes - 1}"
+            raise ValueError(f"the batch has {int(mask.sum())} row(s) with {what} ({place}); nothing of this batch was recorded")

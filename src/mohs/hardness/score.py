@@ -1,0 +1,234 @@
+"""The hardness table of a trained model, of its features, or of its logits: every measurement that one look can make.
+
+    score(model, data)                             any model with a linear head, any Dataset or DataLoader
+    score_features(features, weight, labels, bias) what entered the head, and the head
+    score_logits(logits, labels)                   what came out of it: no angles, no norms
+
+Work is done in chunks of rows: beyond the inputs and one number an example and column, memory does not grow with N. A row
+whose logits hold NaN or +∞ is kept, with NaN for its scores (`unscored(table)` lists them); with `strict=True` it is an error
+at the end. A label that the head has no row for, and an id that stands twice, are errors that name the row. An error in the
+middle of `score` carries the rows scored so far as `error.table`.
+
+Under torch.distributed every process calls `score` with the same data, scores its share of the batches, and returns the
+whole table, the same to the bit as one process's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from mohs._core.distributed import gathered, ranks
+from mohs._core.errors import DataError
+from mohs._core.eval_mode import evaluating
+from mohs.angle import products
+from mohs.hardness.batches import Batch, batches, moved
+from mohs.hardness.classes import encode
+from mohs.hardness.measure import Columns, finished, host, joined, measure, repeated, sound, with_table
+from mohs.heads.find_head import FoundHead, candidates, find_head
+
+CHUNK_ENTRIES = 2**20  # logits at a time: 4 MB, of which a handful of copies are made
+
+
+def score_features(
+    features: Any,
+    weight: Any,
+    labels: Any,
+    bias: Any = None,
+    *,
+    logits: Any = None,
+    classes: Sequence[Any] | None = None,
+    ids: Any = None,
+    paths: Any = None,
+    neighbors: bool = False,
+    strict: bool = False,
+) -> pa.Table:
+    """features (N, D), weight (K, D), labels (N,), bias (K,) -> the table.
+
+    Arrays or tensors; features may be anything that gives rows by slices, a memory map too. `logits` (N, K): the model's own,
+    where they are not features · weight + bias. `neighbors`: seek each example's nearest, which takes the features whole.
+    """
+    weight, bias = checked_head(features, weight, bias)
+    index, names, known = _checked("features", features, labels, weight.shape[0], classes, ids=ids, paths=paths)
+    if logits is not None and tuple(logits.shape) != (len(index), weight.shape[0]):
+        raise ValueError(f"logits must have shape {(len(index), weight.shape[0])} for these features, got {tuple(logits.shape)}")
+    parts = []
+    for rows in chunks(len(index), weight.shape[0]):
+        x = as_tensor(features[rows], weight.device)
+        z = linear(x, weight, bias) if logits is None else as_tensor(logits[rows], weight.device)
+        parts.append(host(measure(z, torch.from_numpy(index[rows]), x, weight)))
+    whole = {"features": as_tensor(features[:], weight.device)} if neighbors else {}
+    return sound(finished({**joined(parts), **known, **whole}, names, device=weight.device), strict=strict)
+
+
+def score_logits(
+    logits: Any,
+    labels: Any,
+    *,
+    classes: Sequence[Any] | None = None,
+    ids: Any = None,
+    paths: Any = None,
+    strict: bool = False,
+) -> pa.Table:
+    """logits (N, K), labels (N,) -> the table, without angles and norms; arrays, tensors, or what gives rows by slices."""
+    if len(logits.shape) != 2:
+        raise ValueError(f"logits must have shape (N, K), got {tuple(logits.shape)}")
+    index, names, known = _checked("logits", logits, labels, logits.shape[1], classes, ids=ids, paths=paths)
+    parts = [
+        host(measure(as_tensor(logits[rows]), torch.from_numpy(index[rows]))) for rows in chunks(len(index), logits.shape[1])
+    ]
+    return sound(finished({**joined(parts), **known}, names), strict=strict)
+
+
+def score(
+    model: nn.Module,
+    data: Any,
+    *,
+    device: str | torch.device | None = None,
+    classes: Sequence[Any] | None = None,
+    layer: str | None = None,
+    batch_size: int = 256,
+    neighbors: bool = False,
+    strict: bool = False,
+) -> pa.Table:
+    """The table of a Dataset or DataLoader (see `hardness.batches` for what it may give), in evaluation mode.
+
+    device: where to run, by default where the model is; it is moved back. classes: the class names in the order of the head's
+    rows; labels are then names, or rows. layer: the head, where it is not the last linear layer. batch_size: for a Dataset.
+    """
+    found = find_head(model, layer=layer)
+    rank, number = ranks()
+    parts: list[Columns] = []
+    failure: Exception | None = None
+    with _evaluating(model, device) as place:
+        try:
+            for batch in batches(data, batch_size=batch_size, rank=rank, ranks=number):
+                parts.append(_score_batch(found, batch, classes, place, keep_features=neighbors))
+        except Exception as error:  # raised again below, with what was scored, when the other processes know
+            failure = error
+    told = "" if failure is None else f"rank {rank}: {type(failure).__name__}: {failure}"
+    everyone = gathered((joined([host(part) for part in parts]), told))
+    scored = joined([columns for columns, _ in everyone if columns])
+    names = list(range(found.weight.shape[0])) if classes is None else list(classes)
+    table = finished(_in_order(scored), names, device=place) if scored else None
+    told = next(filter(None, (words for _, words in everyone)), "")
+    if told:
+        raise with_table(failure or DataError(told), table)
+    if table is None:
+        raise DataError("data holds no examples: there is nothing to score")
+    return sound(table, strict=strict)
+
+
+def _score_batch(
+    found: FoundHead, batch: Batch, classes: Sequence[Any] | None, device: torch.device, *, keep_features: bool
+) -> Columns:
+    weight = found.weight.detach()
+    with torch.no_grad():
+        outputs, features = found.run(*moved(batch.arguments, device), **moved(batch.keywords, device))
+    logits = logits_of(outputs)
+    if logits.shape != (len(batch), weight.shape[0]) or features.shape[0] != len(batch):
+        raise ValueError(
+            f"the model gives logits of shape {tuple(logits.shape)} for {len(batch)} examples, but layer {found.name!r} has "
+            f'{weight.shape[0]} rows and saw {features.shape[0]}: it is not the classifier; pass layer="name" of the one that '
+            f"is ({candidates(found.model)}) or, where the classifier is a convolution, features and weight to score_features"
+        )
+    allowed = range(weight.shape[0]) if classes is None else classes
+    try:
+        index, _ = encode(batch.labels, num_classes=weight.shape[0], classes=allowed, first_row=batch.start)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    made: Columns = {"row": torch.arange(batch.start, batch.start + len(batch))}
+    made |= measure(logits, torch.from_numpy(index), features, weight.to(features.device))
+    made |= {"features": features} if keep_features else {}
+    return made | {name: given for name, given in (("id", batch.ids), ("path", batch.paths)) if given is not None}
+
+
+def logits_of(outputs: Any) -> Tensor:
+    """The logits of a model's outputs: the tensor, its `.logits` or ["logits"], or the first of a tuple."""
+    found = getattr(outputs, "logits", None)
+    if found is None and isinstance(outputs, Mapping):
+        found = outputs.get("logits")
+    if found is None:
+        found = outputs[0] if isinstance(outputs, tuple | list) and outputs else outputs
+    if not isinstance(found, Tensor):
+        raise ValueError(f"the model gives {type(outputs).__name__} without logits: wrap it so that it returns logits (N, K)")
+    return found
+
+
+def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """features (n, D), weight (K, D), bias (K,) -> logits (n, K)."""
+    z = products(features, weight)
+    return z if bias is None else z + bias.to(z.dtype)
+
+
+def as_tensor(values: Any, device: torch.device | None = None) -> Tensor:
+    """A floating tensor of this array or tensor, on the device; an array is copied, for it may be read-only."""
+    tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    tensor = tensor.detach() if tensor.is_floating_point() else tensor.float()
+    return tensor if device is None else tensor.to(device)
+
+
+def chunks(rows: int, classes: int) -> Iterator[slice]:
+    """Slices of rows whose logits fit in a chunk."""
+    step = max(1, CHUNK_ENTRIES // classes)
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def checked_head(features: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor | None]:
+    """weight and bias as tensors; raise unless they fit each other and the features."""
+    weight = as_tensor(weight)
+    if weight.dim() != 2 or len(features.shape) != 2 or features.shape[1] != weight.shape[1]:
+        raise ValueError(
+            "features must have shape (N, D) and weight (K, D) with the same D, "
+            f"got features {tuple(features.shape)} and weight {tuple(weight.shape)}"
+        )
+    bias = None if bias is None else as_tensor(bias, weight.device)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must have shape ({weight.shape[0]},), one a row of weight, got {tuple(bias.shape)}")
+    return weight, bias
+
+
+def _checked(
+    name: str, values: Any, labels: Any, num_classes: int, classes: Sequence[Any] | None, **named: Any
+) -> tuple[np.ndarray[Any, Any], list[Any], Columns]:
+    """Rows of the head, class names, and ids and paths where given; raise unless all are as many as `values`."""
+    index, names = encode(labels, num_classes=num_classes, classes=classes)
+    given = {kind: value for kind, value in named.items() if value is not None}
+    for kind, value in {"labels": labels, **given}.items():
+        if len(value) != values.shape[0]:
+            raise ValueError(f"{kind} must be {values.shape[0]}, one a row of {name}, got {len(value)}")
+    if not len(index):
+        raise DataError(f"{name} holds no rows: there is nothing to score")
+    told = repeated(host(given)["ids"]) if "ids" in given else None
+    if told is not None:
+        raise DataError(told)
+    return index, names, {kind.removesuffix("s"): value for kind, value in host(given).items()}
+
+
+def _in_order(columns: Columns) -> Columns:
+    """The rows of all processes in the data's order, by the number `row`, which is the id where there is no other."""
+    order = np.argsort(columns["row"])
+    columns = {name: values[order] for name, values in columns.items()}
+    row = columns.pop("row")
+    return {"id": row, **columns}
+
+
+@contextmanager
+def _evaluating(model: nn.Module, device: str | torch.device | None) -> Iterator[torch.device]:
+    """Evaluation mode on the device, and everything as it was afterwards; gives the device."""
+    with evaluating(model) as home:
+        if device is None:
+            yield home
+            return
+        model.to(device)
+        try:
+            yield torch.device(device)
+        finally:
+            model.to(home)

@@ -1,0 +1,144 @@
+"""What makes every loss a drop-in for `nn.CrossEntropyLoss`: the options, the reduction, and the Module shell.
+
+    mean = Σᵢ wᵢ ℓᵢ / Σᵢ wᵢ        wᵢ = weight[yᵢ] · sample_weightᵢ, and 0 where yᵢ = ignore_index
+
+`sum` is the numerator alone and `none` its terms. As in `F.cross_entropy`, the mean over nothing (an empty batch,
+or one that is wholly ignored) is NaN, its sum 0. Losses come back in float32 for half-precision logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypedDict, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from mohs._core.validation import check_between
+from mohs.margin import NO_LABEL, all_margins, check_logits, full_precision, margin
+
+REDUCTIONS = ("mean", "sum", "none")
+SMOOTHABLE = "cross_entropy and encouraging"
+Curve = Callable[[Tensor], Tensor]
+
+
+class Options(TypedDict, total=False):
+    """The arguments that every loss shares."""
+
+    weight: Tensor | None
+    ignore_index: int
+    reduction: str
+    label_smoothing: float
+    sample_weight: Tensor | None
+
+
+def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
+    """A loss that depends on the label's probability alone: its curve ℓ(m) at each example's margin, reduced."""
+    m = margin(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+    return reduce(curve(m), labels, classes=logits.shape[1], **options)
+
+
+def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
+    """(1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j), a the label smoothing; a class weight goes with its own class's term."""
+    a = options.pop("label_smoothing", 0.0)
+    check_smoothing(a)
+    check_logits(logits)
+    if a == 0:
+        return curve_loss(curve, logits, labels, **options)
+    logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients meet in float32
+    m = margin(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+    every = curve(all_margins(logits))  # (N, K, ...)
+    weight = options.get("weight")
+    if weight is not None:
+        check_weight(weight, logits.shape[1])
+        every = every * weight.to(every).view(-1, *[1] * (every.dim() - 2))
+    return reduce((1 - a) * curve(m), labels, classes=logits.shape[1], also=a * every.mean(1), **options)
+
+
+def reduce(
+    values: Tensor,
+    labels: Tensor,
+    *,
+    classes: int,
+    also: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = NO_LABEL,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    sample_weight: Tensor | None = None,
+) -> Tensor:
+    """values (N, ...) -> scalar, or (N, ...) for "none". `also` is added to the values after their class weight."""
+    check_reduction(reduction)
+    if label_smoothing != 0:
+        raise ValueError(f"label_smoothing={label_smoothing} is not defined for this loss (only for {SMOOTHABLE}); use 0")
+    kept = labels.long() != ignore_index  # (N, ...)
+    importance = None
+    if weight is not None:
+        check_weight(weight, classes)
+        importance = weight.to(values)[torch.where(kept, labels.long(), 0)]
+        values = values * importance
+    if also is not None:
+        values = values + also
+    if sample_weight is not None:
+        per_example = spread_sample_weight(sample_weight, labels).to(values)
+        values = values * per_example
+        importance = per_example if importance is None else importance * per_example
+    values = torch.where(kept, values, 0.0)
+    if reduction == "none":
+        return values
+    if reduction == "sum":
+        return values.sum()
+    return values.sum() / (kept if importance is None else torch.where(kept, importance, 0.0)).sum()
+
+
+def spread_sample_weight(sample_weight: Tensor, labels: Tensor) -> Tensor:
+    """sample_weight (N,) or as labels (N, d1, ...) -> the shape of labels."""
+    if sample_weight.shape == labels.shape:
+        return sample_weight
+    if sample_weight.shape == labels.shape[:1]:
+        return sample_weight.view(-1, *[1] * (labels.dim() - 1)).expand(labels.shape)
+    raise ValueError(
+        f"sample_weight must have shape {tuple(labels.shape[:1])} or {tuple(labels.shape)}, got {tuple(sample_weight.shape)}"
+    )
+
+
+def check_weight(weight: Tensor, classes: int) -> None:
+    """Raise unless there is one weight a class."""
+    if weight.shape != (classes,):
+        raise ValueError(f"weight must have one entry for each of the {classes} classes, got shape {tuple(weight.shape)}")
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise unless the reduction is a known one."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """Raise unless 0 ≤ label_smoothing ≤ 1."""
+    check_between("label_smoothing", label_smoothing, 0.0, 1.0)
+
+
+def become_module(loss: nn.Module, *, smoothable: bool = False) -> None:
+    """For `__post_init__` of every loss: the dataclass becomes a Module, `weight` a buffer, the shared options are checked."""
+    weight = loss.__dict__.pop("weight")
+    nn.Module.__init__(loss)
+    loss.register_buffer(
+        "weight", None if weight is None else torch.as_tensor(weight, dtype=torch.get_default_dtype()), persistent=False
+    )
+    check_reduction(loss.reduction)  # type: ignore[arg-type]
+    check_smoothing(loss.label_smoothing)  # type: ignore[arg-type]
+    if not smoothable and loss.label_smoothing != 0:
+        raise ValueError(f"label_smoothing is not defined for {type(loss).__name__} (only for {SMOOTHABLE}); leave it at 0")
+
+
+def settings(loss: nn.Module) -> dict[str, Any]:
+    """The fields of a loss with their values: the keyword arguments of its functional form."""
+    return {f.name: getattr(loss, f.name) for f in fields(loss)}  # type: ignore[arg-type]
+
+
+def rebuildable(loss: nn.Module) -> str:
+    """A repr that is the call which makes the same loss again."""
+    shown = ((f.name, getattr(loss, f.name)) for f in fields(loss))  # type: ignore[arg-type]
+    return f"{type(loss).__name__}({', '.join(f'{k}={v.tolist() if isinstance(v, Tensor) else v!r}' for k, v in shown)})"

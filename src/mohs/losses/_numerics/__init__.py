@@ -1,0 +1,1 @@
+"""Numerics behind the losses: fused forward and backward passes."""

@@ -1,0 +1,95 @@
+"""Measures of how the network learned: its history, which training labels it has fitted, and the traced curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from mohs._core.errors import DataError
+from mohs.data.examples import Data
+from mohs.evaluate.fit import best_and_final, label_fit
+from mohs.studies.measures.test_outputs import said_of
+from mohs.train.trace import TRACED
+from mohs.train.trained import Trained
+
+HISTORY = ("test_accuracy", "val_accuracy", "accuracy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """best_ and last_ of test_accuracy, val_accuracy and accuracy, epochs; at: test_accuracy_epoch_<n> after n epochs too.
+
+    The best test accuracy is chosen on the test labels and so too high: papers that report it did the same.
+    """
+
+    at: Sequence[int] = ()
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        made: dict[str, float] = {"epochs": float(len(trained.history))}
+        for key in HISTORY:
+            if any(key in line for line in trained.history):
+                found = best_and_final(trained.history, key=key)
+                made |= {f"best_{key}": found.best, f"last_{key}": found.final}
+        return made | {f"test_accuracy_epoch_{n}": trained.history[n - 1]["test_accuracy"] for n in _epochs(self.at, trained)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFit:
+    """fit_clean and fit_noisy: shares of right and of wrong training labels that the network gives; fit_truth: of examples
+    with a wrong label, the share given the right one. Needs noise, so that the truth is known."""
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        train = data.train
+        if train.truth is None:
+            raise DataError(f"{train.name}: which labels are wrong is not known; add noise to the run (a rate of 0 will do)")
+        found = label_fit(said_of(trained, train).logits.argmax(1), train.labels, train.truth)
+        return {"fit_clean": found.clean, "fit_noisy": found.noisy, "fit_truth": found.truth}
+
+
+def check_traced(values: Sequence[str]) -> None:
+    """Raise unless a trace has all of these."""
+    for name in values:
+        if name not in TRACED:
+            raise ValueError(f"values: unknown {name!r}; known: {', '.join(TRACED)}")
+
+
+def trace_of(trained: Trained) -> dict[str, Tensor]:
+    """What the run traced."""
+    if trained.trace is None:
+        raise DataError(f"{trained.folder} has no trace: set trace = true in the recipe's [base]")
+    return trained.trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """<value>_epoch_<n>: the mean over the training examples after n epochs of what the run traced (`trace = true`).
+
+    values: confidence, right, norm, avh. Where the truth is known, <value>_clean_epoch_<n> and <value>_noisy_epoch_<n> too.
+    """
+
+    at: Sequence[int]
+    values: Sequence[str] = TRACED
+
+    def __post_init__(self) -> None:
+        check_traced(self.values)
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        trace = trace_of(trained)
+        groups: dict[str, Any] = {"": slice(None)}
+        if data.train.truth is not None:
+            wrong = data.train.labels != data.train.truth
+            groups |= {"_clean": ~wrong, "_noisy": wrong}
+        made: dict[str, float] = {}
+        for name in self.values:
+            for n in _epochs(self.at, trained):
+                now: Tensor = trace[name][n - 1].double()
+                made |= {f"{name}{group}_epoch_{n}": float(now[rows].nanmean()) for group, rows in groups.items()}
+        return made
+
+
+def _epochs(at: Sequence[int], trained: Trained) -> list[int]:
+    """Those of the epochs asked for that the run has: a trial is shorter than the study."""
+    return [n for n in at if 1 <= n <= len(trained.history)]

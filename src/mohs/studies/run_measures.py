@@ -1,0 +1,139 @@
+"""Measures by name: what a study measures on each trained network beside accuracy, kept in the run's folder.
+
+`[[measure]] name = "ece", bins = 10` in a recipe is MEASURES["ece"](bins=10); called with the run and its data as they were
+trained on, it gives numbers by name. `measures.json` holds them by the measure's settings: nothing is measured twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mohs._core.files import written_whole
+from mohs._core.specs import create_spec
+from mohs.data.examples import Data
+from mohs.studies.measures.fitting import Curve, History, LabelFit
+from mohs.studies.measures.gradients import AttackPath, Gradients
+from mohs.studies.measures.human import Cam, Human
+from mohs.studies.measures.predictions import Calibration, Energy, Imbalance, Margins, Recall, Uncertain
+from mohs.studies.measures.representation import Cluster, LinearProbe, Retrieval
+from mohs.studies.measures.stress import Degrade, OutOfDistribution, UnderAttack
+from mohs.studies.measures.trajectories import AgreementBins, Course
+from mohs.studies.measures.transfer import SelfTraining
+from mohs.train.trained import Trained
+
+
+class Measure(Protocol):
+    """What a name stands for."""
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]: ...
+
+
+MEASURES: dict[str, type[Measure]] = {
+    "ece": Calibration,
+    "fit": LabelFit,
+    "ood": OutOfDistribution,
+    "attack": UnderAttack,
+    "probe": LinearProbe,
+    "cluster": Cluster,
+    "imbalance": Imbalance,
+    "retrieval": Retrieval,
+    "cam": Cam,
+    "degrade": Degrade,
+    "margins": Margins,
+    "energy": Energy,
+    "human": Human,
+    "history": History,
+    "recall": Recall,
+    "curve": Curve,
+    "course": Course,
+    "agreement_bins": AgreementBins,
+    "gradients": Gradients,
+    "attack_path": AttackPath,
+    "uncertain": Uncertain,
+    "self_training": SelfTraining,
+}
+FILE = "measures.json"
+SMALLER = {"steps": 2, "restarts": 1, "examples": 16, "epochs": 2, "rounds": 2}  # at most, in a trial
+
+
+@dataclass(frozen=True)
+class Named:
+    """A measure of a recipe: its name, what its numbers' names begin with, and itself."""
+
+    name: str
+    label: str
+    measure: Measure
+
+    @property
+    def key(self) -> str:
+        """Its settings, all of them, as text: what its numbers are kept by."""
+        return json.dumps({"name": self.name, **dataclasses.asdict(self.measure)}, sort_keys=True, default=list)  # type: ignore[call-overload]
+
+    def called(self, number: str) -> str:
+        return f"{self.label}_{number}" if self.label else number
+
+
+def named_measures(specs: Sequence[Mapping[str, Any]], *, where: str, smaller: bool = False) -> list[Named]:
+    """The measures of a recipe, checked; two of one name need labels, or their numbers would have the same names."""
+    made: list[Named] = []
+    for spec in specs:
+        try:
+            measure = create_spec(MEASURES, "measure", {key: value for key, value in spec.items() if key != "label"})
+        except ValueError as error:
+            raise ValueError(f"{where}: [[measure]]: {error}") from error
+        if smaller and isinstance(measure, Human | AgreementBins) and not measure.there:
+            continue  # a trial must do without files
+        made.append(Named(spec["name"], spec.get("label", ""), lessened(measure) if smaller else measure))
+        if [(one.name, one.label) for one in made].count((made[-1].name, made[-1].label)) > 1:
+            raise ValueError(f"{where}: two [[measure]] are called {spec['name']!r}: give each a label of its own")
+    return made
+
+
+def lessened(measure: Measure) -> Measure:
+    """The measure with less work and without files, for a trial."""
+    if isinstance(measure, OutOfDistribution):
+        return dataclasses.replace(measure, data="digits")
+    given = {f.name: getattr(measure, f.name) for f in dataclasses.fields(measure) if f.name in SMALLER}  # type: ignore[arg-type]
+    less = {name: SMALLER[name] if value is None else min(value, SMALLER[name]) for name, value in given.items()}
+    return dataclasses.replace(measure, **less)  # type: ignore[type-var]
+
+
+def kept(folder: Path, measures: Sequence[Named]) -> dict[str, float]:
+    """The numbers of these measures that the run's folder holds."""
+    found = _read(folder)
+    return {m.called(name): _number(value) for m in measures for name, value in found.get(m.key, {}).items()}
+
+
+def missing(folder: Path, measures: Sequence[Named]) -> list[Named]:
+    """The measures that are not in the run's folder yet."""
+    found = _read(folder)
+    return [m for m in measures if m.key not in found]
+
+
+def measure_run(trained: Trained, data: Data, measures: Sequence[Named]) -> None:
+    """Measure, and file after each; an error says which measure of which run it was."""
+    for one in missing(trained.folder, measures):
+        try:
+            numbers = one.measure(trained, data)
+        except (ValueError, ImportError) as error:
+            raise type(error)(f"measure {one.name} of {trained.folder.name}: {error}") from error
+        plain = {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
+        with written_whole(trained.folder / FILE) as part:
+            part.write_text(json.dumps({**_read(trained.folder), one.key: plain}, indent=1) + "\n")
+
+
+def _read(folder: Path) -> dict[str, dict[str, Any]]:
+    file = folder / FILE
+    made: dict[str, dict[str, Any]] = json.loads(file.read_text()) if file.exists() else {}
+    return made
+
+
+def _number(value: Any) -> float:
+    """A number; "nan" and "inf", which JSON does not know, are kept as words."""
+    return float(value)

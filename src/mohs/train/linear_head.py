@@ -1,0 +1,177 @@
+"""A softmax head on features, fitted with any loss on all rows at once: the same call gives the same head.
+
+    min over W, b of  mean of ℓ(W φ(x) + b, y) + ½ l2 |W|²                φ: see `feature_map`
+
+Cross-entropy is convex: L-BFGS to convergence. Any other loss may have many minima, and its value may be no objective
+(Gradient Rescaling): full-batch Adam with a learning rate that falls to 0, from a few steps of L-BFGS on cross-entropy.
+`head_path` gives heads along the way, from zero weights, for whoever records how examples are learned.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mohs._core.specs import as_spec, create_spec
+from mohs._core.validation import check_between
+from mohs.losses import LOSSES
+from mohs.losses.cross_entropy import CrossEntropyLoss
+from mohs.train.feature_map import FeatureMap, feature_map, pieces, rows
+
+WARM_STEPS = 3  # of L-BFGS on cross-entropy, before another loss takes over: more, and wrong labels are learned that it keeps
+RATE = 0.05  # Adam's learning rate, at its peak
+BLOCK = 8192  # rows mapped and multiplied at a time
+Loss = Callable[..., Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """weight (K, W) and bias (K,) on a map of the features: `head.logits(features)`."""
+
+    weight: Tensor
+    bias: Tensor
+    map: FeatureMap
+
+    def logits(self, features: Any) -> Tensor:
+        """features (N, D), an array or tensor -> (N, K)."""
+        parts = [slice(start, start + BLOCK) for start in range(0, len(features), BLOCK)]
+        made = [self.map(rows(features, part)) @ self.weight.T + self.bias for part in parts]
+        return torch.cat(made) if made else self.bias.new_empty(0, len(self.bias))
+
+
+def as_loss(loss: str | Mapping[str, Any] | Loss) -> Loss:
+    """A loss from its name or word ("gce", "gce:q=0.5"), from {"name": "gce", "q": 0.5}, or as it is."""
+    if isinstance(loss, str | Mapping):
+        return create_spec(LOSSES, "loss", as_spec(loss))
+    if not callable(loss):
+        raise ValueError(f"loss must be a name, a mapping with a name, or a loss, got {loss!r}; names: {', '.join(LOSSES)}")
+    return loss
+
+
+def fit_head(
+    features: Any,
+    labels: Tensor,
+    *,
+    loss: str | Mapping[str, Any] | Loss = "cross_entropy",
+    num_classes: int | None = None,
+    l2: float = 1e-2,
+    sample_weight: Tensor | None = None,
+    landmarks: int = 0,
+    seed: int = 0,
+    steps: int = 300,
+) -> Head:
+    """features (N, D), labels (N,) in 0..K−1 -> the head; steps: the most of L-BFGS, or all of Adam's."""
+    problem = _Problem.of(features, labels, num_classes, l2, sample_weight, landmarks, seed)
+    chosen = as_loss(loss)
+    if is_cross_entropy(chosen):
+        return problem.head(minimize(problem, chosen, steps))
+    start = minimize(problem, CrossEntropyLoss(), WARM_STEPS)
+    *_, last = descend(problem, chosen, start, steps)
+    return problem.head(last)
+
+
+def head_path(
+    features: Any,
+    labels: Tensor,
+    *,
+    loss: str | Mapping[str, Any] | Loss = "cross_entropy",
+    num_classes: int | None = None,
+    l2: float = 1e-2,
+    sample_weight: Tensor | None = None,
+    landmarks: int = 0,
+    seed: int = 0,
+    epochs: int = 20,
+    steps: int = 10,
+) -> Iterator[Head]:
+    """The head after each of `epochs` times `steps` full-batch steps of Adam from zero weights, the last as it is kept."""
+    check_between("epochs", epochs, 1)
+    problem = _Problem.of(features, labels, num_classes, l2, sample_weight, landmarks, seed)
+    start = torch.zeros(problem.classes, problem.inputs.shape[1] + 1, dtype=problem.inputs.dtype)
+    for done, theta in enumerate(descend(problem, as_loss(loss), start, epochs * steps), 1):
+        if done % steps == 0:
+            yield problem.head(theta.clone())
+
+
+def is_cross_entropy(loss: Loss) -> bool:
+    """Whether this is plain cross-entropy, ours or torch's: the value is then an objective, and convex."""
+    return isinstance(loss, CrossEntropyLoss | nn.CrossEntropyLoss)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Mapped features (N, W), labels, and what else the objective takes; θ (K, W + 1) holds weights and, last, biases."""
+
+    inputs: Tensor
+    labels: Tensor
+    classes: int
+    l2: float
+    weight: Tensor | None
+    map: FeatureMap
+
+    @staticmethod
+    def of(
+        features: Any, labels: Tensor, num_classes: int | None, l2: float, weight: Tensor | None, landmarks: int, seed: int
+    ) -> _Problem:
+        check_between("l2", l2, 0)
+        check_rows(features, labels, weight)
+        mapped = feature_map(features, landmarks=landmarks, seed=seed, sample_weight=weight)
+        classes = int(labels.max()) + 1 if num_classes is None else num_classes
+        if classes < 2 or int(labels.max()) >= classes or int(labels.min()) < 0:
+            raise ValueError(f"labels must lie in 0..{classes - 1}, of at least 2 classes; got up to {int(labels.max())}")
+        inputs = torch.cat([mapped(part) for part in pieces(rows(features, slice(None)), BLOCK)])
+        return _Problem(inputs, labels, classes, l2, None if weight is None else weight.to(inputs.dtype), mapped)
+
+    def value(self, loss: Loss, theta: Tensor) -> Tensor:
+        """The objective at θ."""
+        logits = self.inputs @ theta[:, :-1].T + theta[:, -1]
+        extra = {} if self.weight is None else {"sample_weight": self.weight}
+        return loss(logits, self.labels, **extra) + self.l2 / 2 * theta[:, :-1].square().sum()
+
+    def head(self, theta: Tensor) -> Head:
+        return Head(theta[:, :-1].contiguous(), theta[:, -1].clone(), self.map)
+
+
+def minimize(problem: _Problem, loss: Loss, steps: int) -> Tensor:
+    """θ by L-BFGS from 0, until the gradient vanishes or the steps are spent."""
+    from scipy.optimize import minimize
+
+    shape = (problem.classes, problem.inputs.shape[1] + 1)
+
+    def value_and_gradient(flat: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+        theta = torch.from_numpy(flat.copy()).view(shape).to(problem.inputs.dtype).requires_grad_()
+        value = problem.value(loss, theta)
+        (gradient,) = torch.autograd.grad(value, theta)
+        return value.item(), gradient.double().flatten().numpy()
+
+    precise = problem.inputs.dtype == torch.float64
+    options = {"maxiter": steps, "maxfun": 2 * steps, "gtol": 1e-7 if precise else 1e-5, "ftol": 1e-14 if precise else 1e-9}
+    found = minimize(value_and_gradient, np.zeros(math.prod(shape)), jac=True, method="L-BFGS-B", options=options)
+    return torch.from_numpy(found.x).view(shape).to(problem.inputs.dtype)
+
+
+def descend(problem: _Problem, loss: Loss, start: Tensor, steps: int) -> Iterator[Tensor]:
+    """θ after each of so many full-batch steps of Adam; the loss is copied, for it may keep a state."""
+    loss = copy.deepcopy(loss)
+    theta = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([theta], lr=RATE)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = RATE * (1 + math.cos(math.pi * step / steps)) / 2
+        (theta.grad,) = torch.autograd.grad(problem.value(loss, theta), theta)
+        optimizer.step()
+        yield theta.detach()
+
+
+def check_rows(features: Any, labels: Tensor, weight: Tensor | None = None) -> None:
+    """Raise unless there is one label, and one weight where there are any, for each row of features."""
+    for name, given in (("labels", labels), ("sample_weight", weight)):
+        if given is not None and tuple(given.shape) != (len(features),):
+            raise ValueError(f"{name} must have shape ({len(features)},), one a row of features, got {tuple(given.shape)}")
+    if weight is not None and not (weight.isfinite().all() and (weight >= 0).all() and (weight > 0).any()):
+        raise ValueError("sample_weight must be finite and at least 0, and not 0 throughout")

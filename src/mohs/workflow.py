@@ -1,0 +1,39 @@
+"""`mohs.audit`: judge every example, then write the report; what the command `mohs audit` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mohs.audit.pipeline import run_audit
+from mohs.audit.result import AuditResult
+from mohs.report.page import write_report
+
+
+def audit(
+    data: Any = None,
+    *,
+    out: str | Path | None = None,
+    runs: str | Path = "runs",
+    open_as: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> AuditResult:
+    """Find the easy, hard, ambiguous and mislabeled examples of a data set.
+
+    Args:
+        data: A path or name as `open_data` takes them, arrays, or a torch Dataset. Default: scikit-learn's digits with a
+            tenth of the labels changed.
+        out: Output folder. Default: a folder under `runs` named after the data and the options.
+        runs: Parent of the default output folder.
+        open_as: Options of `open_data`, such as `label` and `image_size`.
+        **options: Fields of `AuditOptions`: model, loss, epochs, batch, folds, seed, device, run, tell, watch.
+
+    Returns:
+        The table, the noise estimate and everything the report shows; `result.report` is the HTML file.
+
+    The same call again reuses what is finished in the folder.
+    """
+    result = run_audit(data, out=out, runs=runs, open_as=open_as, **options)
+    return replace(result, report=write_report(result, result.folder / "report.html"))

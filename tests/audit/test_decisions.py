@@ -1,0 +1,176 @@
+"""Decisions become labels, and labels go back; decisions on anything else are refused by row."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mohs._core.errors import DataError
+from mohs._core.plain_text import from_cell, to_cell
+from mohs.audit.decisions import apply_decisions, read_decisions, undo_labels, write_labels
+from mohs.hardness.table import make_table
+
+HASH = "0123456789abcdef"
+CLASSES = ["cat", "dog", "=SUM(A1)", "'so-called'", 'a, "b"\nc']
+
+
+def table(**change: Any) -> pa.Table:
+    columns = {
+        "id": [10, 11, 12, 13, 14],
+        "path": [f"p/{i}.png" for i in range(5)],
+        "label": ["cat", "cat", "dog", "=SUM(A1)", 'a, "b"\nc'],
+        "suggested_label": ["dog", "cat", "'so-called'", "=SUM(A1)", "cat"],
+    }
+    return make_table(columns | change, classes=CLASSES)
+
+
+def decision(id_: object, label: str, kind: str, new: str = "", data_hash: str = HASH) -> dict[str, str]:
+    return {"id": str(id_), "data_hash": data_hash, "label": label, "decision": kind, "new_label": new}
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> Path:
+    """As the report's page writes them."""
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+        writer.writerow(["id", "data_hash", "label", "decision", "new_label"])
+        writer.writerows([to_cell(value) for value in row.values()] for row in rows)
+    return path
+
+
+ALL = [
+    decision(10, "cat", "accept", "dog"),
+    decision(11, "cat", "keep"),
+    decision(12, "dog", "change", "=SUM(A1)"),
+    decision(13, "=SUM(A1)", "exclude"),
+    decision(14, 'a, "b"\nc', "accept"),
+]
+
+
+def test_every_decision_does_what_it_says_and_no_other_row_changes() -> None:
+    labels, summary = apply_decisions(table(), ALL[:4], HASH)
+    assert labels.column_names == ["id", "path", "label", "previous", "decision"]
+    assert labels.column("label").to_pylist() == ["dog", "cat", "=SUM(A1)", None, CLASSES[4]]
+    assert labels.column("previous").to_pylist() == table().column("label").to_pylist()
+    assert labels.column("decision").to_pylist() == ["accept", "keep", "change", "exclude", ""]
+    assert summary.decided == {"accept": 1, "keep": 1, "change": 1, "exclude": 1}
+    assert (summary.examples, summary.changed) == (5, 2)
+
+
+def test_an_accepted_suggestion_without_a_name_is_the_tables_own() -> None:
+    labels, _ = apply_decisions(table(), ALL, HASH)
+    assert labels.column("label").to_pylist()[4] == "cat"
+
+
+def test_no_decisions_leave_all_as_it_is_and_numbers_stay_numbers() -> None:
+    plain = make_table({"id": ["a", "b"], "label": [1, 2]}, classes=[0, 1, 2])
+    labels, summary = apply_decisions(plain, [], HASH)
+    assert labels.column_names == ["id", "label", "previous", "decision"]
+    assert summary.changed == 0
+    labels, _ = apply_decisions(plain, [decision("b", "2", "change", "0"), decision("a", "1", "exclude")], HASH)
+    assert labels.column("label").to_pylist() == [None, 0]
+
+
+def test_the_file_and_back(tmp_path: Path) -> None:
+    assert read_decisions(write(tmp_path / "decisions.csv", ALL)) == ALL
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+@settings(deadline=None, derandomize=True)
+def test_cells_lose_nothing_and_run_nowhere(text: str) -> None:
+    assert from_cell(to_cell(text)) == text
+    assert not to_cell(text).startswith(("=", "+", "-", "@", "\t", "\r", "\n", "＝"))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (decision(10, "cat", "keep", data_hash="other"), r"row 2 \(id '10'\) was made for other data: its data_hash is 'other'"),
+        (decision(99, "cat", "keep"), r"row 2 \(id '99'\): this run has no such id"),
+        (decision(10, "dog", "keep"), r"row 2 \(id '10'\) was made when the label was 'dog'; here it is 'cat'"),
+        (decision(10, "cat", "burn"), "unknown decision 'burn'; known: accept, keep, change, exclude"),
+        (decision(10, "cat", "change", "cow"), "the new label 'cow' is none of the 5 classes"),
+        (decision(10, "cat", "change"), "the new label '' is none of the 5 classes"),
+    ],
+)
+def test_decisions_on_other_data_are_refused_by_row(row: dict[str, str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        apply_decisions(table(), [row], HASH)
+
+
+def test_an_id_twice_is_refused() -> None:
+    with pytest.raises(DataError, match="row 3: the id '10' is decided twice"):
+        apply_decisions(table(), [ALL[0], decision(10, "cat", "keep")], HASH)
+    with pytest.raises(DataError, match="the id '10' stands twice in the table"):
+        apply_decisions(table(id=[10, 10, 11, 12, 13]), ALL, HASH)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,label\n1,2\n", "no column 'data_hash'; decisions have id, data_hash"),
+        ("", "no column 'id'"),
+        ("id,data_hash,label,decision,new_label\n1,2\n", "row 2: 2 cells where the header has 5"),
+        ('id,data_hash,label,decision,new_label\n"a"b,c,d,e,f\n', "cannot be read as a CSV file"),
+        (b"id,data_hash,label,decision,new_label\n\xff,c,d,e,f\n", "cannot be read as a CSV file in UTF-8"),
+    ],
+)
+def test_files_that_are_no_decisions(tmp_path: Path, text: str | bytes, message: str) -> None:
+    path = tmp_path / "d.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError, match=message):
+        read_decisions(path)
+
+
+def read(path: Path) -> list[str]:
+    return pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)).column("label").to_pylist()
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "labels.parquet"])
+def test_undo_writes_the_labels_as_given_where_nothing_lay_there(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write_labels(apply_decisions(table(), ALL[:2], HASH)[0], path)
+    write_labels(apply_decisions(table(), ALL, HASH)[0], path)  # a second time: the first was made of the same run
+    assert sorted(p.name for p in tmp_path.iterdir()) == [name]
+    assert "as they were given" in undo_labels(table(), path)
+    if path.suffix == ".csv":
+        assert read(path) == table().column("label").to_pylist()
+        assert b'""' in path.read_bytes().replace(b'"b"', b"")
+    undo_labels(table(), path)  # once more does no harm
+    assert sorted(p.name for p in tmp_path.iterdir()) == [name]
+
+
+def test_a_file_of_the_users_own_is_kept_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("mine\n1\n")
+    for _ in range(2):
+        write_labels(apply_decisions(table(), ALL, HASH)[0], path)
+        assert (tmp_path / "labels.csv.before").read_text() == "mine\n1\n"
+    assert "lay there before" in undo_labels(table(), path)
+    assert path.read_text() == "mine\n1\n"
+    assert not (tmp_path / "labels.csv.before").exists()
+    with pytest.raises(DataError, match="was not written from this run"):
+        undo_labels(table(), path)
+
+
+def test_nothing_is_lost_or_overwritten_by_mistake(tmp_path: Path) -> None:
+    labels = apply_decisions(table(), ALL, HASH)[0]
+    path = tmp_path / "labels.csv"
+    with pytest.raises(DataError, match="is not there: nothing was applied"):
+        undo_labels(table(), path)
+    path.write_text("a")
+    write_labels(labels, path)
+    path.write_text("b")
+    with pytest.raises(DataError, match=r"would take the place of .*labels.csv.before"):
+        write_labels(labels, path)
+    assert path.read_text() == "b"
+    with pytest.raises(ValueError, match=r"written as .parquet or .csv"):
+        write_labels(labels, tmp_path / "labels.txt")
+    with pytest.raises(ValueError, match="does not exist; make it first"):
+        write_labels(labels, tmp_path / "no" / "labels.csv")

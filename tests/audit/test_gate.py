@@ -1,0 +1,40 @@
+"""Gates: what they say, when they hold, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from mohs.audit.gate import parse_gate
+
+NAMES = ("easy", "mislabeled", "noise")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "sign", "bound"),
+    [
+        ("mislabeled<0.02", "mislabeled", "<", 0.02),
+        (" noise <= 5% ", "noise", "<=", 0.05),
+        ("easy>=.5", "easy", ">=", 0.5),
+        ("easy>1e-3", "easy", ">", 1e-3),
+    ],
+)
+def test_gates_are_read(text: str, name: str, sign: str, bound: float) -> None:
+    gate = parse_gate(text, NAMES)
+    assert (gate.name, gate.sign, gate.bound) == (name, sign, pytest.approx(bound))
+    assert parse_gate(str(gate), NAMES) == gate
+
+
+@pytest.mark.parametrize(
+    ("sign", "holds"), [("<", (True, False, False)), ("<=", (True, True, False)), (">", (False, False, True))]
+)
+def test_a_gate_holds_or_not(sign: str, holds: tuple[bool, ...]) -> None:
+    gate = parse_gate(f"noise{sign}0.1", NAMES)
+    assert tuple(gate.holds({"noise": share}) for share in (0.05, 0.1, 0.2)) == holds
+
+
+@pytest.mark.parametrize("text", ["", "mislabeled", "wrong<0.1", "noise=0.1", "noise<", "noise<many", "noise<0.1 easy>1"])
+def test_what_is_no_gate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not understood: write name<number, as mislabeled<0.02; names: easy"):
+        parse_gate(text, NAMES)
+    with pytest.raises(ValueError, match="is no number"):
+        parse_gate("noise<1.2.3", NAMES)

@@ -1,0 +1,66 @@
+"""An audit by a network that was trained before: on other examples, on these very ones, and on what it cannot read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mohs._core.errors import DataError
+from mohs.audit.judge_run import matched
+from mohs.audit.pipeline import audit, demonstration
+from mohs.data.examples import Data, Examples
+from mohs.train.loop import train
+from mohs.train.run import Run
+from mohs.train.trained import Trained
+
+
+@pytest.fixture(scope="module")
+def halves() -> tuple[Examples, Examples]:
+    data = demonstration(0).train
+    return data.take(torch.arange(0, 900)), data.take(torch.arange(900, len(data)))
+
+
+@pytest.fixture(scope="module")
+def trained(halves: tuple[Examples, Examples], tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    run = Run(model="cnn", loss="gce:q=0.7", epochs=12, batch=32, validation=0.0)
+    return train(run, Data(halves[0]), out=tmp_path_factory.mktemp("run"), device="cpu")
+
+
+def test_wrong_labels_among_other_examples_are_found(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
+    done = audit(halves[1], run=trained.folder, out=tmp_path, device="cpu")
+    facts = done.findings.facts
+    assert facts["flagged and wrong"] / facts["flagged"] >= 0.8
+    assert facts["flagged and wrong"] / facts["labels made wrong"] >= 0.8
+    assert "aum" not in done.table.column_names
+    assert done.findings.chosen == "gce:q=0.7"
+    assert "caution" not in facts
+    assert done.findings.held_out is not None
+
+
+def test_on_its_own_examples_it_is_said_so(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
+    done = audit(halves[0], run=trained.folder, out=tmp_path, device="cpu")
+    assert "trained on these very examples" in done.findings.facts["caution"]
+    assert "trained on these very examples" in done.report.read_text()
+    assert done.findings.held_out is None
+
+
+def test_classes_are_matched_by_name(halves: tuple[Examples, Examples], trained: Trained) -> None:
+    some = halves[1].take((halves[1].labels > 6).nonzero().squeeze(1))
+    fewer = replace(some, labels=some.labels - 7, classes=["7", "8", "9"])
+    assert torch.equal(matched(fewer, trained).labels, some.labels)
+
+
+def test_what_the_network_cannot_read(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
+    larger = Examples(torch.zeros(4, 1, 9, 9, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), [0, 1])
+    with pytest.raises(DataError, match=r"inputs are 1 × 9 × 9, but .* takes 1 × 8 × 8: pass image_size=8"):
+        audit(larger, run=trained.folder, out=tmp_path / "a")
+    with pytest.raises(DataError, match=r"inputs are 5, but .* takes 1 × 8 × 8$"):
+        audit((np.ones((4, 5)), [0, 1, 0, 1]), run=trained.folder, out=tmp_path / "b")
+    with pytest.raises(DataError, match="does not know the class 'cat'; it knows 0, 1, 2"):
+        audit(replace(halves[1], classes=["cat", *range(1, 10)]), run=trained.folder, out=tmp_path / "c")
+    with pytest.raises(DataError, match="is no run"):
+        audit(halves[1], run=tmp_path / "nowhere", out=tmp_path / "d")

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from PIL import Image
+
+from mohs._core.errors import DataError
+from mohs.data.readers.tabular import table
+
+Save = Callable[..., Path]
+
+
+def csv(folder: Path, text: str, name: str = "rows.csv") -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def test_numeric_columns_are_features(tmp_path: Path) -> None:
+    data = table(csv(tmp_path, "id,a,b,label,remark\n7,1,2.5,yes,x\n8,3,4,no,y\n9,5,6,yes,z\n"))
+    assert (data.name, data.classes) == ("rows", ["no", "yes"])
+    assert data.train.inputs.tolist() == [[1, 2.5], [3, 4], [5, 6]]  # type: ignore[union-attr]
+    assert data.train.labels.tolist() == [1, 0, 1]
+    assert data.train.keys == [7, 8, 9]
+    assert data.notes == ["columns not used: remark"]
+
+
+def test_labels_are_read_as_they_are_written(tmp_path: Path) -> None:
+    assert table(csv(tmp_path, "a,y\n1,10\n2,9\n3,10\n")).classes == [9, 10]
+    assert table(csv(tmp_path, "a,y\n1,007\n2,9\n")).classes == ["007", "9"]
+    assert table(csv(tmp_path, "a,y\n1,NA\n2,null\n")).classes == ["NA", "null"]
+    assert table(csv(tmp_path, "a;kind\n1;ä\n2;b\n"), label="kind").classes == ["b", "ä"]
+    assert table(csv(tmp_path, "\ufeffy\ta\nu\t1\nv\t2\n", "rows.tsv")).classes == ["u", "v"]
+    parquet = pa.table({"class": pa.array(["q", "p", "q"]).dictionary_encode(), "a": [1.0, 2, 3]})
+    pyarrow.parquet.write_table(parquet, tmp_path / "rows.parquet")
+    assert table(tmp_path / "rows.parquet").classes == ["p", "q"]
+    floats = pa.table({"target": [1.0, None, 0.0], "a": [1.0, 2, 3]})
+    pyarrow.parquet.write_table(floats, tmp_path / "rows.parquet")
+    data = table(tmp_path / "rows.parquet")
+    assert (data.classes, [one.path.rpartition(" row ")[2] for one in data.left_out]) == ([0, 1], ["1"])
+
+
+def test_rows_without_a_label_are_left_out_and_counted(tmp_path: Path) -> None:
+    data = table(csv(tmp_path, "a,label\n1,x\n2,\n3,y\n"))
+    assert data.train.keys == [0, 2]
+    assert [(one.path, one.reason) for one in data.left_out] == [(f"{tmp_path}/rows.csv row 1", "no label")]
+
+
+def test_lists_are_features(tmp_path: Path) -> None:
+    rows = {"embedding": [[1.0, 2.0], [3.0, 4.0]], "label": ["a", "b"], "age": [3, 4]}
+    pyarrow.parquet.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    data = table(tmp_path / "rows.parquet")
+    assert data.train.inputs.tolist() == [[1, 2], [3, 4]]  # type: ignore[union-attr]
+    assert data.notes == ["columns not used: age"]
+    ragged = pa.table({"embedding": [[1.0, 2.0], [3.0]], "label": ["a", "b"]})
+    pyarrow.parquet.write_table(ragged, tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match="embedding of row 1 has 1 numbers, row 0 has 2"):
+        table(tmp_path / "rows.parquet")
+    hole = pa.table({"features": [[1.0, 2.0], [3.0, float("nan")]], "label": ["a", "b"]})
+    pyarrow.parquet.write_table(hole, tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match="row 1, column 'features', entry 1 is missing, NaN or infinite"):
+        table(tmp_path / "rows.parquet")
+
+
+def test_paths_are_images_beside_the_file(tmp_path: Path, save: Save) -> None:
+    for i in range(4):
+        save(tmp_path / "img" / f"{i}.png")
+    (tmp_path / "img" / "bad.png").write_text("x")
+    text = "path,label\nimg/0.png,a\nimg/1.png,b\nimg/gone.png,a\n,b\nimg/2.png,\nimg/bad.png,b\nimg/3.png,a\n"
+    train = table(csv(tmp_path, text)).train
+    assert train.keys == [0, 1, 6]
+    assert train.labels.tolist() == [0, 1, 0]
+    assert np.array_equal(train.inputs[torch.tensor([2])][0].permute(1, 2, 0), np.asarray(Image.open(tmp_path / "img" / "3.png")))
+    assert [(Path(one.path).name, one.reason) for one in train.left_out] == [
+        ("rows.csv row 4", "no label"),
+        ("gone.png", "row 2: there is no such file"),
+        (tmp_path.name, "row 3: no path"),
+        ("bad.png", "not an image that Pillow can read"),
+    ]
+
+
+def test_bytes_are_images(tmp_path: Path) -> None:
+    def encoded(level: int) -> bytes:
+        file = io.BytesIO()
+        Image.new("L", (4, 4), level).save(file, "PNG")
+        return file.getvalue()
+
+    cells = [{"bytes": encoded(level), "path": f"{level}.png"} for level in (3, 5)] + [{"bytes": b"x", "path": None}]
+    pyarrow.parquet.write_table(pa.table({"image": cells, "label": [0, 1, 1]}), tmp_path / "rows.parquet")
+    data = table(tmp_path / "rows.parquet")
+    assert data.train.inputs[:, 0, 0, 0].tolist() == [3, 5]  # type: ignore[index, union-attr, call-overload]
+    assert data.train.shape == (1, 4, 4)
+    assert data.train.paths == ["3.png", "5.png"]
+    assert data.left_out[0].path == f"{tmp_path}/rows.parquet row 2"
+
+
+def test_a_column_may_say_the_split(tmp_path: Path) -> None:
+    data = table(csv(tmp_path, "a,label,split\n1,x,train\n2,y,test\n3,y,train\n4,x,valid\n5,,test\n"))
+    assert {name: part.keys for name, part in data.splits.items()} == {"train": [0, 2], "val": [3], "test": [1]}
+    assert data.test.inputs.tolist() == [[2.0]]  # type: ignore[union-attr]
+    assert len(data.test.left_out) == 1  # type: ignore[union-attr]
+    with pytest.raises(DataError, match="split of row 1 is 'later': train, val or test is wanted"):
+        table(csv(tmp_path, "a,label,split\n1,x,train\n2,y,later\n"))
+    with pytest.raises(DataError, match="the label of row 1 is 'z', which no training row bears"):
+        table(csv(tmp_path, "a,label,split\n1,x,train\n2,z,test\n3,y,train\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "message"),
+    [
+        ("", None, "an empty file: a header with the names of the columns is wanted"),
+        ("a,label\n", None, "no rows below the header"),
+        ("a,b\n1,2\n", None, "no label column .*: name yours with label; its columns: a, b"),
+        ("a,label\n1,x\n", "kind", "no column 'kind'; its columns: a, label"),
+        ("a,a,label\n1,1,x\n", None, "two columns are called 'a': rename one"),
+        ("a,b,label\n1,2,x\n3,,y\n,nan,y\n", None, r"row 1, column 'b' is missing, NaN or infinite; 2 row\(s\) have such"),
+        ("a,label\n1,\n2,\n", None, "no row with a label"),
+        ("name,label\nu,x\nv,y\n", None, "no column of paths .* or of numbers beside the label; its columns: name, label"),
+        (
+            "path,label\nu.png,x\nv.png,y\n",
+            None,
+            r"none of the 2 files in column 'path' exists \(the first: .*u\.png\); paths are",
+        ),
+        (
+            "path,label\nu.png,x\nv.png,y\nu.png,y\n",
+            None,
+            r"'u\.png' stands in rows 0, 2; 1 path\(s\) stand twice: keep one row each",
+        ),
+        ("a,label\n1,x\n2,y,z\n", None, "cannot be read as CSV"),
+    ],
+)
+def test_tables_that_are_no_data_set(tmp_path: Path, text: str, label: str | None, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        table(csv(tmp_path, text), label=label)
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_text("x")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        table(tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_bytes(b"a,label\n1,\xff\xfe\n")
+    with pytest.raises(DataError, match=r"cannot be read as CSV \(UTF-8 is wanted\)"):
+        table(tmp_path / "rows.csv")
+    parts = pa.table({"label": [0.5, 1.0], "a": [1, 2]})
+    pyarrow.parquet.write_table(parts, tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"the label of row 0 is 0\.5: labels are names or whole numbers"):
+        table(tmp_path / "rows.parquet")
+
+
+def test_a_folder_of_shards_is_one_table(tmp_path: Path) -> None:
+    for name, rows in [("train-00000-of-00002", [1, 2]), ("train-00001-of-00002", [3, 4]), ("test-00000-of-00001", [5])]:
+        shard = pa.table({"a": [float(row) for row in rows], "label": [row % 2 for row in rows]})
+        pyarrow.parquet.write_table(shard, tmp_path / f"{name}.parquet")
+    data = table(tmp_path)
+    assert data.train.inputs.tolist() == [[1], [2], [3], [4]]  # type: ignore[union-attr]
+    assert data.test.inputs.tolist() == [[5]]  # type: ignore[union-attr]
+    pyarrow.parquet.write_table(pa.table({"b": [1.0], "label": [0]}), tmp_path / "train-x.parquet")
+    with pytest.raises(
+        DataError, match=r"train-x\.parquet: its columns \(b, label, split\) or their types are not those of the first"
+    ):
+        table(tmp_path)

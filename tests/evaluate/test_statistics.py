@@ -1,0 +1,136 @@
+"""Statistics: against SciPy, AMC's Table 1 from its printed means, Holm by hand, and the verdict's words."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from mohs._core.errors import DataError
+from mohs.evaluate.statistics import bootstrap, compare, from_summary, holm, paired, summary, two_sample
+
+
+@pytest.mark.parametrize(
+    ("data", "amc", "euclid", "printed"),
+    [
+        ("MNIST", (99.66, 0.01), (99.65, 0.01), 0.1525),
+        ("CIFAR-10", (82.97, 0.20), (82.60, 0.21), 0.0214),
+        ("SVHN", (95.52, 0.05), (95.29, 0.06), 0.0002),
+        ("CIFAR-100", (66.19, 0.22), (65.57, 0.20), 0.0016),
+    ],
+)
+def test_amc_table_1_is_students_two_sided_of_five_runs(data: str, amc, euclid, printed: float) -> None:
+    found = from_summary(*amc, 5, *euclid, 5, pooled=True)
+    assert round(found.p, 4) == printed
+    assert found.df == 8
+
+
+@given(seed=st.integers(0, 2**31), n=st.integers(2, 8), m=st.integers(2, 8))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_tests_are_scipys(seed: int, n: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(1, 2, n), rng.normal(0, 1, m)
+    for pooled in (False, True):
+        theirs = stats.ttest_ind(a, b, equal_var=pooled)
+        ours = two_sample(a, b, pooled=pooled)
+        assert (ours.t, ours.p, ours.df) == pytest.approx((theirs.statistic, theirs.pvalue, theirs.df))
+        span = theirs.confidence_interval(0.95)
+        assert (ours.low, ours.high) == pytest.approx((span.low, span.high))
+    c = rng.normal(0, 1, n)
+    theirs, ours = stats.ttest_rel(a, c), paired(a, c)
+    assert (ours.t, ours.p, ours.df) == pytest.approx((theirs.statistic, theirs.pvalue, theirs.df))
+    span = theirs.confidence_interval(0.95)
+    assert (ours.low, ours.high) == pytest.approx((span.low, span.high))
+
+
+def test_summary() -> None:
+    found = summary([1.0, 2.0, 3.0])
+    assert (found.mean, found.sd, found.n) == (2, 1, 3)
+    low, high = stats.t.interval(0.95, 2, 2, 1 / math.sqrt(3))
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert str(found) == "2 ± 1 (n = 3)"
+    one = summary([0.5])
+    assert math.isnan(one.sd)
+    assert math.isnan(one.low)
+    assert str(one) == "0.5"
+
+
+def test_bootstrap_covers_and_is_seeded() -> None:
+    x = np.random.default_rng(0).exponential(size=60)
+    for method, name in (("bca", "BCa"), ("percentile", "percentile")):
+        theirs = stats.bootstrap((x,), np.mean, method=name, rng=np.random.default_rng(0)).confidence_interval
+        assert bootstrap(x, method=method) == pytest.approx((theirs.low, theirs.high))
+    low, high = bootstrap(x, statistic=np.median, resamples=500, interval=0.5)
+    assert low <= np.median(x) <= high
+    assert bootstrap([2.0, 2.0, 2.0]) == (2.0, 2.0)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
+    got = holm([0.02, math.nan, 0.04])
+    assert got[0] == pytest.approx(0.04)
+    assert math.isnan(got[1])
+    assert got[2] == pytest.approx(0.04)
+    assert holm([]) == []
+
+
+def test_verdicts() -> None:
+    better, worse = [0.91, 0.92, 0.93, 0.92], [0.80, 0.81, 0.79, 0.80]
+    assert compare(better, worse).verdict == "holds"
+    assert compare(worse, better).verdict == "fails"
+    assert compare(worse, better, "lower").verdict == "holds"
+    assert compare(better, better).verdict == "draw"
+    assert compare(better, worse).sentence.startswith(
+        "holds: ours is better (higher is better): ours 0.92 ± 0.0082 (n = 4) against 0.8 ± 0.0082 (n = 4); difference +0.12 ["
+    )
+    assert "Welch" in compare(better, worse).sentence
+    alone = compare([0.9], worse)
+    assert (alone.verdict, alone.test) == ("draw", None)
+    assert alone.sentence.endswith("one run cannot tell a difference from chance")
+
+
+def test_pairing_finds_what_seeds_hide() -> None:
+    base = np.array([0.70, 0.75, 0.80, 0.85, 0.90])
+    ours = base + np.array([0.010, 0.011, 0.009, 0.010, 0.012])
+    assert compare(ours, base).verdict == "draw"
+    assert compare(ours, base, pair=True).verdict == "holds"
+    assert "paired t-test" in compare(ours, base, pair=True).sentence
+
+
+def test_constant_runs() -> None:
+    assert compare([1.0, 1.0], [0.5, 0.5]).verdict == "holds"
+    assert two_sample([1.0, 1.0], [0.5, 0.5]).p == 0
+    assert compare([1.0, 1.0], [1.0, 1.0]).verdict == "draw"
+    assert two_sample([1.0, 1.0], [1.0, 1.0]).p == 1
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(DataError, match=r"values has 0 run\(s\): this needs at least 1"):
+        summary([])
+    with pytest.raises(DataError, match=r"a has 1 run\(s\): this needs at least 2"):
+        two_sample([1.0], [1.0, 2.0])
+    with pytest.raises(DataError, match=r"b\[1\] is nan: leave failed runs out, and say so"):
+        two_sample([1.0, 2.0], [1.0, math.nan])
+    with pytest.raises(ValueError, match="a has 2 runs and b 3: a paired test needs as many"):
+        paired([1.0, 2.0], [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"values must be one number a run, shape \(n,\)"):
+        summary([[1.0]])
+    with pytest.raises(ValueError, match="direction must be one of higher, lower, got 'up'"):
+        compare([1.0, 2.0], [1.0, 2.0], "up")
+    with pytest.raises(ValueError, match="alpha must be over 0 and under 1, got 1"):
+        compare([1.0, 2.0], [1.0, 2.0], alpha=1)
+    with pytest.raises(ValueError, match="interval must be over 0 and under 1, got 95"):
+        summary([1.0, 2.0], interval=95)
+    with pytest.raises(ValueError, match="n_a must be at least 2, got 1"):
+        from_summary(1, 1, 1, 1, 1, 5)
+    with pytest.raises(ValueError, match="sd_b must be at least 0, got -1"):
+        from_summary(1, 1, 5, 1, -1, 5)
+    with pytest.raises(ValueError, match=r"p_values must lie between 0 and 1, got \[0.5, 2\]"):
+        holm([0.5, 2])
+    with pytest.raises(ValueError, match="method must be one of bca, percentile, got 'basic'"):
+        bootstrap([1.0, 2.0], method="basic")

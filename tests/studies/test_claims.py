@@ -1,0 +1,297 @@
+"""The register of claims: verdicts from results, what cannot be traced, and the page that the repository holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mohs._core.errors import DataError
+from mohs.studies.claims import REGISTER, problems, read_register, verdict_of
+from mohs.studies.claims_page import PAGE, claims_page, write_claims_page
+from mohs.studies.evidence import Claim, Verdict
+
+ROOT = Path(__file__).parents[2]
+ENTRY = """
+[[claim]]
+id = "toy/1"
+where = "Table 1"
+what = "A is better than B."
+paper = "A 83.3; B 60.9"
+counterpart = "digits"
+"""
+COMPUTED = """recipe = "recipes/toy/1.toml"
+results = "results/toy/1.csv"
+better = "A"
+worse = "B"
+"""
+
+
+def repository(root: Path, text: str, *, results: str | None = None) -> list[Claim]:
+    for folder in ("register", "recipes/toy", "results/toy", "tests"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / "register" / "toy.toml").write_text(text)
+    (root / "recipes/toy/1.toml").write_text("")
+    (root / "tests/test_toy.py").write_text("def test_one() -> None: ...\n")
+    if results is not None:
+        (root / "results/toy/1.csv").write_text(results)
+    return read_register(root / "register")
+
+
+CSV = "row,seed,test_accuracy,hardware,date\n" + "".join(
+    f"{row},{seed},{value},abacus,2031-01-0{seed + 1}\n"
+    for row, values in {"A": (0.8, 0.82, 0.81), "B": (0.6, 0.62, 0.61001)}.items()
+    for seed, value in enumerate(values)
+)
+
+
+def test_a_verdict_is_computed_from_the_committed_rows(tmp_path: Path) -> None:
+    (claim,) = repository(tmp_path, ENTRY + COMPUTED, results=CSV)
+    found = verdict_of(claim, tmp_path)
+    assert (found.verdict, found.n, found.hardware, found.date) == ("holds", 3, "abacus", "2031-01-03")
+    assert "A 0.81, B 0.61 (test_accuracy): +0.2, p < 0.0001;" in found.evidence
+    (turned,) = repository(tmp_path, ENTRY + COMPUTED + 'direction = "lower"\nmargin = 0.1\n')
+    assert verdict_of(turned, tmp_path).verdict == "fails"
+    assert problems([claim, turned], tmp_path) == []
+
+
+SECOND = """
+[[second]]
+of = "toy/1"
+id = "toy/1-small"
+where = "on less"
+counterpart = "digits, fewer"
+recipe = "recipes/toy/1-small.toml"
+results = "results/toy/1-small.csv"
+"""
+
+
+def test_a_second_counterpart_compares_the_same_rows_elsewhere(tmp_path: Path) -> None:
+    other = ENTRY.replace("toy/1", "toy/1/b") + COMPUTED + 'reason = "so it is"\nheadline = true\n'
+    after = ENTRY.replace("toy/1", "toy/2")
+    first, b, small, small_b, last = repository(tmp_path, ENTRY + COMPUTED + other + after + SECOND)
+    assert [one.id for one in (first, b, small, small_b, last)] == ["toy/1", "toy/1/b", "toy/1-small", "toy/1-small/b", "toy/2"]
+    assert (small.again, small_b.again) == ("toy/1", "toy/1/b")
+    assert (small.where, small.counterpart, small.results) == ("Table 1, on less", "digits, fewer", "results/toy/1-small.csv")
+    assert (small_b.better, small_b.worse, small_b.reason, small_b.headline) == (("A",), ("B",), "", False)
+    some = repository(tmp_path, ENTRY + other + SECOND + 'claims = ["b"]\n')
+    assert [one.id for one in some] == ["toy/1", "toy/1/b", "toy/1-small/b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('of = "toy/1"', 'of = "toy/3"'), "no claim's id is toy/3"),
+        (('where = "on less"', 'wehre = "on less"'), "unknown key 'wehre'"),
+        (('where = "on less"\n', ""), "needs where"),
+        (('where = "on less"', 'where = ""\nclaims = ["c"]'), "toy/1 has no claim 'c'"),
+    ],
+)
+def test_a_second_counterpart_of_nothing_is_an_error(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        repository(tmp_path, ENTRY + COMPUTED + SECOND.replace(*change))
+
+
+def test_rows_that_are_still_to_be_run_give_no_verdict(tmp_path: Path) -> None:
+    (claim,) = repository(tmp_path, ENTRY + COMPUTED.replace('"B"', '"C"'), results=CSV)
+    assert verdict_of(claim, tmp_path) == Verdict("not run", "of its study some rows were run, C not yet")
+    assert problems([claim], tmp_path) == []
+
+
+def test_a_second_counterpart_counts_where_the_first_was_not_run(tmp_path: Path) -> None:
+    first = ENTRY.replace("toy/1", "toy/0") + "headline = true\n"
+    second = ENTRY.replace("Table 1", "Table 1, on digits") + COMPUTED + 'again = "toy/0"\n'
+    repository(tmp_path, first + second, results=CSV)
+    page = write_claims_page(tmp_path, register=tmp_path / "register").read_text()
+    assert "1 claims of 1 papers; 1 were put to a test here, 1 of them on a second counterpart" in page
+    assert "| toy | 1 | 1 | 0 | 0 | 0 |" in page
+    assert "- A is better than B. (toy, Table 1, on digits, n = 3.) *Run here:* digits" in page
+    assert "The summary covers 1 main claims; 0 of them have not been run yet." in page
+
+
+def test_the_mean_of_several_rows_may_be_what_is_compared(tmp_path: Path) -> None:
+    table = "row,seed,test_accuracy,source_accuracy\n" + "".join(
+        f"{row},{seed},{value},0.5\n"
+        for row, values in {"A1": (0.9, 0.92), "A2": (0.5, 0.52), "B1": (0.7, 0.71), "B2": (0.6, 0.63)}.items()
+        for seed, value in enumerate(values)
+    )
+    rows = COMPUTED.replace('"A"', '["A1", "A2"]').replace('"B"', '["B1", "B2"]') + "together = true\n"
+    (claim,) = repository(tmp_path, ENTRY + rows, results=table)
+    found = verdict_of(claim, tmp_path)
+    assert "mean of A1, A2 0.71, of B1, B2 0.66 (test_accuracy): +0.05" in found.evidence
+    assert (found.verdict, found.n) == ("holds", 2)  # A2 alone is worse than B2
+    other = COMPUTED.replace('"A"', '["A1", "A2"]').replace('worse = "B"', 'other_metric = "source_accuracy"')
+    (claim,) = repository(tmp_path, ENTRY + other + "together = true\n", results=table)
+    assert "mean of 2 rows: test_accuracy 0.71, source_accuracy 0.5: +0.21" in verdict_of(claim, tmp_path).evidence
+    with pytest.raises(DataError, match="as many others"):
+        repository(tmp_path, ENTRY + rows.replace('["B1", "B2"]', '"B1"'))
+
+
+def test_said_shown_and_not_run(tmp_path: Path) -> None:
+    (late,) = repository(tmp_path, ENTRY + COMPUTED)
+    assert (verdict_of(late, tmp_path).verdict, verdict_of(late, tmp_path).evidence) == (
+        "not run",
+        "its results are not there yet",
+    )
+    (said,) = repository(
+        tmp_path, ENTRY + 'results = "recipes/toy/1.toml"\nverdict = "draw"\nreason = "so so"\nn = 4\ndate = 2031-01-01'
+    )
+    assert verdict_of(said, tmp_path).verdict == "draw"
+    assert (verdict_of(said, tmp_path).n, verdict_of(said, tmp_path).date) == (4, "2031-01-01")
+    (shown,) = repository(tmp_path, ENTRY + 'check = "analytic"\ntest = "tests/test_toy.py::test_one"')
+    assert verdict_of(shown, tmp_path).verdict == "holds"
+    assert problems([late, said, shown], tmp_path) == []
+    failed = "row,seed,test_accuracy,error\nA,0,,the loss became nan\nB,0,0.5,\n"
+    (broken,) = repository(tmp_path, ENTRY + COMPUTED, results=failed)
+    assert verdict_of(broken, tmp_path).verdict == "not run"
+    assert "every run of A failed (the loss became nan)" in verdict_of(broken, tmp_path).evidence
+
+
+OTHERS = "row,seed,classes,accuracy,test_accuracy,other,flat\n" + "".join(
+    f"{row},{seed},{classes},{value},{value},{value + 0.1 + seed / 1000},1\n"
+    for row, values, classes in (
+        ("A", (0.80, 0.81, 0.82), 10),
+        ("B", (0.801, 0.810, 0.8205), 10),
+        ("C", (0.6, 0.612, 0.62), 10),
+        ("lost", (0.1, 0.12, 0.11), 10),
+    )
+    for seed, value in enumerate(values)
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict", "evidence"),
+    [
+        ('worse = "B"\nrelation = "equal"\nmargin = 0.005', "holds", "against ± 0.005"),
+        ('worse = "C"\nrelation = "equal"\nmargin = 0.005', "fails", "A 0.81, C 0.6107 (test_accuracy)"),
+        ('worse = "B"\nrelation = "equal"\nmargin = 0.0005', "draw", "95 % interval"),
+        ("above = 0.7", "holds", "A 0.81 (test_accuracy)"),
+        ("above = 0.9", "fails", "above 0.9?"),
+        ("above = 0.81", "draw", "95 % interval"),
+        ("below = 0.9", "holds", "below 0.9?"),
+        ('metric = "flat"\nabove = 0.9', "holds", "A 1 (flat)"),
+        ('metric = "other"\nother_metric = "test_accuracy"', "holds", "A: other 0.911, test_accuracy 0.81: +0.101"),
+        ('other_metric = ["other"]\ndirection = "lower"', "holds", "A: test_accuracy"),
+        ('other_metric = ["other", "flat"]', "fails", "flat 1"),
+        ('worse = "C"\nrelation = "ratio"\nabove = 1.2', "holds", "A ÷ C 1.326 (test_accuracy)"),
+        ('worse = "C"\nrelation = "ratio"\nbelow = 1.2', "fails", "below 1.2?"),
+        ('worse = "lost"', "not run", "lost: training accuracy 11.0 %, test accuracy 11.0 %, under 20.0 % with 10 classes"),
+    ],
+)
+def test_other_relations(tmp_path: Path, more: str, verdict: str, evidence: str) -> None:
+    head = ENTRY + 'recipe = "recipes/toy/1.toml"\nresults = "results/toy/1.csv"\nbetter = "A"\n'
+    (claim,) = repository(tmp_path, head + more, results=OTHERS)
+    found = verdict_of(claim, tmp_path)
+    assert (found.verdict, evidence in found.evidence) == (verdict, True), found.evidence
+    assert problems([claim], tmp_path) == []
+
+
+def test_a_claim_over_several_rows_holds_where_all_do(tmp_path: Path) -> None:
+    head = ENTRY + 'recipe = "recipes/toy/1.toml"\nresults = "results/toy/1.csv"\nworse = "C"\n'
+    (both,) = repository(tmp_path, head + 'better = ["A", "B"]', results=OTHERS)
+    found = verdict_of(both, tmp_path)
+    assert (found.verdict, found.n) == ("holds", 3)
+    assert "A 0.81, C 0.6107" in found.evidence
+    assert "B 0.8105, C 0.6107" in found.evidence
+    (mixed,) = repository(tmp_path, head + 'better = ["A", "C"]')
+    assert verdict_of(mixed, tmp_path).verdict == "draw"
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ('recipe = "recipes/none.toml"', "toy/1: recipe = recipes/none.toml, which is not there"),
+        ('results = "results/none.csv"\nverdict = "holds"', "toy/1: results = results/none.csv, which is not there"),
+        ('test = "tests/test_toy.py::test_two"', "toy/1: test = tests/test_toy.py::test_two, which is not there"),
+        ('check = "analytic"', 'toy/1: check = "analytic" needs a test that shows it'),
+        ('verdict = "fails"', "toy/1: the verdict 'fails' rests on no results and no test"),
+        (COMPUTED.replace('recipe = "recipes/toy/1.toml"', ""), "toy/1: computed from results/toy/1.csv, but no recipe says"),
+        (COMPUTED + 'metric = "ece"', "has no ece of a row 'A'; rows that have one: none"),
+        ('again = "toy/9"', "toy/1: again = toy/9, which is no claim with a counterpart of its own"),
+    ],
+)
+def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str) -> None:
+    claims = repository(tmp_path, ENTRY + more, results=CSV)
+    assert any(problem in found for found in problems(claims, tmp_path))
+    with pytest.raises(DataError, match="the register of claims has problems"):
+        write_claims_page(tmp_path, register=tmp_path / "register")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (ENTRY + ENTRY, "the id 'toy/1' stands twice"),
+        (ENTRY + 'verdit = "holds"', r"claim 1 \(toy/1\): unknown key 'verdit'"),
+        (ENTRY + 'verdict = "maybe"', "verdict must be one of holds, fails, draw, not run, got 'maybe'"),
+        (ENTRY + 'better = "A"', "better goes with one of worse, above, below and other_metric"),
+        (ENTRY + 'better = "A"\nworse = "B"\nabove = 1.0', "better goes with one of worse, above, below and other_metric"),
+        (ENTRY + 'worse = "B"', "a comparison needs better"),
+        (ENTRY + 'better = "A"\nabove = 1.0\nbelow = 2.0', "give above or below, one of the two"),
+        (ENTRY + 'better = "A"\nworse = "B"\nother_metric = "ece"', "other_metric compares two metrics of one row"),
+        (
+            ENTRY + 'better = "A"\nworse = "B"\nrelation = "equal"',
+            'relation = "equal" compares two rows or two metrics and needs',
+        ),
+        (ENTRY + 'better = "A"\nworse = "B"\nrelation = "ratio"', 'relation = "ratio" needs worse, and above or below'),
+        (ENTRY + 'relation = "like"', "relation must be one of better, equal, ratio"),
+        (ENTRY + 'direction = "up"', "direction must be one of higher, lower"),
+        (ENTRY.replace('paper = "A 83.3; B 60.9"', ""), r"claim 1 \(toy/1\): needs paper"),
+        ("[[claim]", "not TOML"),
+    ],
+)
+def test_a_register_that_is_wrong_says_where(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        repository(tmp_path, text)
+
+
+def test_the_page_counts_and_summarizes(tmp_path: Path) -> None:
+    second = ENTRY.replace("toy/1", "toy/2").replace("A is better than B.", "B | is fine.")
+    repository(tmp_path, ENTRY + COMPUTED + "headline = true\n" + second, results=CSV)
+    page = write_claims_page(tmp_path, register=tmp_path / "register").read_text()
+    assert page == claims_page(tmp_path, register=tmp_path / "register")
+    assert "2 claims of 1 papers; 1 were put to a test here" in page
+    assert "| toy | 2 | 1 | 0 | 0 | 1 |" in page
+    assert "- A is better than B. (toy, Table 1, n = 3.) *Run here:* digits" in page
+    assert "B \\| is fine." in page
+    assert "[1.csv](../results/toy/1.csv)" in page
+
+
+needs_register = pytest.mark.skipif(not list(REGISTER.glob("*.toml")), reason="the register has no claims yet")
+
+
+@needs_register
+def test_every_claim_of_the_repository_can_be_traced() -> None:
+    assert problems(read_register(), ROOT) == []
+
+
+@needs_register
+def test_every_claim_that_a_recipe_names_is_in_the_register() -> None:
+    from mohs.studies.recipe import read_recipe
+
+    known = {claim.id for claim in read_register()}
+    for path in sorted((ROOT / "recipes").rglob("*.toml")):
+        for row in read_recipe(path).rows:
+            assert set(row.claim) <= known, f"{path}: {row.claim}"
+
+
+@needs_register
+def test_rows_that_claims_name_are_rows_of_their_recipes() -> None:
+    from mohs.studies.recipe import read_recipe
+
+    for claim in read_register():
+        named = {*claim.better, *claim.worse}
+        if claim.recipe is not None:
+            rows = [row.label for row in read_recipe(ROOT / claim.recipe).rows]
+            assert named <= set(rows), f"{claim.id}: rows of {claim.recipe} are {rows}"
+
+
+@needs_register
+def test_the_page_in_docs_is_the_one_that_is_generated() -> None:
+    assert (ROOT / PAGE).is_file(), "write it: mohs study --claims"
+    assert (ROOT / PAGE).read_text() == claims_page(ROOT), "write it anew: mohs study --claims"
+
+
+@needs_register
+def test_thirty_verdicts_rest_on_runs() -> None:
+    run = [claim for claim in read_register() if claim.results is not None and verdict_of(claim, ROOT).verdict != "not run"]
+    assert len(run) >= 30

@@ -1,0 +1,63 @@
+"""Studies of new domains: a domain left out, and self-training measured on a source network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from mohs.studies.collect import by_seed
+from mohs.studies.recipe import read_recipe
+from mohs.studies.run_study import run_study
+from mohs.train.run_data import opened, pair_of, with_test
+
+Write = Callable[..., Path]
+PAIR = (('data = "digits"', 'data = "digits->digits:rotate=30"'), ("limit = 12", "limit = 40"), ("seeds = 2", "seeds = 1"))
+ROUNDS = """
+[[measure]]
+name = "self_training"
+label = "angle"
+selection = "cbst_avh"
+rounds = 2
+epochs = 1
+[[measure]]
+name = "self_training"
+label = "all"
+selection = "confidence"
+rounds = 1
+epochs = 1
+portion = [1.0, 0.0, 1.0]
+"""
+
+
+def test_a_domain_left_out_is_what_is_tested_on(written: Write) -> None:
+    two = ('data = "digits"', 'data = "digits+digits:invert"')
+    run = read_recipe(written(two, ("limit = 12", 'limit = 12, without = "digits:invert"'))).rows[0].run
+    data = opened(with_test(run))
+    assert data.test is not None
+    assert (len(data.train), len(data.test)) == (120, 120)
+    assert data.test.inputs.float().mean() > data.train.inputs.float().mean()
+
+
+def test_less_to_train_on_and_all_to_test_on(written: Write) -> None:
+    run = read_recipe(written(*PAIR[:1], ("limit = 12", "train_limit = 12"))).rows[0].run
+    source, target = pair_of(run)
+    data = opened(run)
+    assert data.test is not None
+    assert torch.equal(source.train.inputs, data.train.inputs)
+    assert (len(source.train), len(target.train)) == (120, 120)
+    assert len(data.test) > 800  # half of all digits
+
+
+def test_self_training_is_measured_on_the_source_network(written: Write, tmp_path: Path) -> None:
+    recipe = read_recipe(written(*PAIR, ("validation = 0.0", "validation = 0.25"), more=ROUNDS))
+    results = run_study(recipe, runs=tmp_path, device="cpu")
+    for row in ("CE", "GCE"):
+        one = next(result for result in results if result["row"] == row)
+        assert one["angle_accuracy_round_0"] == one["all_accuracy_round_0"] == one["test_accuracy"]
+        assert one["angle_accuracy"] == one["angle_accuracy_round_2"]
+        assert 0 < one["angle_first_selected"] < one["angle_last_selected"] < one["all_first_selected"] == 400
+        assert 0 <= one["angle_first_true"] <= 1
+        assert "angle_source_accuracy" in one  # there is a held-out part of the source
+    assert by_seed(results, "CE", "angle_accuracy").keys() == {0}

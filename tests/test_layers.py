@@ -1,0 +1,90 @@
+"""Imports go one way: a package imports only packages below it, lazy imports included, and there are no cycles."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import mohs
+
+SOURCE = Path(mohs.__file__).parent
+LAYERS = (  # the lowest first; packages of one layer do not import each other
+    {"_core"},
+    {"margin"},
+    {"angle", "emphasis"},
+    {"losses"},
+    {"heads"},
+    {"hardness"},
+    {"data"},
+    {"models"},
+    {"evaluate"},
+    {"train"},
+    {"audit", "adapt"},
+    {"studies", "integrations"},
+    {"report"},
+    {"workflow"},
+    {"cli"},
+    {"__main__"},
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name below `mohs` of every module: its file."""
+    found = {}
+    for file in SOURCE.rglob("*.py"):
+        parts = file.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    found.pop("")  # mohs/__init__.py names everything, lazily
+    return found
+
+
+MODULES = modules()
+
+
+def imports_of(name: str) -> set[str]:
+    """The modules of mohs that a module imports anywhere in its text, at the top or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "mohs":
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}".removeprefix("mohs.")
+                found.add(inner if inner in MODULES else node.module.removeprefix("mohs").removeprefix("."))
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix("mohs.") for alias in node.names if alias.name.startswith("mohs.")}
+    return found - {"", name}  # "": the package itself, for its version
+
+
+GRAPH = {name: imports_of(name) for name in MODULES}
+
+
+def room(name: str) -> str:
+    return name.split(".")[0]
+
+
+def test_every_package_has_a_layer():
+    assert {room(name) for name in MODULES} == set(LEVEL)
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_imports_point_down(name):
+    up = sorted(other for other in GRAPH[name] if room(other) != room(name) and LEVEL[room(other)] >= LEVEL[room(name)])
+    assert not up, f"mohs.{name} imports {', '.join(up)}, which stand above it or beside it"
+
+
+def test_no_module_imports_itself_in_a_circle():
+    inner = {name: {o for o in others if not name.startswith(f"{o}.")} for name, others in GRAPH.items()}
+    try:
+        TopologicalSorter(inner).prepare()
+    except CycleError as error:
+        pytest.fail(f"circle of imports: {' -> '.join(error.args[1])}")
+
+
+def test_every_module_is_imported_by_another():
+    used = set().union(*GRAPH.values()) | {f"{home}" for home in mohs.HOME.values()}
+    packages = {name for name, file in MODULES.items() if file.name == "__init__.py"}
+    unused = sorted(set(MODULES) - used - packages - {"__main__", "integrations.lightning", "integrations.transformers"})
+    assert not unused, f"imported by no module: {', '.join(unused)}"
