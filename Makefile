@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 READY := $(VENV)/ready-$(KEY)
 
-.PHONY: demo test lint types check bench browser smoke clean
+.PHONY: demo test lint types check docs dist bench browser smoke clean
 
 demo: $(READY)  ## an audit of scikit-learn's digits with a tenth of the labels made wrong: a table and a report
 	$(BIN)/mohs audit --out runs/digits
@@ -21,6 +21,14 @@ types: $(READY)
 	$(BIN)/mypy
 
 check: lint types test
+
+docs: $(READY)  ## the documentation as a site in docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+dist: $(READY)  ## wheel and sdist in dist/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build twine
+	rm -rf dist && $(BIN)/python -m build && $(BIN)/python -m twine check --strict dist/*
 
 smoke: $(READY)  ## every study of the papers, each in about a second
 	OMP_NUM_THREADS=1 $(BIN)/mohs study recipes --scale smoke --quiet
@@ -43,5 +51,5 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mohs needs Python 3.11 or later: make PYTHON=python3.12"; exit 4; }
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 4; }
 	@echo "Installing into $(VENV): a few minutes and about 6 GB, most of it torch ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[vision,report,hf,lightning,explain,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[images,text,vision,report,hf,lightning,explain,docs,dev]'
 	@touch $@

@@ -1,9 +1,9 @@
-"""What an audit finds and costs: digits with a tenth of the labels wrong, and 50,000 made-up embeddings of 512 numbers.
+"""What `mohs.audit` finds and costs: digits with 10 % wrong labels, and 50,000 synthetic embeddings of dimension 512.
 
     python benchmarks/audit.py [--seeds 4] [--examples 50000] [--out results/benchmarks/audit.json]
 
-Embeddings are Gaussian clouds of ten classes of unit width, their centers drawn with .17 of it in every direction; a tenth of the
-labels, drawn with the seed, is moved to another class. Memory is the peak of this process, the data themselves included.
+Embeddings are Gaussian with unit variance around ten class centers, which are drawn with a standard deviation of 0.17 per
+dimension; 10 % of the labels are moved to another class at random. Memory is the peak of this process, data included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from mohs.audit.pipeline import Audit, audit, known_wrong
+import mohs
+from mohs.audit.pipeline import known_wrong
 from mohs.data.noise import symmetric_noise
 
 from machine import machine
@@ -27,7 +28,7 @@ CLASSES, WIDTH, APART, WRONG = 10, 512, 0.17, 0.1
 
 
 def embeddings(examples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Features (N, 512), labels as given and as they are (N,)."""
+    """Features (N, 512), given labels and true labels (N,)."""
     generator = torch.Generator().manual_seed(seed)
     truth = torch.randint(CLASSES, (examples,), generator=generator)
     centers = APART * torch.randn(CLASSES, WIDTH, generator=generator)
@@ -35,7 +36,7 @@ def embeddings(examples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, to
     return features, symmetric_noise(truth, rate=WRONG, num_classes=CLASSES, seed=seed), truth
 
 
-def line(name: str, seed: int, done: Audit, found: dict[str, Any], began: float) -> dict[str, Any]:
+def line(name: str, seed: int, done: mohs.AuditResult, found: dict[str, Any], began: float) -> dict[str, Any]:
     hits, flagged, wrong = found["flagged and wrong"], found["flagged"], found["labels made wrong"]
     return {
         "data": name,
@@ -60,13 +61,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(args.seeds):
             began = time.perf_counter()
-            done = audit(out=Path(folder) / f"digits-{seed}", seed=seed, device="cpu")
-            facts = done.findings.facts
-            found = {name: facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong")}
+            done = mohs.audit(out=Path(folder) / f"digits-{seed}", seed=seed, device="cpu")
+            found = {name: done.facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong")}
             rows.append(line("digits", seed, done, found, began))
         features, given, truth = embeddings(args.examples, 0)
         began = time.perf_counter()
-        done = audit((features, given), out=Path(folder) / "embeddings")
+        done = mohs.audit((features, given), out=Path(folder) / "embeddings")
         rows.append(line("embeddings", 0, done, known_wrong(given.tolist(), truth.tolist(), done.table), began))
     text = json.dumps({"machine": machine(), "rows": rows}, indent=1)
     if args.out:

@@ -1,9 +1,9 @@
-"""What scoring costs: AVH against the bare product, the Recorder against the `aum` package, and an example's cost as N grows.
+"""The cost of scoring: AVH against the matrix product, the Recorder against the `aum` package, and cost per example as N grows.
 
     python benchmarks/hardness.py [--rounds 15] [--out results/benchmarks/hardness-cpu.json]
 
-One thread. What is compared runs in alternating blocks, and a ratio is the median of the ratios within a round, so that a slow
-spell of the machine hits both sides. Memory is the most that was allocated at once beyond the inputs, from torch's profiler.
+One thread. Candidates run in alternating blocks, and a ratio is the median of the ratios within a round, so that a slow phase of
+the machine affects both sides. Memory is the peak allocation beyond the inputs, from torch's profiler.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch: the profiler speaks of GPUs that are not there
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch: silences the profiler's messages about missing GPUs
 
 import torch
 from aum import AUMCalculator
@@ -49,7 +49,7 @@ def angles(rounds: int) -> list[Row]:
         {
             "what": f"{name} 20000x512, 1000 classes",
             "ms": round(median(seconds[name]) * 1e3, 1),
-            "against": "the bare product",
+            "against": "the matrix product",
             "ratio": ratio(seconds[name], seconds["product"]),
             "target": "<= 1.3",
             "extra_mb": round(peak_memory(steps[name]) / 2**20, 1),
@@ -65,7 +65,7 @@ def recorders(rounds: int, batch: int, folder: str) -> list[Row]:
     ids = torch.randperm(total, generator=generator).split(batch)
     logits = torch.randn(UPDATES, batch, 10, generator=generator).unbind()
     labels = torch.randint(10, (UPDATES, batch), generator=generator).unbind()
-    names = [part.tolist() for part in ids]  # its users pass lists: the conversion is not counted
+    names = [part.tolist() for part in ids]  # its users pass lists; the conversion is not timed
     peer, ours, alone = AUMCalculator(folder), Recorder(total), Recorder(total, track=("aum",))
 
     def block(update: Callable[[int], object]) -> Step:
@@ -93,7 +93,7 @@ def recorders(rounds: int, batch: int, folder: str) -> list[Row]:
 
 
 def growth(rounds: int) -> list[Row]:
-    """The cost of an example in a table of a million against one in a table of ten thousand."""
+    """Cost per example with a million examples against ten thousand."""
     generator = torch.Generator().manual_seed(0)
     small, large = 10_000, 1_000_000
     x, w = torch.randn(large, 64, generator=generator), torch.randn(10, 64, generator=generator)
@@ -106,9 +106,9 @@ def growth(rounds: int) -> list[Row]:
     each = {"small": [s / (10 * small) for s in seconds["small"]], "large": [s / large for s in seconds["large"]]}
     return [
         {
-            "what": "score_features, an example of 1e6 (64 features, 10 classes)",
+            "what": "score_features, per example of 1e6 (64 features, 10 classes)",
             "us": round(median(each["large"]) * 1e6, 3),
-            "against": "an example of 1e4",
+            "against": "per example of 1e4",
             "ratio": ratio(each["large"], each["small"]),
             "target": "<= 1.2",
         }

@@ -2,8 +2,8 @@
 
     python benchmarks/losses.py [--rounds 40] [--threads 2] [--out results/benchmarks/losses-cpu.json]
 
-A time is the median over rounds; a ratio is the median of the ratios within a round, so that a slow spell of the
-machine hits both sides. Memory is the most that was allocated at once beyond the logits, from torch's profiler.
+A time is the median over rounds; a ratio is the median of the ratios within a round, so that a slow phase of the
+machine affects both sides. Memory is the peak allocation beyond the logits, from torch's profiler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch: the profiler speaks of GPUs that are not there
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch: silences the profiler's messages about missing GPUs
 
 import torch
 from torch import Tensor
@@ -32,9 +32,9 @@ Step = Callable[[], None]
 
 
 def candidates() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
-    """What is timed, by the name in the table."""
+    """The timed losses by name."""
     named: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"F.cross_entropy": cross_entropy}
-    family = [name for name, loss in mohs.LOSSES.items() if hasattr(loss, "curve") or name == "mse"]  # what depends on p alone
+    family = [name for name, loss in mohs.LOSSES.items() if hasattr(loss, "curve") or name == "mse"]  # losses of p alone
     named |= {name: mohs.create_loss(name) for name in family}
     named |= {
         "mse, mirror": mohs.MeanSquaredErrorLoss(mirror=True),
@@ -47,7 +47,7 @@ def candidates() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
 
 
 def step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor) -> Step:
-    """One forward and backward pass, the gradient dropped."""
+    """One forward and backward pass; the gradient is discarded."""
 
     def run() -> None:
         logits.grad = None
@@ -57,7 +57,7 @@ def step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tenso
 
 
 def timings(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
-    """Seconds by name and round; every name runs once a round, after two rounds that do not count."""
+    """Seconds by name and round; every candidate runs once per round, after two warm-up rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(rounds + 2):
         for name, run in steps.items():
@@ -69,7 +69,7 @@ def timings(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
 
 
 def peak_memory(run: Step, logits: Tensor | None = None) -> int:
-    """The most bytes a step held at once, beyond what was there before (the logits whose gradient it makes)."""
+    """Peak bytes allocated by a step."""
     run()
     if logits is not None:
         logits.grad = None
@@ -85,7 +85,7 @@ def peak_memory(run: Step, logits: Tensor | None = None) -> int:
 
 
 def measure(shape: tuple[int, int], rounds: int) -> list[dict[str, float | str]]:
-    """One row a loss at one shape."""
+    """One row per loss at one shape."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(shape, generator=generator).requires_grad_()
     labels = torch.randint(shape[1], shape[:1], generator=generator)

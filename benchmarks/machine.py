@@ -1,4 +1,4 @@
-"""What a measurement was made on: hardware, versions, commit and date, for the head of every results file."""
+"""The environment of a measurement: hardware, versions, commit and date, stored in every results file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import mohs
 
 
 def machine() -> dict[str, str | int]:
-    """Where and with what this process runs."""
+    """Hardware, versions, commit and date of this process."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "commit": _commit(),

@@ -2,13 +2,12 @@
 
     python benchmarks/regularizers.py [--rounds 40] [--threads 2] [--repeats 5] [--out results/benchmarks/regularizers-cpu.json]
 
-On logits: ADR and the entropy penalty at 4096 x 1000. On features: AMC and the Euclidean form on 128 x 128 features, beside
-cross-entropy at 128 x 10. `ratio` is the median of the ratios within a round; `ratio_of_least` compares the shortest times,
-which tells more on a machine that others use as well: there a step waits for both threads once an operation. At 4096 x 1000
-it hangs on the C library's allocator: an array fetched anew from the system costs more than the arithmetic on it, and which
-ones are fetched changes from process to process; so each repeat is a process of its own. To settle it, set
-MALLOC_MMAP_THRESHOLD_=1000000 (every array anew, on both sides), or MALLOC_MMAP_THRESHOLD_=268435456 with
-MALLOC_TRIM_THRESHOLD_=2073741824 (none); the results say which was set.
+On logits: ADR and the entropy penalty at 4096 x 1000. On features: AMC and the Euclidean form on 128 x 128 features, against
+cross-entropy at 128 x 10. `ratio` is the median of the ratios within a round; `ratio_of_least` compares the shortest times, which
+is more reliable on a shared machine. At 4096 x 1000 the result depends on the C library's allocator: memory fetched from the
+system costs more than the arithmetic, and which arrays are fetched varies between processes; therefore each repeat is a process
+of its own. To fix the behavior, set MALLOC_MMAP_THRESHOLD_=1000000 (cold: all arrays are fetched), or
+MALLOC_MMAP_THRESHOLD_=268435456 with MALLOC_TRIM_THRESHOLD_=2073741824 (warm: none is); the results record the setting.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def on_features() -> dict[str, Step]:
 
 
 def measure(steps: dict[str, Step], rounds: int) -> list[dict[str, float | str]]:
-    """One row a regularizer, each timed against cross-entropy alone: a third party's arrays would disturb both."""
+    """One row per regularizer, each timed against cross-entropy alone, so that other candidates' arrays do not interfere."""
     base, *others = steps
     rows: list[dict[str, float | str]] = []
     for name in others:

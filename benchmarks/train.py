@@ -1,12 +1,12 @@
-"""What training costs on one GPU: the Recorder and a full objective on the step of a ResNet-20, and seconds an epoch of CIFAR-10.
+"""The cost of training on one GPU: overhead of the Recorder and of a full objective per step, and seconds per epoch (ResNet-20).
 
     MOHS_DATA=... python benchmarks/train.py [--epochs 3] [--runs 8] [--out results/benchmarks/train.json]
 
-The step is the CUDA-graph step of the loop, batch 128, bfloat16. Each variant's time is the median over rounds in which the
-variants take turns, so that they meet the same clock speeds. An epoch is 391 steps, with augmentation, without evaluation.
-The bare loop is the same network in a dozen lines of PyTorch without augmentation or any record, in the same run: what a loop
-that launches its kernels one by one takes is up to the processor, and that differs from one machine to the next; in bfloat16
-it has more of them to launch than in float32.
+A step is the CUDA-graph step of the loop, batch size 128, bfloat16. Each variant's time is the median over rounds in which the
+variants take turns, so that all see the same clock speeds. An epoch of CIFAR-10 is 391 steps, with augmentation, without
+evaluation. The bare loop trains the same network in a dozen lines of PyTorch, without augmentation or recording, in the same
+process. A loop that launches kernels one by one is limited by the CPU, so its time varies between machines; bfloat16 launches
+more kernels than float32.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from mohs.train.compiled import Compiled
 from mohs.train.graph import GraphStep, can_graph
 from mohs.train.job import Job
 from mohs.train.many import train_many
+from mohs.train.resolve import resolve
 from mohs.train.run import Run
-from mohs.train.start import settled
 from mohs.train.step import step
 
 from machine import machine
@@ -56,12 +56,12 @@ EPOCHS: dict[str, dict[str, object]] = {
 
 
 def job_of(data: Data, **changes: object) -> Job:
-    run, made, _ = settled(Run(**(BASE | changes)), data)  # type: ignore[arg-type]
+    run, made, _ = resolve(Run(**(BASE | changes)), data)  # type: ignore[arg-type]
     return build(run, made, graph=True)
 
 
 def stepper(job: Job) -> Callable[[], None]:
-    """A call that takes one step of the job, through its epochs without end."""
+    """A function that takes one step of the job, cycling through epochs."""
     take = GraphStep(job) if can_graph(job) else (lambda draw, weights: step(job, draw, weights))
     batch = job.run.batch
 
@@ -81,7 +81,7 @@ def wait() -> None:
 
 
 def step_times(data: Data, rounds: int, steps: int) -> dict[str, float]:
-    """Milliseconds a step of each variant, the median of rounds in which they take turns."""
+    """Milliseconds per step of each variant, the median of rounds in which they take turns."""
     takes = {name: stepper(job_of(data, **changes)) for name, changes in VARIANTS.items()}
     times: dict[str, list[float]] = {name: [] for name in takes}
     for _ in range(rounds):
@@ -97,7 +97,7 @@ def step_times(data: Data, rounds: int, steps: int) -> dict[str, float]:
 
 
 def least_seconds(run_epoch: Callable[[int], None], epochs: int) -> float:
-    """Seconds an epoch, the least of `epochs` after a first."""
+    """Seconds per epoch, the minimum of `epochs` after a warm-up epoch."""
     seconds = []
     for epoch in range(epochs + 1):
         wait()
@@ -109,7 +109,7 @@ def least_seconds(run_epoch: Callable[[int], None], epochs: int) -> float:
 
 
 def epoch_seconds(data: Data, *, graph: bool, epochs: int, resident: bool = True, **changes: object) -> float:
-    """Seconds an epoch of one run; resident: its data are on the device."""
+    """Seconds per epoch of one run; resident: the data are on the device."""
     job = job_of(data, **changes)
     if not resident:
         job.feed.inputs, job.feed.resident = data.train.inputs, False
@@ -125,7 +125,7 @@ def epoch_seconds(data: Data, *, graph: bool, epochs: int, resident: bool = True
 
 
 def bare_seconds(data: Data, *, epochs: int, half: bool) -> float:
-    """Seconds an epoch of the same network by PyTorch alone; half: in bfloat16."""
+    """Seconds per epoch of the same network in plain PyTorch; half: in bfloat16."""
     job = job_of(data, record=False)
     network, inputs, labels = job.training.network, job.feed.inputs, job.feed.labels
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
@@ -142,7 +142,7 @@ def bare_seconds(data: Data, *, epochs: int, half: bool) -> float:
 
 
 def many_seconds(data: Data, *, runs: int, epochs: int, **changes: object) -> float:
-    """Seconds an epoch a model when `runs` train at once, by the time between the first epoch's end and the last's."""
+    """Seconds per epoch and model when `runs` train at once, measured from the end of the first epoch to the end of the last."""
     ended: list[float] = []
     plans = [Run(**(BASE | changes | {"epochs": epochs + 1, "seed": seed})) for seed in range(runs)]  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
@@ -152,7 +152,7 @@ def many_seconds(data: Data, *, runs: int, epochs: int, **changes: object) -> fl
 
 
 def all_epochs(data: Data, epochs: int, runs: int) -> Iterator[tuple[str, float]]:
-    """Seconds an epoch (a model) of every way to train, recorded and not."""
+    """Seconds per epoch (and model) of every way to train, recorded and not."""
     for name, half in (("bare loop", True), ("bare loop, float32", False)):
         yield name, bare_seconds(data, epochs=epochs, half=half)
     for recorded, record in ((", not recorded", False), ("", True)):

@@ -21,6 +21,7 @@ LAYERS = (  # the lowest first; packages of one layer do not import each other
     {"data"},
     {"models"},
     {"evaluate"},
+    {"embed"},
     {"train"},
     {"audit", "adapt"},
     {"studies", "integrations"},

@@ -1,4 +1,4 @@
-"""The package as a whole: what it imports, what it names, how long its files are."""
+"""The package as a whole: what it imports and what it names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import mohs
 SOURCE = Path(mohs.__file__).parent
 ROOT = SOURCE.parents[1]
 FILES = sorted(SOURCE.rglob("*.py"))
-NOT_ONE_LOSS = ("__init__", "drop_in", "objective", "schedule", "find_head")  # what losses and heads share or are found by
 HEAVY = ("torch", "torchvision", "sklearn", "scipy", "pyarrow", "altair", "torchmetrics", "accelerate", "captum", "numpy")
 
 
@@ -52,18 +51,8 @@ def test_public_names_are_loaded_typed_and_listed_alike() -> None:
 
 @pytest.mark.parametrize("first", ["import mohs.margin", "from mohs.losses import gce", "from mohs.margin import margin", "pass"])
 def test_names_that_are_files_too_stay_functions(first: str) -> None:
-    code = f"{first}\nimport mohs\nassert callable(mohs.margin) and callable(mohs.emphasis) and callable(mohs.margin)"
+    code = f"{first}\nimport mohs\nassert all(map(callable, (mohs.margin, mohs.emphasis, mohs.audit, mohs.train)))"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
-def test_size_budgets(file: Path) -> None:
-    lines = len(file.read_text().splitlines())
-    a_loss = file.parent.name in ("losses", "heads") and file.stem not in NOT_ONE_LOSS
-    assert lines <= (100 if a_loss else 250)
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.FunctionDef):
-            assert node.end_lineno - node.lineno < 40, node.name
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))

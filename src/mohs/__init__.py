@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from mohs.data.noise import NOISES, add_noise
     from mohs.data.open_data import open_data
     from mohs.data.with_ids import WithIds
+    from mohs.embed.choose_embedder import EMBEDDERS
+    from mohs.embed.embed_data import Embedded, embed
     from mohs.emphasis import emphasis, focus, spread
     from mohs.evaluate.attack import robust_accuracy
     from mohs.evaluate.calibration import ece, fit_temperature, reliability
     from mohs.evaluate.masking import masking_report
     from mohs.hardness.angular import avc, avh
-    from mohs.hardness.noise_model import fit_noise
+    from mohs.hardness.noise_model import judge_labels
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
     from mohs.hardness.recorder import Recorder
     from mohs.hardness.score import score, score_features, score_logits
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from mohs.losses.correction import BackwardLoss, ForwardLoss
     from mohs.losses.cross_entropy import CrossEntropyLoss
     from mohs.losses.curriculum import SelfPacedLoss
+    from mohs.losses.early_learning import EarlyLearning
     from mohs.losses.encouraging import EncouragingLoss
     from mohs.losses.focal import FocalLoss
     from mohs.losses.gce import GeneralizedCrossEntropyLoss
@@ -71,15 +74,17 @@ if TYPE_CHECKING:
     from mohs.margin import margin
     from mohs.models import MODELS, create_model, scale_of
     from mohs.report.page import write_report
+    from mohs.studies.claims_page import write_claims_page
     from mohs.studies.compare import compare_runs, compare_settings
     from mohs.studies.recipe import read_recipe
     from mohs.studies.run_study import run_study
+    from mohs.studies.study_page import write_study_page
     from mohs.train.folds import out_of_fold
     from mohs.train.loop import train
     from mohs.train.many import train_many
     from mohs.train.optimizers import OPTIMIZERS
     from mohs.train.run import Run
-    from mohs.train.trained import load_run
+    from mohs.train.trained import Trained, load_run
     from mohs.workflow import audit
 
 __version__ = "0.2.0"
@@ -97,12 +102,14 @@ NAMES = {  # module: the public names it defines
     "data.noise": "NOISES add_noise",
     "data.open_data": "open_data",
     "data.with_ids": "WithIds",
+    "embed.choose_embedder": "EMBEDDERS",
+    "embed.embed_data": "Embedded embed",
     "emphasis": "emphasis focus spread",
     "evaluate.attack": "robust_accuracy",
     "evaluate.calibration": "ece fit_temperature reliability",
     "evaluate.masking": "masking_report",
     "hardness.angular": "avc avh",
-    "hardness.noise_model": "fit_noise",
+    "hardness.noise_model": "judge_labels",
     "hardness.noise_rate": "estimate_noise suggest_emphasis",
     "hardness.recorder": "Recorder",
     "hardness.score": "score score_features score_logits",
@@ -127,6 +134,7 @@ NAMES = {  # module: the public names it defines
     "losses.correction": "BackwardLoss ForwardLoss",
     "losses.cross_entropy": "CrossEntropyLoss",
     "losses.curriculum": "SelfPacedLoss",
+    "losses.early_learning": "EarlyLearning",
     "losses.encouraging": "EncouragingLoss",
     "losses.focal": "FocalLoss",
     "losses.gce": "GeneralizedCrossEntropyLoss",
@@ -145,35 +153,133 @@ NAMES = {  # module: the public names it defines
     "margin": "margin",
     "models": "MODELS create_model scale_of",
     "report.page": "write_report",
+    "studies.claims_page": "write_claims_page",
     "studies.compare": "compare_runs compare_settings",
     "studies.recipe": "read_recipe",
     "studies.run_study": "run_study",
+    "studies.study_page": "write_study_page",
     "train.folds": "out_of_fold",
     "train.loop": "train",
     "train.many": "train_many",
     "train.optimizers": "OPTIMIZERS",
     "train.run": "Run",
-    "train.trained": "load_run",
+    "train.trained": "Trained load_run",
     "workflow": "audit",
 }
 HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
 # fmt: off
 __all__ = [
-    "ADR", "AMC", "HEADS", "LOSSES", "MODELS", "NOISES", "OPTIMIZERS", "REGULARIZERS", "SCHEDULES", "SCORES", "SELECTIONS",
-    "AVHHead", "AVHLoss", "Adapted", "ArcFaceHead", "AuditOptions", "AuditResult", "BackwardLoss", "BootstrapHardLoss",
-    "BootstrapSoftLoss", "CenterLoss", "CosFaceHead", "CrossEntropyLoss", "Data", "DataError", "EncouragingLoss",
-    "EntropyPenalty", "EuclideanContrastive", "Examples", "FocalLoss", "ForwardLoss", "GeneralizedCrossEntropyLoss",
-    "GradientRescalingLoss", "LDAMLoss", "LSoftmaxHead", "LogitAdjustedLoss", "MeanAbsoluteErrorLoss", "MeanSquaredErrorLoss",
-    "MohsClassifier", "NormFaceHead", "Objective", "OnlineSmoothingLoss", "Recorder", "Retrained", "Run", "RunError",
-    "SelfPacedLoss", "SphereFaceHead", "SphericalLoss", "SymmetricCrossEntropyLoss", "TaylorLoss",
-    "TruncatedGeneralizedCrossEntropyLoss", "WithIds", "adapt", "add_noise", "angle", "apply_decisions", "audit", "avc", "avh",
-    "avh_loss", "class_counts", "class_weights", "compare_runs", "compare_settings", "create_head", "create_loss",
-    "create_model", "create_objective", "create_regularizer", "deferred_weights", "ece", "emphasis", "estimate_noise",
-    "find_head", "fit_noise", "fit_temperature", "focus", "load_audit", "load_run", "margin", "masking_report", "open_data",
-    "out_of_fold", "pair_transition", "ramp_up", "ramp_up_down", "read_recipe", "reliability", "retrain", "robust_accuracy",
-    "run_study", "scale_of", "score", "score_features", "score_logits", "spread", "suggest_emphasis", "symmetric_transition",
-    "train", "train_many", "verdict", "write_report",
+    "ADR",
+    "AMC",
+    "EMBEDDERS",
+    "HEADS",
+    "LOSSES",
+    "MODELS",
+    "NOISES",
+    "OPTIMIZERS",
+    "REGULARIZERS",
+    "SCHEDULES",
+    "SCORES",
+    "SELECTIONS",
+    "AVHHead",
+    "AVHLoss",
+    "Adapted",
+    "ArcFaceHead",
+    "AuditOptions",
+    "AuditResult",
+    "BackwardLoss",
+    "BootstrapHardLoss",
+    "BootstrapSoftLoss",
+    "CenterLoss",
+    "CosFaceHead",
+    "CrossEntropyLoss",
+    "Data",
+    "DataError",
+    "EarlyLearning",
+    "Embedded",
+    "EncouragingLoss",
+    "EntropyPenalty",
+    "EuclideanContrastive",
+    "Examples",
+    "FocalLoss",
+    "ForwardLoss",
+    "GeneralizedCrossEntropyLoss",
+    "GradientRescalingLoss",
+    "LDAMLoss",
+    "LSoftmaxHead",
+    "LogitAdjustedLoss",
+    "MeanAbsoluteErrorLoss",
+    "MeanSquaredErrorLoss",
+    "MohsClassifier",
+    "NormFaceHead",
+    "Objective",
+    "OnlineSmoothingLoss",
+    "Recorder",
+    "Retrained",
+    "Run",
+    "RunError",
+    "SelfPacedLoss",
+    "SphereFaceHead",
+    "SphericalLoss",
+    "SymmetricCrossEntropyLoss",
+    "TaylorLoss",
+    "Trained",
+    "TruncatedGeneralizedCrossEntropyLoss",
+    "WithIds",
+    "adapt",
+    "add_noise",
+    "angle",
+    "apply_decisions",
+    "audit",
+    "avc",
+    "avh",
+    "avh_loss",
+    "class_counts",
+    "class_weights",
+    "compare_runs",
+    "compare_settings",
+    "create_head",
+    "create_loss",
+    "create_model",
+    "create_objective",
+    "create_regularizer",
+    "deferred_weights",
+    "ece",
+    "embed",
+    "emphasis",
+    "estimate_noise",
+    "find_head",
+    "fit_temperature",
+    "focus",
+    "judge_labels",
+    "load_audit",
+    "load_run",
+    "margin",
+    "masking_report",
+    "open_data",
+    "out_of_fold",
+    "pair_transition",
+    "ramp_up",
+    "ramp_up_down",
+    "read_recipe",
+    "reliability",
+    "retrain",
+    "robust_accuracy",
+    "run_study",
+    "scale_of",
+    "score",
+    "score_features",
+    "score_logits",
+    "spread",
+    "suggest_emphasis",
+    "symmetric_transition",
+    "train",
+    "train_many",
+    "verdict",
+    "write_claims_page",
+    "write_report",
+    "write_study_page",
 ]
 # fmt: on
 

@@ -1,15 +1,15 @@
-"""Angles between vectors that are accurate at 0 and π too, and whose gradients are finite everywhere.
+"""Angles between vectors, accurate near 0 and π, with gradients that are finite everywhere.
 
-    θ(a, b)  = 2 atan2(‖u − v‖, ‖u + v‖)      u, v: a and b at unit length; one pair a row
+    θ(a, b)  = 2 atan2(‖u − v‖, ‖u + v‖)      u, v: a and b at unit length; one pair per row
     θ_ik     = arccos(u_i · v_k)               every row with every class, the products taken in float64
     ∂θ/∂a    = −(v − cos θ · u)/(‖a‖ sin θ)    orthogonal to a, of length 1/‖a‖
 
-arccos of a float32 cosine is off by up to 1e-3 rad near 0 and π, where the easy examples are. Both forms here stay
-within 3e-7 for float32 vectors: the first has no cancellation; the second has digits to spare, needs no more than (N, K)
-arrays and no choice of pairs (so no host synchronization), and neither TF32 nor autocast touches it. It gives 4e-8 for
+arccos of a float32 cosine is off by up to 1e-3 rad near 0 and π, where the easy examples are. Both forms here are
+accurate to 3e-7 for float32 vectors: the first has no cancellation; the second has digits to spare, needs only (N, K)
+arrays and no selection of pairs (so no host synchronization), and is unaffected by TF32 and autocast. It gives 4e-8 for
 angles under 4e-8, and on devices without float64 (MPS) it has float32's error.
-The gradient is 0 where there is none: at coincident and opposite vectors, and at zero vectors, which are at π/2 to
-everything. A NaN or infinite entry makes its row NaN. Half precision is raised to float32 here.
+The gradient is 0 where it is undefined: at coincident and opposite vectors, and at zero vectors, whose angle to every
+vector is π/2. A NaN or infinite entry makes its row NaN. Half precision is raised to float32 here.
 Kahan, "How futile are mindless assessments of roundoff in floating-point computation?" (2006), section 12, for the first form.
 """
 
@@ -34,7 +34,15 @@ def unit(x: Tensor) -> Tensor:
 
 
 def angle(a: Tensor, b: Tensor) -> Tensor:
-    """a (..., D), b (..., D) -> θ (...), in radians from 0 to π."""
+    """The angle between each pair of vectors.
+
+    Args:
+        a: (..., D), floating point.
+        b: (..., D); leading dimensions broadcast against those of `a`.
+
+    Returns:
+        θ (...), in radians from 0 to π, in float32 at least.
+    """
     check_vectors("a", a)
     check_vectors("b", b)
     if a.shape[-1] != b.shape[-1]:
@@ -49,12 +57,12 @@ def angles(features: Tensor, weight: Tensor) -> Tensor:
     """features (N, D), weight (K, D) -> θ (N, K), in radians from 0 to π."""
     dtype = common_dtype(features, weight)
     exact = torch.float32 if features.device.type == "mps" else torch.float64
-    edge = 1 - 4 * torch.finfo(exact).eps  # beyond it a cosine is rounding only; the clamp's gradient there is 0
+    edge = 1 - 4 * torch.finfo(exact).eps  # beyond it a cosine is rounding error; the clamp's gradient there is 0
     return torch.arccos(cosines(features.to(exact), weight.to(exact)).clamp(-edge, edge)).to(dtype)  # (N, K)
 
 
 def cosines(features: Tensor, weight: Tensor) -> Tensor:
-    """features (N, D), weight (K, D) -> cos θ (N, K), at the cost of one plain product: for heads that need no angle."""
+    """features (N, D), weight (K, D) -> cos θ (N, K), at the cost of one matrix product: for heads that need no angle."""
     common_dtype(features, weight)
     return products(unit(features), unit(weight))  # (N, K)
 
@@ -67,14 +75,14 @@ def products(features: Tensor, weight: Tensor) -> Tensor:
 
 
 def _norm(x: Tensor) -> Tensor:
-    """Length over the last dimension; no gradient where it is rounding of unit vectors only, 0 included."""
+    """Length over the last dimension; the gradient is 0 where the length is rounding error of unit vectors."""
     squares = (x * x).sum(-1)
     noise = squares <= (4 * torch.finfo(x.dtype).eps) ** 2
     return torch.where(noise, squares.detach().sqrt(), squares.masked_fill(noise, 1.0).sqrt())
 
 
 def common_dtype(features: Tensor, weight: Tensor) -> torch.dtype:
-    """The type that results have: float64 where either is, else float32. Raise unless they are (N, D) and (K, D)."""
+    """The dtype of results: float64 if either input is, else float32. Validates the shapes (N, D) and (K, D)."""
     check_vectors("features", features)
     check_vectors("weight", weight)
     if features.dim() != 2 or weight.dim() != 2 or features.shape[1] != weight.shape[1]:
@@ -86,7 +94,7 @@ def common_dtype(features: Tensor, weight: Tensor) -> torch.dtype:
 
 
 def check_vectors(name: str, x: Tensor) -> None:
-    """Raise, naming the argument, unless x is floating point with a last dimension of at least 1 entry."""
+    """Validate that x is floating point with a last dimension of at least 1."""
     if not x.is_floating_point():
         raise ValueError(f"{name} must be floating point, got {x.dtype}; convert it with .float()")
     if x.dim() == 0 or x.shape[-1] == 0:

@@ -1,10 +1,10 @@
-"""Emphasis: how hard a loss pulls on an example whose label has probability p.
+"""Emphasis: the size of a loss's gradient on an example whose label has probability p.
 
     w(p) = |dℓ/dm| = ½ ‖∂ℓ/∂z‖₁            p = σ(m)
     focus ψ = argmax_p w(p)                spread σ = the variance of w over a batch's p
 
 Gradient Rescaling (arXiv 1905.11233), Definitions 1 and 2; its Figure 1 plots 2w. For GR w is the weight before
-the batch normalization. p is read no closer than 1e-12 to 0 and 1.
+the batch normalization. p is clamped to [1e-12, 1 − 1e-12].
 """
 
 from __future__ import annotations
@@ -19,9 +19,19 @@ FLAT = 1e-3
 
 
 def emphasis(loss: Callable[..., Tensor], p: Tensor | float) -> Tensor:
-    """w(p) for a loss of this package or any callable (logits, labels) -> loss; p of any shape -> the same shape, float64.
+    """w(p): how much weight a loss gives to an example whose label has probability p.
 
-    A callable without a curve of its own is asked one two-class example at a time, so its reduction does not matter.
+    Args:
+        loss: A loss of this package, or any callable (logits, labels) -> loss. A callable without a `curve` is evaluated
+            on one two-class example at a time, so its reduction does not matter.
+        p: Probabilities of the label, of any shape.
+
+    Returns:
+        w of the same shape, in float64.
+
+    Example:
+        >>> emphasis(mohs.GeneralizedCrossEntropyLoss(q=0.7), 0.5)
+        tensor(0.3078, dtype=torch.float64)
     """
     p = torch.as_tensor(p, dtype=torch.float64)
     if ((p < 0) | (p > 1)).any() or p.isnan().any():
@@ -36,7 +46,7 @@ def emphasis(loss: Callable[..., Tensor], p: Tensor | float) -> Tensor:
 
 
 def focus(loss: Callable[..., Tensor]) -> float:
-    """The smallest p where the emphasis is largest, to 1e-6; NaN where it is the same for nearly every p."""
+    """The smallest p with the largest emphasis, to 1e-6; NaN if the emphasis is nearly the same for every p."""
     low, high = 0.0, 1.0
     for _ in range(4):  # each round narrows the bracket fifty-fold
         p = torch.linspace(low, high, 101, dtype=torch.float64)
@@ -50,7 +60,13 @@ def focus(loss: Callable[..., Tensor]) -> float:
 
 
 def spread(loss: Callable[..., Tensor], p: Tensor, *, normalized: bool = False) -> float:
-    """The population variance of w over the batch p (N,); normalized: of w/Σw, what a normalizing loss hands on."""
+    """The population variance of the emphasis over a batch.
+
+    Args:
+        loss: As for `emphasis`.
+        p: Probabilities of the labels (N,).
+        normalized: Take the variance of w/Σw, the weights of a loss that normalizes over the batch.
+    """
     w = emphasis(loss, p)
     if w.numel() == 0:
         raise ValueError("p is empty: a spread needs at least one example")

@@ -1,10 +1,10 @@
-"""The margin: one stable number an example, on which every loss of the family stands.
+"""The margin: one numerically stable number per example, from which the losses are computed.
 
     m = z_y − log Σ_{k≠y} e^{z_k}          the log-odds of the label: p = σ(m), 1 − p = σ(−m)
     ∂m/∂z = e_y − q                        q: softmax over the other classes, 0 at y
 
-Accurate for logits of any size (|z| = 1e4 in float32 included), because the label's logit never meets the
-others in one sum. Half precision is raised to float32 here. −inf masks another class out, as it does in
+Accurate for logits of any size (|z| = 1e4 in float32 included), because the label's logit is never added to the
+others. Half precision is raised to float32 here. −inf masks another class out, as it does in
 `F.cross_entropy`; a NaN or +inf logit makes that row NaN.
 """
 
@@ -23,7 +23,16 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def margin(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> Tensor:
-    """logits (N, K, ...), labels (N, ...) -> m (N, ...); where the label is `ignore_index`, m of class 0."""
+    """The margin (log-odds) of each example's label.
+
+    Args:
+        logits: (N, K, ...), floating point.
+        labels: (N, ...), integer class indices.
+        ignore_index: Label of examples to ignore; their margin is that of class 0.
+
+    Returns:
+        m (N, ...), in float32 at least.
+    """
     labels = checked_labels(logits, labels, ignore_index=ignore_index)
     m, _, _ = _Margin.apply(logits, labels.unsqueeze(1))
     return m  # type: ignore[no-any-return]  # (N, ...)
@@ -32,7 +41,7 @@ def margin(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> T
 def all_margins(logits: Tensor) -> Tensor:
     """logits (N, K, ...) -> the margin of every class (N, K, ...), as if each were the label.
 
-    Only the top class can have p > ½, where log p − log(1 − p) would lose its digits: it gets the exact margin.
+    Only the top class can have p > ½, where log p − log(1 − p) loses precision: it gets the exact margin.
     """
     top = logits.detach().argmax(1, keepdim=True)  # (N, 1, ...)
     exact = margin(logits, top.squeeze(1)).unsqueeze(1)
@@ -51,7 +60,7 @@ def full_precision(dtype: torch.dtype) -> torch.dtype:
 
 
 def checked_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> Tensor:
-    """Labels ready for indexing: shape, type and (on CPU, outside torch.compile) range checked; ignored ones set to 0."""
+    """Labels for indexing: shape, dtype and (on CPU, outside torch.compile) range are validated; ignored ones become 0."""
     check_logits(logits)
     expected = (logits.shape[0], *logits.shape[2:])
     if labels.shape != expected:
@@ -67,7 +76,7 @@ def checked_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LAB
 
 
 def readable(tensor: Tensor) -> bool:
-    """Whether values may be looked at here: on the CPU (elsewhere it waits for the device), outside tracing."""
+    """Whether values may be read here: on CPU (on other devices a read would synchronize) and outside tracing."""
     return tensor.device.type == "cpu" and not is_traced(tensor)
 
 
@@ -76,8 +85,13 @@ def is_traced(tensor: Tensor) -> bool:
     return torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor)
 
 
+def is_transformed(tensor: Tensor) -> bool:
+    """Whether a torch.func transform is running, inside which a Module cannot update its buffers (torch.compile can)."""
+    return not torch.compiler.is_compiling() and is_functorch_wrapped_tensor(tensor)
+
+
 def check_logits(logits: Tensor) -> None:
-    """Raise unless logits are floating point, (N, K) or (N, K, d1, ...) with K ≥ 2."""
+    """Validate that logits are floating point of shape (N, K) or (N, K, d1, ...), K ≥ 2."""
     if not logits.is_floating_point():
         raise ValueError(f"logits must be floating point, got {logits.dtype}")
     if logits.dim() < 2:
@@ -102,8 +116,8 @@ def _check_range(labels: Tensor, *, classes: int, ignore_index: int) -> None:
 class _Margin(torch.autograd.Function):
     """(logits (N, K, ...), index (N, 1, ...)) -> m, e = exp(z − max) with 0 at the label, Σ e.
 
-    One masked copy of the logits is turned into e in place and kept for the backward pass: two (N, K) arrays
-    in all, where cross-entropy needs three. e and Σ e are outputs so that second derivatives come out right.
+    One masked copy of the logits is turned into e in place and saved for the backward pass: two (N, K) arrays
+    in total, where cross-entropy needs three. e and Σ e are outputs so that second derivatives are correct.
     """
 
     generate_vmap_rule = True
@@ -113,7 +127,7 @@ class _Margin(torch.autograd.Function):
         own = logits.gather(1, index).to(full_precision(logits.dtype))
         e = logits.to(own.dtype, copy=True).scatter_(1, index, -INF)  # (N, K, ...)
         top = e.amax(1, keepdim=True)
-        top.masked_fill_(top == -INF, 0.0)  # every other class masked out: Σ e = 0 and m = +inf
+        top.masked_fill_(top == -INF, 0.0)  # all other classes masked: Σ e = 0 and m = +inf
         total = e.sub_(top).exp_().sum(1, keepdim=True)  # (N, 1, ...)
         m = (own - top - total.log()).masked_fill_(own == INF, torch.nan)
         return m.squeeze(1), e, total

@@ -66,4 +66,4 @@ def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
     assert (folder / "checkpoint.safetensors").exists()
     answer = launch(2, folder, port=29615)
     assert answer.returncode != 0
-    assert "begun by 1 processes and cannot go on with 2" in answer.stderr
+    assert "started with 1 processes and cannot resume with 2" in answer.stderr

@@ -58,7 +58,7 @@ def assert_same(a: Adapted, b: Adapted) -> None:
 
 
 def test_it_adapts_and_files_every_round(source: Examples, target: Examples, tmp_path: Path) -> None:
-    done = adapt(source, target, run=Run(**RUN), folder=tmp_path / "a", rounds=3, test=clouds(1.6, seed=2), device="cpu")
+    done = adapt(source, target, run=Run(**RUN), out=tmp_path / "a", rounds=3, test=clouds(1.6, seed=2), device="cpu")
     assert [line["round"] for line in done.rounds] == [0, 1, 2, 3]
     assert [line.get("portion") for line in done.rounds] == [None, 0.2, 0.25, 0.3]
     assert done.rounds[3]["target_accuracy"] > done.rounds[0]["target_accuracy"]
@@ -86,7 +86,7 @@ def test_it_adapts_and_files_every_round(source: Examples, target: Examples, tmp
 @pytest.mark.parametrize("selection", ["cbst", "crst"])
 def test_stopped_anywhere_it_goes_on_to_the_same_end(source: Examples, target: Examples, tmp_path: Path, selection: str) -> None:
     asked: dict[str, Any] = {"run": Run(**RUN, ema=0.9), "rounds": 2, "selection": selection, "device": "cpu"}
-    whole = adapt(source, target, folder=tmp_path / "whole", **asked)
+    whole = adapt(source, target, out=tmp_path / "whole", **asked)
     for left in (20, 9, 4):
 
         def watch(event: dict[str, Any], counts: list[int] = [left]) -> None:  # noqa: B006
@@ -95,29 +95,29 @@ def test_stopped_anywhere_it_goes_on_to_the_same_end(source: Examples, target: E
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            adapt(source, target, folder=tmp_path / "stopped", watch=watch, **asked)
-    done = adapt(source, target, folder=tmp_path / "stopped", **asked)
+            adapt(source, target, out=tmp_path / "stopped", watch=watch, **asked)
+    done = adapt(source, target, out=tmp_path / "stopped", **asked)
     assert_same(whole, done)
-    assert_same(whole, adapt(source, target, folder=tmp_path / "stopped", **asked))
+    assert_same(whole, adapt(source, target, out=tmp_path / "stopped", **asked))
 
 
 def test_more_rounds_go_on_and_a_first_network_may_be_shared(source: Examples, target: Examples, tmp_path: Path) -> None:
     run = Run(**RUN)
     asked: dict[str, Any] = {"run": run, "selection": "cbst", "device": "cpu", "again": {"epochs": 1, "optimizer": "sgd:lr=0.05"}}
-    whole = adapt(source, target, folder=tmp_path / "whole", rounds=3, **asked)
-    adapt(source, target, folder=tmp_path / "more", rounds=1, **asked)
-    assert_same(whole, adapt(source, target, folder=tmp_path / "more", rounds=3, **asked))
+    whole = adapt(source, target, out=tmp_path / "whole", rounds=3, **asked)
+    adapt(source, target, out=tmp_path / "more", rounds=1, **asked)
+    assert_same(whole, adapt(source, target, out=tmp_path / "more", rounds=3, **asked))
     assert json.loads((tmp_path / "whole" / "round-1" / "run.json").read_text())["run"]["epochs"] == 1
-    first = adapt(source, target, folder=tmp_path / "one", rounds=1, **asked).take("last")
+    first = adapt(source, target, out=tmp_path / "one", rounds=1, **asked).take("last")
     assert first.folder.name == "round-1"
-    shared = adapt(source, target, folder=tmp_path / "shared", rounds=1, first=whole.take("last"), **asked)
+    shared = adapt(source, target, out=tmp_path / "shared", rounds=1, first=whole.take("last"), **asked)
     assert shared.rounds[0]["target_accuracy"] == pytest.approx(whole.rounds[3]["target_accuracy"])
 
 
 def test_target_labels_change_nothing_but_the_report(source: Examples, target: Examples, tmp_path: Path) -> None:
-    known = adapt(source, target, run=Run(**RUN), folder=tmp_path / "known", rounds=2, device="cpu")
+    known = adapt(source, target, run=Run(**RUN), out=tmp_path / "known", rounds=2, device="cpu")
     bare = unlabeled(target.inputs, source.classes)
-    blind = adapt(source, bare, run=Run(**RUN), folder=tmp_path / "blind", rounds=2, device="cpu")
+    blind = adapt(source, bare, run=Run(**RUN), out=tmp_path / "blind", rounds=2, device="cpu")
     for one, other in zip(known.trained.network.state_dict().values(), blind.trained.network.state_dict().values(), strict=True):
         assert torch.equal(one, other)
     assert not any(key in line for line in blind.rounds for key in ("true", "target_accuracy"))
@@ -126,7 +126,7 @@ def test_target_labels_change_nothing_but_the_report(source: Examples, target: E
 
 def test_a_round_that_selects_nothing_keeps_the_network(source: Examples, target: Examples, tmp_path: Path) -> None:
     few = target.take(torch.arange(3))
-    done = adapt(source, few, run=Run(**RUN), folder=tmp_path, rounds=2, portion=(0.3, 0.0, 0.3), device="cpu")
+    done = adapt(source, few, run=Run(**RUN), out=tmp_path, rounds=2, portion=(0.3, 0.0, 0.3), device="cpu")
     assert [line.get("selected") for line in done.rounds] == [None, 0, 0]
     assert done.rounds[1]["avc"] is None
     assert [line["run"] for line in done.rounds] == ["round-0"] * 3
@@ -136,32 +136,32 @@ def test_a_round_that_selects_nothing_keeps_the_network(source: Examples, target
 def test_a_class_that_nothing_is_predicted_into_is_named(source: Examples, target: Examples, tmp_path: Path) -> None:
     two = target.take((target.labels != 1).nonzero().flatten())
     near = dataclasses.replace(two, inputs=clouds(0.0, seed=1).inputs[target.labels != 1])
-    done = adapt(source, near, run=Run(**RUN), folder=tmp_path, rounds=1, device="cpu")
+    done = adapt(source, near, run=Run(**RUN), out=tmp_path, rounds=1, device="cpu")
     assert done.rounds[1]["classes_without"] == ["b"]
 
 
 def test_classes_in_another_order_are_matched_and_other_classes_are_named(
     source: Examples, target: Examples, tmp_path: Path
 ) -> None:
-    plain = adapt(source, target, run=Run(**RUN), folder=tmp_path / "plain", rounds=1, device="cpu")
+    plain = adapt(source, target, run=Run(**RUN), out=tmp_path / "plain", rounds=1, device="cpu")
     turned = dataclasses.replace(target, classes=["c", "b", "a"], labels=2 - target.labels)
-    again = adapt(source, turned, run=Run(**RUN), folder=tmp_path / "turned", rounds=1, device="cpu")
+    again = adapt(source, turned, run=Run(**RUN), out=tmp_path / "turned", rounds=1, device="cpu")
     assert plain.rounds == again.rounds
     other = dataclasses.replace(target, classes=["a", "b", "zebra"])
-    with pytest.raises(DataError, match="target has classes that source has not: 'zebra'; leave them out"):
-        adapt(source, other, run=Run(**RUN), folder=tmp_path / "other", device="cpu")
+    with pytest.raises(DataError, match="target has classes that source does not have: 'zebra'"):
+        adapt(source, other, run=Run(**RUN), out=tmp_path / "other", device="cpu")
     assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rounds": 0}, "rounds must be a whole number of at least 1, got 0"),
+        ({"rounds": 0}, "rounds must be an integer of at least 1, got 0"),
         ({"selection": "cbts"}, "unknown selection 'cbts'"),
-        ({"portion": (0.2, 0.5)}, "portion must be a number, or three: start, step and most"),
+        ({"portion": (0.2, 0.5)}, "portion must be a number or .start, step, most."),
         ({"portion": (0.5, 0.1, 0.3)}, "portion: most must be between 0.5 and 1, got 0.3"),
         ({"portion": 0.0}, "portion: start must be over 0"),
-        ({"again": {"epochs": -1}}, "epochs must be a whole number"),
+        ({"again": {"epochs": -1}}, "epochs must be an integer"),
         ({"selection": "lrent", "run": Run(**RUN, loss="taylor")}, "lrent trains with soft labels, but the loss is taylor"),
         ({"selection": "mrkld", "run": Run(**RUN, class_weight="auto")}, "cross_entropy, with class weights"),
     ],
@@ -170,17 +170,17 @@ def test_wrong_settings_are_named_before_any_training(
     source: Examples, target: Examples, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        adapt(source, target, **{"run": Run(**RUN), "folder": tmp_path / "x", "device": "cpu", **change})
+        adapt(source, target, **{"run": Run(**RUN), "out": tmp_path / "x", "device": "cpu", **change})
     assert not (tmp_path / "x").exists()
 
 
 def test_another_adaptation_is_refused_the_folder(source: Examples, target: Examples, tmp_path: Path) -> None:
-    adapt(source, target, run=Run(**RUN), folder=tmp_path, rounds=1, device="cpu")
+    adapt(source, target, run=Run(**RUN), out=tmp_path, rounds=1, device="cpu")
     with pytest.raises(RunError, match="holds another adaptation"):
-        adapt(source, target, run=Run(**RUN), folder=tmp_path, rounds=1, selection="cbst", device="cpu")
+        adapt(source, target, run=Run(**RUN), out=tmp_path, rounds=1, selection="cbst", device="cpu")
     bare = unlabeled(target.inputs, source.classes)
-    with pytest.raises(DataError, match="the examples to test on must all have labels"):
-        adapt(source, target, run=Run(**RUN), folder=tmp_path, rounds=1, test=bare, device="cpu")
+    with pytest.raises(DataError, match="all test examples must have labels"):
+        adapt(source, target, run=Run(**RUN), out=tmp_path, rounds=1, test=bare, device="cpu")
 
 
 def test_portions_and_criteria() -> None:
@@ -220,11 +220,11 @@ TWO = """
 import sys, torch
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from test_selftrain import RUN, clouds
+from test_self_training import RUN, clouds
 from mohs.train.run import Run
 from mohs.adapt.self_training import adapt
 torch.set_num_threads(1)
-adapt(clouds(0.0), clouds(1.6, seed=1, name="target"), run=Run(**RUN), folder=Path(sys.argv[1]), rounds=2, device="cpu")
+adapt(clouds(0.0), clouds(1.6, seed=1, name="target"), run=Run(**RUN), out=Path(sys.argv[1]), rounds=2, device="cpu")
 """
 
 
@@ -236,7 +236,7 @@ def test_two_processes_select_what_one_selects(tmp_path: Path) -> None:
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     answer = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=env)
     assert answer.returncode == 0, answer.stderr
-    adapt(clouds(0.0), clouds(1.6, seed=1, name="target"), run=Run(**RUN), folder=tmp_path / "1", rounds=2, device="cpu")
+    adapt(clouds(0.0), clouds(1.6, seed=1, name="target"), run=Run(**RUN), out=tmp_path / "1", rounds=2, device="cpu")
     from mohs.adapt.rounds import load_choice, read_lines
 
     for number in (1, 2):

@@ -62,5 +62,5 @@ def test_what_the_network_cannot_read(halves: tuple[Examples, Examples], trained
         audit((np.ones((4, 5)), [0, 1, 0, 1]), run=trained.folder, out=tmp_path / "b")
     with pytest.raises(DataError, match="does not know the class 'cat'; it knows 0, 1, 2"):
         audit(replace(halves[1], classes=["cat", *range(1, 10)]), run=trained.folder, out=tmp_path / "c")
-    with pytest.raises(DataError, match="is no run"):
+    with pytest.raises(DataError, match="does not hold a run"):
         audit(halves[1], run=tmp_path / "nowhere", out=tmp_path / "d")

@@ -22,7 +22,7 @@ from mohs.audit.retrain import audited_run, checked_data, retrain, with_labels
 from mohs.cli.apply import apply
 from mohs.data.examples import Data
 from mohs.data.split import split
-from mohs.train.predict import predict
+from mohs.evaluate.outputs import predict
 from mohs.train.run_data import TEST_SEED, TEST_SHARE
 from mohs.train.trained import load_run
 
@@ -80,7 +80,7 @@ def test_both_are_trained_without_what_is_held_out(here: Path, tmp_path: Path) -
     assert done.compared.on == "held-out"
     test = corrected.take(places)
     for side, accuracy in ((done.after, done.compared.accuracy_a), (done.before, done.compared.accuracy_b)):
-        guess = predict(load_run(side).network, test)[0].argmax(1)
+        guess = predict(load_run(side).network, test).logits.argmax(1)
         assert accuracy == pytest.approx(float((guess == test.labels).double().mean()))
     again = retrain(here, labels, data, device="cpu")
     assert again == done

@@ -86,8 +86,8 @@ def test_dry_run_writes_nothing_and_json_counts(run: Path, decisions: Path) -> N
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        (["{run}"], ValueError, "give the decisions.csv to apply, or --undo"),
-        (["{run}", "{decisions}", "--undo"], ValueError, "one of the two"),
+        (["{run}"], ValueError, "give either the decisions.csv to apply, or --undo"),
+        (["{run}", "{decisions}", "--undo"], ValueError, "give either the decisions.csv to apply, or --undo"),
         (["{run}", "{decisions}", "--to", "labels.txt"], ValueError, "written as .parquet or .csv"),
         (["nowhere", "{decisions}"], DataError, "nowhere is no folder: give the run directory"),
         (["{run}", "no-such.csv"], OSError, "no-such.csv"),

@@ -93,8 +93,8 @@ def test_list_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = json.loads(CliRunner().invoke(app, ["list", "recipes", "--json"]).stdout)
     assert (a["name"], a["formula"], a["for"]) == ("recipes/a.toml", "Nobody, Table 1", "does it run?")
     assert a["settings"] == "1 row(s), 2 seeds, by test_accuracy"
-    assert b["for"].startswith("cannot be read as a recipe (Invalid value")
-    assert c["for"] == "cannot be read as a recipe ('study')"
+    assert b["for"].startswith("not a readable recipe (Invalid value")
+    assert c["for"] == "not a readable recipe ('study')"
 
 
 def test_emphasis_as_json() -> None:

@@ -53,13 +53,13 @@ def test_losses_are_compared_and_drawn_and_their_runs_too(here: Path) -> None:
 @needs_charts
 def test_what_is_wrong_is_said(here: Path) -> None:
     for words, error, message in (
-        (("a", "b"), DataError, "a is no run"),
-        (("a",), ValueError, "give two folders of runs, or --loss at least twice"),
-        (("--loss", "gce"), ValueError, "got 1 loss(es) and 0 words"),
-        (("a", "b", "--loss", "gce", "--loss", "mae"), ValueError, "got 2 loss(es) and 2 words"),
+        (("a", "b"), DataError, "a does not hold a run"),
+        (("a",), ValueError, "give two run folders, or --loss at least twice"),
+        (("--loss", "gce"), ValueError, "got 1 loss(es) and 0 argument(s)"),
+        (("a", "b", "--loss", "gce", "--loss", "mae"), ValueError, "got 2 loss(es) and 2 argument(s)"),
         (("--loss", "gce", "--loss", "gce"), ValueError, "--loss gce is given twice"),
         (("--loss", "gce", "--loss", "gcee"), ValueError, "unknown loss 'gcee'"),
-        (("a", "b", "--out", "x.svg"), ValueError, "two runs are compared in words"),
+        (("a", "b", "--out", "x.svg"), ValueError, "two runs have no chart"),
         (("--out", "x.pdf"), ValueError, "charts are written as .svg or .png"),
         (("nowhere", "--loss", "gce", "--loss", "mae"), DataError, "nowhere: no such file or folder"),
     ):
@@ -72,9 +72,6 @@ def test_what_is_wrong_is_said(here: Path) -> None:
 def test_with_no_words_it_shows_itself_on_digits() -> None:
     from mohs.cli.compare import DEMONSTRATION, settings_of
 
-    given = dict.fromkeys(
-        ("model", "head", "noise", "optimizer", "schedule", "epochs", "batch", "seed", "regularizer", "augment")
-    )
-    settings = settings_of([], DEMONSTRATION, {**given, "label": None, "image_size": None, "without": None, "epochs": 5})
+    settings = settings_of([], DEMONSTRATION, model=None, epochs=5)
     assert list(settings) == ["cross_entropy", "gradient_rescaling"]
     assert all((run.data, run.epochs) == ("digits", 5) for run in settings.values())

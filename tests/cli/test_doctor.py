@@ -15,7 +15,7 @@ import mohs
 from mohs.cli import environment as examination
 from mohs.cli import self_test
 from mohs.cli.doctor import doctor
-from mohs.cli.environment import EXTRAS, NEEDED, Package, examine, look_at
+from mohs.cli.environment import EXTRAS, REQUIRED, Package, check_package, examine
 
 app = typer.Typer()
 app.command()(doctor)
@@ -41,8 +41,8 @@ def test_this_installation_is_fine() -> None:
     done = run()
     assert done.exit_code == 0, done.stdout
     assert f"mohs {mohs.__version__}" in done.stdout
-    assert "all that is needed works" in done.stdout
-    assert "cross-entropy is torch's to 1e-5 on cpu" in done.stdout
+    assert "everything required works" in done.stdout
+    assert "cross-entropy equals torch's to 1e-5 on cpu" in done.stdout
     assert "one epoch on digits" in done.stdout
     assert "60 rows written and read" in done.stdout
     assert re.search(r"a page of \d\.\d MB with", done.stdout)
@@ -53,34 +53,34 @@ def test_as_json_it_holds_the_same() -> None:
     assert told["fine"] is True
     assert told["checks"] == []
     assert told["machine"]["cores"] >= 1
-    assert {one["name"] for one in told["packages"]} == set(NEEDED)
+    assert {one["name"] for one in told["packages"]} == set(REQUIRED)
     assert {one["name"]: one["state"] in ("ok", "missing", "broken") for one in told["extras"]} == dict.fromkeys(EXTRAS, True)
     assert run("--quiet", "--no-self-test").stdout == ""
 
 
 def test_it_knows_the_requirements_of_the_project() -> None:
-    assert set(NEEDED) == names(PROJECT["dependencies"])
+    assert set(REQUIRED) == names(PROJECT["dependencies"])
     for name, (packages, _) in EXTRAS.items():
         assert set(packages) == names(PROJECT["optional-dependencies"][name]), name
 
 
 def test_a_package_is_imported_not_only_looked_for(broken_package: str) -> None:
-    assert look_at("no-such-package", "no_such_package") == Package("no-such-package", None)
-    found = look_at("no-such-package", broken_package)
+    assert check_package("no-such-package", "no_such_package") == Package("no-such-package", None)
+    found = check_package("no-such-package", broken_package)
     assert not found.works
     assert found.problem == "RuntimeError: operator torchvision::nms does not exist"
-    assert look_at("torch", "torch").works
+    assert check_package("torch", "torch").works
 
 
 def test_a_broken_need_is_code_4_and_named(broken_package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "NEEDED", {**NEEDED, "ember": "no_such_package", "cinder": broken_package})
+    monkeypatch.setattr(examination, "REQUIRED", {**REQUIRED, "ember": "no_such_package", "cinder": broken_package})
     done = run("--no-self-test")
     assert done.exit_code == 4
     assert "MISSING  ember" in done.stdout
     assert "BROKEN   cinder" in done.stdout
-    assert "something needed is broken" in done.stdout
-    assert "ember is needed and is not installed: pip install --upgrade --force-reinstall ember" in done.stdout
-    assert "cinder is needed and does not import: pip install" in done.stdout
+    assert "a requirement is missing or broken" in done.stdout
+    assert "ember is required but is not installed: pip install --upgrade --force-reinstall ember" in done.stdout
+    assert "cinder is required but does not import: pip install" in done.stdout
 
 
 def test_extras_are_not_needed_and_have_advice(broken_package: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_extras_are_not_needed_and_have_advice(broken_package: str, monkeypatch:
     assert [extra.state for extra in health.extras] == ["missing", "broken"]
     assert health.advice == [
         "for embers (ember): pip install 'mohs[embers]'",
-        "cinder is there but does not import: pip install 'mohs[cinders]' --upgrade --force-reinstall",
+        "cinder is installed but does not import: pip install 'mohs[cinders]' --upgrade --force-reinstall",
     ]
 
 
@@ -116,8 +116,8 @@ def test_the_machine_without_a_gpu_and_with_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("MOHS_DATA", "/some/folder")
     monkeypatch.setattr(torch.cuda, "device_count", refuse)
     done = run("--no-self-test")
-    assert "no GPU that torch can use: RuntimeError: driver too old" in done.stdout
-    assert "known data sets are looked for in /some/folder" in done.stdout
+    assert "GPU: none that torch can use: RuntimeError: driver too old" in done.stdout
+    assert "data sets by name: in /some/folder (MOHS_DATA)" in done.stdout
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (10**9, 4 * 10**9))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "A card")

@@ -40,15 +40,15 @@ def test_data_sum_up_their_splits() -> None:
         ({"inputs": torch.rand(1, 3), "labels": torch.zeros(1).long()}, r"data: 1 example\(s\): at least 2 are needed"),
         (
             {"inputs": torch.rand(0, 3), "labels": torch.zeros(0).long(), "left_out": [LeftOut("f", "bad")]},
-            "left out, the first: f: bad",
+            "skipped, the first: f: bad",
         ),
         ({"classes": ["a"], "labels": torch.zeros(4).long()}, "data: a single class, 'a': a classifier needs at least 2"),
         ({"classes": []}, "data: no classes"),
-        ({"classes": ["a", "b", "c"]}, "data: no example of 'c': add some, or take the class out"),
+        ({"classes": ["a", "b", "c"]}, "data: no example of 'c': add some, or remove the class"),
         ({"labels": torch.tensor([0, 1, 2, 1])}, r"data: the label of example 2 is 2, outside 0\.\.1"),
         ({"labels": torch.tensor([0, 1, -1, 1])}, r"the label of example 2 is -1"),
-        ({"labels": torch.rand(4)}, r"labels must be int64, one an example, got torch\.float32"),
-        ({"inputs": torch.rand(4, 0)}, r"inputs of shape \(0,\) hold nothing"),
+        ({"labels": torch.rand(4)}, r"labels must be int64, one per example, got torch\.float32"),
+        ({"inputs": torch.rand(4, 0)}, r"inputs of shape \(0,\) are empty"),
     ],
 )
 def test_what_no_classifier_can_be_trained_on(more: dict[str, object], message: str) -> None:

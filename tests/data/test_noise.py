@@ -119,10 +119,13 @@ def test_human_labels_that_cannot_be_theirs(tmp_path: Path) -> None:
     (tmp_path / "gap.csv").write_text("said\n" + "a\n" * 39 + '""\n')
     (tmp_path / "bad.npz").write_bytes(b"PK nonsense")
     for file, message in [
-        ("n.npz:worse", "'clean' of row 0 is class 'd', the data's 'a'; 40 differ: the two are not in the same order"),
+        (
+            "n.npz:worse",
+            "'clean' of row 0 is class 'd', the data's 'a'; 40 differ: the file and the data are not",
+        ),
         ("n.npz:best", "no labels called 'best'; there are clean, worse, short"),
-        ("other.npz:short", "'short' has 3 labels, data 40 examples: give the labels of these very examples"),
-        ("other.npz:strange", "the label of row 0 is 9, none of the 4 classes"),
+        ("other.npz:short", "'short' has 3 labels, data 40 examples: give the labels of exactly these examples"),
+        ("other.npz:strange", "the label of row 0 is 9, not one of the 4 classes"),
         ("gap.csv:said", "'said' of row 39 is empty"),
         ("none.npz:worse", "no such file here"),
         ("bad.npz:worse", "cannot be read as .npz"),
@@ -132,7 +135,7 @@ def test_human_labels_that_cannot_be_theirs(tmp_path: Path) -> None:
     (tmp_path / "n.txt").write_text("")
     with pytest.raises(DataError, match=r"labels are read from \.npz, \.csv"):
         add_noise(data, {"name": "human", "file": f"{tmp_path}/n.txt:x"}, 0)
-    with pytest.raises(ValueError, match=r"which labels of n\.npz\? Write FILE:COLUMN"):
+    with pytest.raises(ValueError, match=r"name the labels in n\.npz: write FILE:COLUMN"):
         add_noise(data, {"name": "human", "file": "n.npz"}, 0)
 
 
@@ -145,7 +148,7 @@ def test_open_set_images_keep_their_labels_and_have_no_truth() -> None:
     assert torch.equal((mixed.inputs == 2).flatten(1).all(1), replaced)  # type: ignore[union-attr, operator]
     assert torch.equal(mixed.truth == NO_LABEL, replaced)  # type: ignore[arg-type]
     assert float(data.inputs.max()) < 1  # type: ignore[union-attr]
-    with pytest.raises(DataError, match="others has 30 images, 40 are wanted: lower the rate"):
+    with pytest.raises(DataError, match="others has 30 images, 40 are needed: lower the rate"):
         replace_images(data, others, rate=1.0, seed=0)
     wide = Examples(torch.rand(4, 3, 4, 4), torch.arange(4) % 2, ["a", "b"])
     with pytest.raises(DataError, match=r"digits has inputs \(1, 4, 4\), data \(3, 4, 4\): they must be alike"):
@@ -162,11 +165,11 @@ def test_open_set_images_keep_their_labels_and_have_no_truth() -> None:
         ({"name": "symmetric"}, "its fields: rate, exact"),
         ({"name": "symmetric", "rate": 1.2}, r"rate must be between 0 and 1, got 1\.2"),
         ({"name": "symmetric", "rato": 0.2}, "symmetric has no field 'rato'; its fields: rate, exact"),
-        ({"name": "asymmetric", "rate": 0.2}, "asymmetric noise needs groups or to"),
+        ({"name": "asymmetric", "rate": 0.2}, "asymmetric noise needs either groups or to"),
         ({"name": "asymmetric", "rate": 0.2, "groups": "mars"}, "groups: unknown name 'mars'; known: cifar100"),
         ({"name": "asymmetric", "rate": 0.2, "to": "mars"}, "to: unknown name 'mars'; known: cifar10, mnist"),
         ({"name": "asymmetric", "rate": 0.2, "groups": [["a", "q"]]}, "unknown class 'q'; known: a, b, c, d"),
-        ({"name": "asymmetric", "rate": 0.2, "groups": [["a", "b"], ["a"]]}, "groups: class 0 stands twice"),
+        ({"name": "asymmetric", "rate": 0.2, "groups": [["a", "b"], ["a"]]}, "groups: class 0 occurs twice"),
     ],
 )
 def test_what_a_spec_may_not_say(spec: dict[str, object], message: str) -> None:

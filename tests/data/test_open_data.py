@@ -12,7 +12,8 @@ from torch.utils.data import TensorDataset
 
 from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples
-from mohs.data.open_data import DATA, open_data
+from mohs.data.open_data import open_data
+from mohs.data.open_single import DATA
 
 Save = Callable[..., Path]
 
@@ -49,31 +50,35 @@ def test_known_names_lie_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyP
     x = np.zeros((2, 16, 16), np.uint16)
     np.savez(tmp_path / "usps.npz", train_x=x, train_y=[0, 1], test_x=x, test_y=[1, 0])
     monkeypatch.delenv("MOHS_DATA", raising=False)
-    with pytest.raises(DataError, match=r"usps: where is it\? Pass root, or set MOHS_DATA to the folder it lies in"):
+    with pytest.raises(DataError, match=r"usps: pass root, or set MOHS_DATA to the folder that holds it"):
         open_data("usps")
-    with pytest.raises(DataError, match=r"nowhere \(root, or MOHS_DATA\) is no folder"):
+    with pytest.raises(DataError, match=r"nowhere \(root, or MOHS_DATA\) is not a folder"):
         open_data("usps", root=tmp_path / "nowhere")
     assert open_data("usps", root=tmp_path).name == "usps"
     monkeypatch.setenv("MOHS_DATA", str(tmp_path))
     assert len(open_data("usps").train) == 2
-    for name, message in [("mnist", "train-images is missing"), ("cifar10", "no cifar10 here"), ("pacs:photo", "no PACS here")]:
+    for name, message in [
+        ("mnist", "train-images is missing"),
+        ("cifar10", "cifar10 not found"),
+        ("pacs:photo", "PACS not"),
+    ]:
         with pytest.raises(DataError, match=message):
             open_data(name)
-    with pytest.raises(ValueError, match="usps has no parts to choose from, got usps:one"):
+    with pytest.raises(ValueError, match="usps has no parts, got usps:one"):
         open_data("usps:one")
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"minst: no such file or folder, and no known name; give a folder.*one of digits, mnist, fash"
+        DataError, match=r"minst: no such file or folder, and not a known name; give a folder.*one of digits, mnist, fash"
     ):
         open_data("minst")
     (tmp_path / "a.xlsx").write_text("")
     with pytest.raises(
-        DataError, match=r"files that end in '\.xlsx' are not read; give a folder or \.zip of class folders, a \.csv"
+        DataError, match=r"files ending in '\.xlsx' are not supported; give a folder or \.zip of class folders, a \.csv"
     ):
         open_data(tmp_path / "a.xlsx")
-    with pytest.raises(ValueError, match=r"cannot read a ndarray alone: labels are wanted too, pass \(inputs, labels\)"):
+    with pytest.raises(ValueError, match=r"cannot read a ndarray without labels: pass \(inputs, labels\)"):
         open_data(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="data: cannot read a int; give a folder"):
         open_data(3)

@@ -37,5 +37,5 @@ def test_any_source_of_images_takes_a_size_and_features_do_not() -> None:
         open_data("nothing", image_size=0)
     with pytest.raises(ValueError, match="data is empty; give a folder"):
         open_data(" ")
-    with pytest.raises(ValueError, match="has no labels: give one an example"):
+    with pytest.raises(ValueError, match="has no labels: give one label per example"):
         open_data((np.zeros((2, 2)), None))

@@ -98,10 +98,10 @@ def test_what_cannot_carry_an_id_says_so() -> None:
         def __iter__(self):
             yield from range(3)
 
-    with pytest.raises(ValueError, match="must have a length and items by number to give ids, got Stream"):
+    with pytest.raises(ValueError, match="must have a length and items by index, got Stream"):
         WithIds(Stream())
     with pytest.raises(ValueError, match="item 1 must be a tuple, a list or a mapping to take an id, got int"):
         WithIds([5, 6, 7])[1]
-    with pytest.raises(ValueError, match=r"item 0 has an entry 'id' already.*key="):
+    with pytest.raises(ValueError, match=r"item 0 already has an entry 'id'.*key="):
         WithIds([{"id": 3}])[0]
     assert "key='row'" in repr(WithIds([], key="row"))

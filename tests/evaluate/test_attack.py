@@ -159,22 +159,22 @@ def test_what_is_refused(trained, digits) -> None:
         robust_accuracy(trained, x, y, eps=0.1, attacks=["cw"])
     with pytest.raises(ValueError, match=r"pgd has no field 'alpha'; its fields: loss, steps, step, restarts, random_start"):
         robust_accuracy(trained, x, y, eps=0.1, attacks=[{"name": "pgd", "alpha": 1}])
-    with pytest.raises(ValueError, match=r"attacks holds pgd cross_entropy twice: pass them as \{label: attack\}"):
+    with pytest.raises(ValueError, match=r"attacks contains pgd cross_entropy twice: pass them as \{label: attack\}"):
         robust_accuracy(trained, x, y, eps=0.1, attacks=["pgd", PGD(steps=3)])
     assert set(robust_accuracy(trained, x, y, eps=0.1, attacks={"a": PGD(steps=1), "b": PGD(steps=2)}).attacks) == {"a", "b"}
     with pytest.raises(ValueError, match=r"eps must be at least 0, got -1"):
         robust_accuracy(trained, x, y, eps=-1)
     with pytest.raises(ValueError, match=r"norm must be one of linf, l2, got 'l1'"):
         robust_accuracy(trained, x, y, eps=0.1, norm="l1")
-    with pytest.raises(DataError, match=r"images must lie in 0..1, got 0 to 16: attack before normalizing"):
+    with pytest.raises(DataError, match=r"images must lie in 0..1, got 0 to 16: attack images before normalization"):
         robust_accuracy(trained, 16 * x, y, eps=0.1)
     with pytest.raises(ValueError, match=r"images must be uint8 or floats from 0 to 1, got torch.int64"):
         robust_accuracy(trained, x.long(), y, eps=0.1)
     with pytest.raises(DataError, match=r"labels\[0\] is 11, but there are 10 classes"):
         robust_accuracy(trained, x, y + 11, eps=0.1)
-    with pytest.raises(ValueError, match="the model gives its inputs no gradient"):
+    with pytest.raises(ValueError, match="the loss has no gradient with respect to the inputs"):
         robust_accuracy(lambda x: trained(x).detach(), x, y, eps=0.1)
-    with pytest.raises(ValueError, match=r"labels has 7 rows and images 8: both must be of the same examples"):
+    with pytest.raises(ValueError, match=r"labels has 7 rows and images 8: both must describe the same examples"):
         perturb(trained, x, y[:7], FGSM(), eps=0.1)
     with pytest.raises(ValueError, match=r"eps must be over 0, got 0"):
         masking_report(trained, x, y, eps=0)

@@ -103,7 +103,7 @@ def test_temperature_is_scipys_and_mends_calibration() -> None:
 def test_what_is_refused() -> None:
     z, y = drawn(4)
     p = z.softmax(1)
-    with pytest.raises(DataError, match=r"probs\[\d\] is outside 0..1: pass probabilities, for logits"):
+    with pytest.raises(DataError, match=r"probs\[\d\] is outside 0..1: pass probabilities, such as"):
         ece(z, y)
     with pytest.raises(DataError, match=r"probs\[0\] sums to 0.5, not 1"):
         ece(p / 2, y)
@@ -117,7 +117,7 @@ def test_what_is_refused() -> None:
         nll(p, y[:3])
     with pytest.raises(ValueError, match=r"labels must be integer class indices, got torch.float32"):
         nll(p, y.float())
-    with pytest.raises(ValueError, match=r"bins must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"bins must be an integer of at least 1, got 0"):
         ece(p, y, 0)
     with pytest.raises(ValueError, match=r"binning must be one of width, mass, got 'area'"):
         ece(p, y, binning="area")

@@ -52,9 +52,9 @@ def test_what_is_refused() -> None:
         per_class(guess, y[:3], classes=6)
     with pytest.raises(DataError, match=r"predicted\[0\] is 7, but there are 6 classes"):
         per_class(torch.full((4,), 7), y, classes=6)
-    with pytest.raises(ValueError, match=r"few must lie between 0 and many \+ 1, got few=50, many=10"):
+    with pytest.raises(ValueError, match=r"few must be between 0 and many \+ 1, got few=50, many=10"):
         by_shots(guess, y, [1] * 6, many=10, few=50)
-    with pytest.raises(ValueError, match="train_counts must be whole numbers"):
+    with pytest.raises(ValueError, match="train_counts must be integers"):
         by_shots(guess, y, [0.5] * 6)
     with pytest.raises(DataError, match="predicted holds no rows"):
         per_class(guess[:0], y[:0], classes=6)

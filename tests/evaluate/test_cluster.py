@@ -77,7 +77,7 @@ def test_what_is_refused() -> None:
         class_angles(x, torch.zeros(6))
     with pytest.raises(DataError, match="features hold 2 rows: a map needs at least 3"):
         tsne(x[:2])
-    with pytest.raises(ValueError, match="clusters must lie between 1 and the 6 different directions there are, got 7"):
+    with pytest.raises(ValueError, match="clusters must be between 1 and 6, the number of distinct directions, got 7"):
         kmeans_grouping(x, y, clusters=7)
     with pytest.raises(ValueError, match=r"labels has 5 rows and assigned 6"):
         grouping(y, y[:5])

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from mohs.evaluate.cam_layer import find_feature_map
-from mohs.evaluate.cam_numbers import area, blurred, deletion, insertion, inside, map_entropy
+from mohs.evaluate.cam_layer import find_cam_layer
+from mohs.evaluate.cam_metrics import area, blurred, deletion, insertion, inside, map_entropy
 from mohs.evaluate.explain import colored, explain, grad_cam, overlay
 from mohs.evaluate.outputs import logits_over
 
@@ -87,13 +87,13 @@ def test_the_map_is_found() -> None:
     x = torch.rand(1, 3, 16, 24)
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 7 * 11, 5))
-    assert find_feature_map(plain, x).layer == "1"  # with its activation, before the pooling
+    assert find_cam_layer(plain, x).layer == "1"  # with its activation, before the pooling
     squeezing = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 5, 1), nn.Flatten())
-    assert find_feature_map(squeezing, x).layer == "0"  # a map of one pixel shows nothing
+    assert find_cam_layer(squeezing, x).layer == "0"  # a map of one pixel shows nothing
     with_token, mean = ViT(token=True).train(), ViT(token=False)
-    found = find_feature_map(with_token, x)
+    found = find_cam_layer(with_token, x)
     assert (found.layer, found.extra, found.grid) == ("blocks.1.norm1", 1, (4, 6))  # the last where patches still matter
-    found = find_feature_map(mean, x)
+    found = find_cam_layer(mean, x)
     assert (found.layer, found.extra, found.grid) == ("norm", 0, (4, 6))
     assert with_token.training
     assert not any(module._forward_hooks for module in with_token.modules())
@@ -198,7 +198,7 @@ def test_what_is_refused(striped) -> None:
     with pytest.raises(ValueError, match="Sequential has no convolution with a map of more than one pixel and no grid of tokens"):
         grad_cam(nn.Sequential(nn.Flatten(), nn.Linear(256, 2)), x)
     with pytest.raises(
-        ValueError, match=r"layer='9' is no module of Sequential that runs once and gives a tensor \(maps, the last"
+        ValueError, match=r"layer='9' is not a module of Sequential that runs once and returns a tensor \(maps, the last"
     ):
         grad_cam(striped, x, layer="9")
     with pytest.raises(ValueError, match=r"layer='8' gives shape \(1, 2\), neither a map nor tokens"):

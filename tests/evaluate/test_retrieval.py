@@ -68,13 +68,13 @@ def test_what_is_refused() -> None:
     x, y = torch.randn(4, 3), torch.tensor([0, 1, 2, 3])
     with pytest.raises(DataError, match="no query has a match in the gallery"):
         retrieval(x, y)
-    with pytest.raises(ValueError, match="gallery and gallery_labels go together"):
+    with pytest.raises(ValueError, match="give both gallery and gallery_labels"):
         retrieval(x, y, x)
     with pytest.raises(ValueError, match="features have 3 dimensions and gallery 2"):
         retrieval(x, y, x[:, :2], y)
     with pytest.raises(ValueError, match=r"labels has 3 rows and features 4"):
         retrieval(x, y[:3])
-    with pytest.raises(ValueError, match=r"ranks must be whole numbers of at least 1, got \[0\]"):
+    with pytest.raises(ValueError, match=r"ranks must be integers of at least 1, got \[0\]"):
         retrieval(x, y, ranks=[0])
     with pytest.raises(DataError, match=r"gallery\[0\] holds NaN"):
         retrieval(x, y, torch.full((4, 3), torch.nan), y)

@@ -91,7 +91,7 @@ def test_verdicts() -> None:
     assert "Welch" in compare(better, worse).sentence
     alone = compare([0.9], worse)
     assert (alone.verdict, alone.test) == ("draw", None)
-    assert alone.sentence.endswith("one run cannot tell a difference from chance")
+    assert alone.sentence.endswith("one run cannot show a difference")
 
 
 def test_pairing_finds_what_seeds_hide() -> None:
@@ -114,11 +114,11 @@ def test_what_is_refused() -> None:
         summary([])
     with pytest.raises(DataError, match=r"a has 1 run\(s\): this needs at least 2"):
         two_sample([1.0], [1.0, 2.0])
-    with pytest.raises(DataError, match=r"b\[1\] is nan: leave failed runs out, and say so"):
+    with pytest.raises(DataError, match=r"b\[1\] is nan: leave failed runs out, and report it"):
         two_sample([1.0, 2.0], [1.0, math.nan])
-    with pytest.raises(ValueError, match="a has 2 runs and b 3: a paired test needs as many"):
+    with pytest.raises(ValueError, match="a has 2 runs and b 3: a paired test needs equal numbers"):
         paired([1.0, 2.0], [1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match=r"values must be one number a run, shape \(n,\)"):
+    with pytest.raises(ValueError, match=r"values must hold one number per run, shape \(n,\)"):
         summary([[1.0]])
     with pytest.raises(ValueError, match="direction must be one of higher, lower, got 'up'"):
         compare([1.0, 2.0], [1.0, 2.0], "up")
@@ -130,7 +130,7 @@ def test_what_is_refused() -> None:
         from_summary(1, 1, 1, 1, 1, 5)
     with pytest.raises(ValueError, match="sd_b must be at least 0, got -1"):
         from_summary(1, 1, 5, 1, -1, 5)
-    with pytest.raises(ValueError, match=r"p_values must lie between 0 and 1, got \[0.5, 2\]"):
+    with pytest.raises(ValueError, match=r"p_values must be between 0 and 1, got \[0.5, 2\]"):
         holm([0.5, 2])
     with pytest.raises(ValueError, match="method must be one of bca, percentile, got 'basic'"):
         bootstrap([1.0, 2.0], method="basic")

@@ -14,8 +14,8 @@ from sklearn.model_selection import StratifiedKFold
 from torch.nn.functional import cross_entropy
 
 import mohs
-from mohs.cli.spec import loss_from_spec
-from mohs.hardness.anchors import anchor_counts, least_rate, lower_weight, noise_kind, wilson
+from mohs._core.specs import as_spec, create_spec
+from mohs.hardness.noise_shape import anchor_counts, least_rate, lower_weight, noise_kind, wilson
 from mohs.hardness.noise_rate import NoiseEstimate, estimate_noise, suggest_emphasis
 from mohs.hardness.recorder import Recorder
 from mohs.hardness.table import make_table
@@ -268,7 +268,7 @@ def pretended(rate: float, kind: str, imbalance: float = 1.0) -> NoiseEstimate:
 def test_suggestions(estimate: NoiseEstimate, spec: str, words: list[str]) -> None:
     suggestion = suggest_emphasis(estimate)
     assert suggestion.spec == spec
-    assert repr(loss_from_spec(spec)) == repr(suggestion.loss)
+    assert repr(create_spec(mohs.LOSSES, "loss", as_spec(spec))) == repr(suggestion.loss)
     assert all(word in suggestion.reason for word in words)
     assert suggestion.reason.endswith(".")
     generator = torch.Generator().manual_seed(0)

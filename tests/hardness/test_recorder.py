@@ -48,7 +48,7 @@ def by_loop(logits: list[list[float]], label: int) -> dict[str, float]:
         "mean_margin": sum(margins) / len(margins),
         "mean_confidence": mean,
         "variability": math.sqrt(sum((p - mean) ** 2 for p in confidences) / len(confidences)),
-        "forgetting": sum(was and not now for was, now in pairwise(right)),
+        "forgetting": sum(was and not now for was, now in pairwise(right)) if True in right else len(right),
         "first_learned": right.index(True) if True in right else len(right),
         "epochs": len(right),
         "margin": margins[-1],
@@ -106,7 +106,7 @@ def test_never_learned_and_ties(told: bool) -> None:
         recorder.update(torch.tensor([0, 1]), torch.tensor([tie, wrong]), torch.tensor([0, 0]), epoch=epoch if told else None)
     table = recorder.table()
     assert table.column("first_learned").to_pylist() == [3, 3]  # right is above all others
-    assert table.column("forgetting").to_pylist() == [0, 0]
+    assert table.column("forgetting").to_pylist() == [3, 3]  # as if forgotten at every epoch
 
 
 def test_with_an_epoch_an_id_counts_once() -> None:

@@ -141,3 +141,19 @@ def test_with_grade_takes_the_best_there_is() -> None:
     with pytest.raises(ValueError, match="no score to grade by; it needs one of: mean_margin"):
         with_grade(make_table({"entropy": [1.0]}))
     assert set(PREFERENCE) <= set(SCORES)
+
+
+def test_never_learned_examples_are_the_hardest_by_forgetting() -> None:
+    """Toneva et al. count them as forgotten infinitely often; here: at every epoch of the example seen most often."""
+    right, wrong = [1.0, 0.0], [0.0, 1.0]
+    courses = {"steady": [right] * 6, "forgotten": [right, wrong] * 3, "never": [wrong] * 6, "never, seen twice": [wrong] * 2}
+    recorder = Recorder(len(courses) + 1)  # the last is never seen
+    for epoch in range(6):
+        rows = [(i, logits[epoch]) for i, logits in enumerate(courses.values()) if epoch < len(logits)]
+        ids, logits = torch.tensor([i for i, _ in rows]), torch.tensor([row for _, row in rows])
+        recorder.update(ids, logits, torch.zeros_like(ids))
+    table = recorder.table()
+    assert table.column("forgetting").to_pylist() == [0, 3, 6, 6, None]
+    values = hardness(table, "forgetting")
+    assert values[:4].tolist() == [0, 3, 6, 6]
+    assert np.isnan(values[4])

@@ -135,7 +135,7 @@ def test_auxiliary_classifiers_are_passed_over() -> None:
     outputs, features = find_head(model).run(torch.ones(3, 4))
     assert [tuple(o.shape) for o in outputs] == [(3, 2), (3, 2)]
     assert features.shape == (3, 4)
-    with pytest.raises(ValueError, match=r"has no linear layer to take for its head \(linear layers, the last first: 'aux'\)"):
+    with pytest.raises(ValueError, match=r"has no linear layer that could be its head \(linear layers, the last first: 'aux'\)"):
         find_head(Parts(lambda self, x: self.aux(x), aux=nn.Linear(4, 2)))
 
 

@@ -1,4 +1,4 @@
-"""What holds for every head of the table, and what is special to margins. The formulas are in tests/papers/test_heads.py."""
+"""What holds for every head in HEADS, and what is special to margins. The formulas are in tests/papers/test_heads.py."""
 
 from __future__ import annotations
 
@@ -166,10 +166,32 @@ def test_trains(name: str, case: dict) -> None:
 
 
 @every_margin
-def test_training_mode_asks_for_labels(name: str) -> None:
+def test_training_mode_needs_labels(name: str) -> None:
     head = create_head(name, IN, CLASSES)
-    with pytest.raises(ValueError, match=rf"labels are needed while {type(head).__name__} is in training mode.*head.eval\(\)"):
+    with pytest.raises(ValueError, match=rf"{type(head).__name__} in training mode needs labels.*head\.logits\(features\)"):
         head(torch.randn(2, IN))
+
+
+@every_head
+def test_label_free_logits_do_not_depend_on_labels_or_mode(name: str, case: dict) -> None:
+    head = make(name, case)
+    features, labels = batch()
+    plain = head.logits(features)
+    for other in (labels, (labels + 1) % CLASSES):
+        head(features, other)
+        assert torch.equal(head.logits(features), plain)
+    others = torch.ones(12, CLASSES, dtype=torch.bool).scatter(1, labels[:, None], False)
+    torch.testing.assert_close(head(features, labels)[others], plain[others])
+    head.eval()
+    assert torch.equal(head.logits(features), plain)
+    assert torch.equal(head(features), plain)
+
+
+@every_margin
+def test_logits_with_a_margin_do_depend_on_labels(name: str) -> None:
+    head = make(name, {})
+    features, labels = batch()
+    assert (head(features, labels) - head.logits(features)).abs().max() > 0.1
 
 
 @every_margin

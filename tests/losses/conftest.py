@@ -1,4 +1,4 @@
-"""The settings at which every loss of the table is tested; a test that asks for `name` and `case` runs over all of them."""
+"""The settings at which every loss in LOSSES is tested; a test with arguments `name` and `case` runs over all of them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mohs.losses import softmax_rows
+from mohs.losses._numerics import certainty as certainty_module
 from mohs.losses._numerics.certainty import certainty
 from mohs.losses._numerics.top_classes import top_classes
 from mohs.losses.adr import ADR, EntropyPenalty, adr, entropy_penalty
@@ -129,7 +129,7 @@ def test_a_gradient_for_each_batch_by_vmap():
 def test_rows_in_blocks_give_what_all_rows_at_once_give(entries, precision, monkeypatch):
     logits = draw(9, 1000, dtype=torch.float32) + 50.0
     value, slopes = torch.func.grad_and_value(adr)(logits)[::-1]  # traced: all rows at once
-    monkeypatch.setattr(softmax_rows, "ENTRIES", entries)
+    monkeypatch.setattr(certainty_module, "BLOCK_ENTRIES", entries)
     torch.set_float32_matmul_precision(precision)
     try:
         leaf = logits.clone().requires_grad_()

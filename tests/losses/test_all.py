@@ -1,4 +1,4 @@
-"""What holds for every loss of the table. Exceptions stand here by name, each with its reason."""
+"""What holds for every loss in LOSSES. Exceptions are listed by name, each with its reason."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OTHER_FUNCTION = {
 }
 NOT_SHIFT_INVARIANT = {
     "mse sigmoid": "every class has a sigmoid of its own",
-    "spherical": "a square of the logit takes the place of its exponential",
-    "taylor": "a parabola takes the place of the exponential",
+    "spherical": "the exponential is replaced by a square",
+    "taylor": "the exponential is replaced by a parabola",
 }
 TIED_TO_CLASSES = {
     "forward uneven": "its transition matrix names the classes",
@@ -46,7 +46,7 @@ BATCH_NORMALIZED = {
 
 
 def kind(name: str, case: dict) -> str:
-    """The loss's name with what sets its variants apart, as the tables of exceptions have it."""
+    """The name of the loss and its variant, as in the tables of exceptions."""
     loss = mohs.create_loss(name, **case)
     detached = "detached" if getattr(loss, "detach", False) else ""
     table = getattr(loss, "transition", None)
@@ -231,7 +231,13 @@ def test_repr_rebuilds_and_pickles(name: str, case: dict) -> None:
     for twin in (rebuilt, pickle.loads(pickle.dumps(loss)), copy.deepcopy(loss)):
         assert repr(twin) == repr(loss)
         torch.testing.assert_close(twin(logits, labels), value)
-    assert {f.name for f in fields(loss)} >= {"weight", "ignore_index", "reduction", "label_smoothing"}
+    assert [f.name for f in fields(loss)][-4:] == ["weight", "ignore_index", "reduction", "label_smoothing"]
+
+
+@pytest.mark.parametrize("name", mohs.LOSSES)
+def test_arguments_are_keywords(name: str) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        mohs.LOSSES[name](0.5)
 
 
 def test_weight_is_a_buffer_that_moves_and_is_not_saved(name: str, case: dict) -> None:

@@ -63,7 +63,7 @@ def test_training_the_centers_alone_finds_the_means():
         optimizer.step()
     for j in (0, 1, 3):
         torch.testing.assert_close(module.centers[j].detach(), features[labels == j].mean(0), rtol=1e-4, atol=1e-4)
-    assert torch.equal(module.centers[2], CenterLoss(4, 3).centers[2])  # nobody there: it stays
+    assert torch.equal(module.centers[2], CenterLoss(4, 3).centers[2])  # no examples of the class: unchanged
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -73,7 +73,7 @@ def test_deferred_weights_start_on_time() -> None:
 WRONG_WEIGHTS = [
     (COUNTS, "balanced", "class_weight must be None, 'auto' or a dict from class to weight, got 'balanced'"),
     (COUNTS, [1.0, 1.0, 1.0, 1.0], "class_weight must be None, 'auto' or a dict"),
-    (COUNTS, {4: 1.0}, r"class_weight has an entry for 4, but the classes are the whole numbers 0\.\.3"),
+    (COUNTS, {4: 1.0}, r"class_weight has an entry for 4, but the classes are the integers 0\.\.3"),
     (COUNTS, {"cat": 1.0}, "class_weight has an entry for 'cat'"),
     (COUNTS, {1: -1.0}, r"class_weight\[1\] is -1.0, but a weight must be finite and at least 0"),
     (COUNTS, {1: float("nan")}, r"class_weight\[1\] is nan"),

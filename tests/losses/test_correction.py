@@ -187,7 +187,7 @@ def test_functions_check_their_matrix(function) -> None:
 def test_singular_matrices(classes: int) -> None:
     for dtype in (torch.float32, torch.float64):
         singular = symmetric_transition(classes, (classes - 1) / classes, dtype=dtype)
-        with pytest.raises(ValueError, match="transition is singular, or so nearly"):
+        with pytest.raises(ValueError, match="transition is singular or nearly so"):
             BackwardLoss(transition=singular)
         with pytest.raises(ValueError, match="forward correction"):
             inverse_transition(singular)

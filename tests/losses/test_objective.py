@@ -102,7 +102,7 @@ def test_from_a_recipe() -> None:
             "ramp_up: missing 1 required",
         ),
         (lambda: Objective(nn.CrossEntropyLoss(), [("x", mohs.ADR())]), "a weight must be a number or a schedule"),
-        (lambda: Objective(nn.CrossEntropyLoss(), [(1, nn.Linear(1, 1))]), "is no regularizer"),
+        (lambda: Objective(nn.CrossEntropyLoss(), [(1, nn.Linear(1, 1))]), "is not a regularizer"),
         (lambda: Objective(nn.CrossEntropyLoss(), pair_labels="best"), "pair_labels must be one of predicted, true, got 'best'"),
         (lambda: Objective(mohs.MeanAbsoluteErrorLoss(reduction="none"), [(1, mohs.ADR())]), 'loss has reduction="none"'),
         (lambda: Objective(nn.CrossEntropyLoss(), [(1, mohs.AMC())])(LOGITS, LABELS), "AMC needs features"),

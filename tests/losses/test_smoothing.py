@@ -102,7 +102,7 @@ def test_epochs_follow_each_other() -> None:
     loss = OnlineSmoothingLoss(num_classes=4)
     torch.testing.assert_close(loss.soft_labels, torch.zeros(4, 4))
     for logits, labels in (first, second):
-        for part in (slice(0, 15), slice(15, 40)):  # two batches an epoch
+        for part in (slice(0, 15), slice(15, 40)):  # two batches per epoch
             loss(logits[part], labels[part])
         loss.end_epoch()
         torch.testing.assert_close(loss.soft_labels, next_soft_labels(*collected_by_loop(logits, labels)))

@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy, one_hot
 
 from mohs.losses import create_loss
-from mohs.losses._numerics.soft_labels import soft_label_loss
 from mohs.losses.objective import Objective
+from mohs.losses.soft_labels import soft_label_loss
 
 LOGITS = 3 * torch.randn(12, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(12) % 5
@@ -36,12 +36,12 @@ def test_shares_are_torchs_and_mrklds_gradient_is_the_printed_one() -> None:
 @pytest.mark.parametrize(
     ("loss", "soft", "message"),
     [
-        (create_loss("taylor"), LOGITS, "TaylorLoss takes no soft labels: it is no curve of the margin"),
-        (create_loss("cross_entropy", label_smoothing=0.1), LOGITS, "with label_smoothing takes no soft labels"),
-        (create_loss("gce", weight=torch.ones(5)), LOGITS, "with weight takes no soft labels"),
+        (create_loss("taylor"), LOGITS, "TaylorLoss does not support soft labels: it is not a curve of the margin"),
+        (create_loss("cross_entropy", label_smoothing=0.1), LOGITS, "with label_smoothing does not support soft labels"),
+        (create_loss("gce", weight=torch.ones(5)), LOGITS, "with weight does not support soft labels"),
         (create_loss("gce"), LOGITS[:, :3], r"must have the shape of the logits, \(12, 5\), got \(12, 3\)"),
     ],
 )
-def test_what_does_not_fit_is_said(loss: torch.nn.Module, soft: torch.Tensor, message: str) -> None:
+def test_unsupported_input_raises(loss: torch.nn.Module, soft: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         soft_label_loss(loss, LOGITS, soft)

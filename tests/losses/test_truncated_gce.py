@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import mohs
+from mohs.losses.truncated_gce import keep_mask
 
 
 def test_keep_mask_leaves_examples_out_but_counts_them() -> None:
@@ -20,8 +21,8 @@ def test_keep_mask_leaves_examples_out_but_counts_them() -> None:
 
 def test_keep_mask_is_the_likelier_half_of_the_threshold() -> None:
     logits = torch.tensor([[3.0, 0.0], [0.0, 3.0], [0.1, 0.0]])
-    assert mohs.keep_mask(logits, torch.tensor([0, 0, 0])).tolist() == [True, False, True]
-    assert mohs.keep_mask(logits, torch.tensor([0, 0, 0]), threshold=0.6).tolist() == [True, False, False]
+    assert keep_mask(logits, torch.tensor([0, 0, 0])).tolist() == [True, False, True]
+    assert keep_mask(logits, torch.tensor([0, 0, 0]), threshold=0.6).tolist() == [True, False, False]
 
 
 def test_bad_settings() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mohs._core.errors import DataError
 from mohs.data.examples import Examples
-from mohs.models import scale, scale_of
+from mohs.models import input_scale, scale_of
 
 
 def examples(inputs: object) -> Examples:
@@ -20,7 +20,7 @@ def examples(inputs: object) -> Examples:
 
 @pytest.mark.parametrize("chunk", [1, 700, 10**9])
 def test_images_by_channel_whatever_the_chunks(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "CHUNK", chunk)
+    monkeypatch.setattr(input_scale, "CHUNK", chunk)
     x = torch.randint(0, 256, (23, 3, 5, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     found = scale_of(examples(x))
     values = x.double() / 255
@@ -33,7 +33,7 @@ def test_images_by_channel_whatever_the_chunks(chunk: int, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_features_far_from_zero(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "CHUNK", 100)
+    monkeypatch.setattr(input_scale, "CHUNK", 100)
     x = (torch.randn(500, 4, generator=torch.Generator().manual_seed(0)) + torch.tensor([0, 1, -50, 1000])).to(dtype)
     found = scale_of(examples(x))
     assert torch.allclose(found.mean, x.double().mean(0).float())
@@ -67,7 +67,7 @@ class Read:
 
 
 def test_files_are_sampled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "READ", 4)
+    monkeypatch.setattr(input_scale, "READ", 4)
     inputs = Read(torch.randint(0, 256, (11, 1, 2, 2), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)))
     found = scale_of(examples(inputs))
     assert inputs.asked == [0, 2, 5, 8]
@@ -78,8 +78,8 @@ def test_files_are_sampled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_has_no_scale_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "CHUNK", 12)
-    with pytest.raises(DataError, match=r"some\.npz: there are no examples to take the scale of"):
+    monkeypatch.setattr(input_scale, "CHUNK", 12)
+    with pytest.raises(DataError, match=r"some\.npz: no examples to take the scale of"):
         scale_of(examples(torch.zeros(0, 3)))
     x = torch.zeros(20, 4)
     for bad in (float("nan"), float("inf")):
@@ -92,7 +92,7 @@ def test_the_same_inputs_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     x = torch.randint(0, 256, (4, 3, 2, 2), dtype=torch.uint8)
     examples = Examples(name="x", inputs=x, labels=torch.zeros(4, dtype=torch.long), classes=["a"])
     first = scale_of(examples)
-    monkeypatch.setattr(scale, "mean_and_sd", lambda examples: (torch.zeros(3), torch.ones(3)))
+    monkeypatch.setattr(input_scale, "mean_and_sd", lambda examples: (torch.zeros(3), torch.ones(3)))
     assert torch.equal(scale_of(dataclasses.replace(examples, name="y")).mean, first.mean)
     x[0] = 0
     assert torch.equal(scale_of(examples).mean, torch.zeros(3))  # changed since: found again

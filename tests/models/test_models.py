@@ -198,16 +198,16 @@ def test_scale_is_what_was_given_or_leaves_inputs_alone() -> None:
         ("resnet21", "unknown model 'resnet21'; known: linear, mlp, toy, cnn"),
         ("cnn:depth=3", "cnn has no field 'depth'; its fields: width, dropout"),
         ({"width": 3}, "a model needs a name; got the keys width"),
-        ("cnn:width=0", "width must be a whole number of at least 1, got 0"),
-        ("cnn:width=1.5", "width must be a whole number of at least 1, got 1.5"),
+        ("cnn:width=0", "width must be an integer of at least 1, got 0"),
+        ("cnn:width=1.5", "width must be an integer of at least 1, got 1.5"),
         ("cnn:dropout=1", "dropout must be at least 0 and under 1, got 1"),
-        ("mlp:hidden=0", "hidden must be a whole number of at least 1, got 0"),
-        ({"name": "mlp", "hidden": []}, r"hidden must be a width or a list of widths, got \[\]: use linear for none"),
-        ({"name": "mlp", "hidden": [8, "x"]}, "hidden must be a whole number of at least 1, got 'x'"),
+        ("mlp:hidden=0", "hidden must be an integer of at least 1, got 0"),
+        ({"name": "mlp", "hidden": []}, r"hidden must be a width or a list of widths, got \[\]: see linear"),
+        ({"name": "mlp", "hidden": [8, "x"]}, "hidden must be an integer of at least 1, got 'x'"),
         ("mlp:activation=sin", "activation must be one of relu, leaky_relu, tanh, gelu, got 'sin'"),
         ("toy:activation=sin", "activation must be one of relu"),
-        ("mnist:embedding=0", "embedding must be a whole number of at least 1, got 0"),
-        ("convmixer:depth=0", "depth must be a whole number of at least 1, got 0"),
+        ("mnist:embedding=0", "embedding must be an integer of at least 1, got 0"),
+        ("convmixer:depth=0", "depth must be an integer of at least 1, got 0"),
         ("torchvision", r"missing 1 required keyword-only argument: 'net'; its fields: net, pretrained, size"),
     ],
 )
@@ -224,7 +224,7 @@ def test_bad_heads_and_classes_are_named() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             create_model("linear", shape=(4,), num_classes=3, head=head)
-    with pytest.raises(ValueError, match="num_classes must be a whole number of at least 2, got 1"):
+    with pytest.raises(ValueError, match="num_classes must be an integer of at least 2, got 1"):
         create_model("linear", shape=(4,), num_classes=1)
 
 

@@ -68,8 +68,8 @@ def test_weights_are_drawn_from_the_seed() -> None:
         ("torchvision:resnet19", (3, 32, 32), "torchvision has no classifier 'resnet19'; known: .*resnet18.* in all"),
         ("torchvision:shufflenet_v2_x0_5", (2, 32, 32), "torchvision:shufflenet_v2_x0_5 takes images of 1 or 3 channels, got 2"),
         ("torchvision:shufflenet_v2_x0_5", (40,), r"torchvision:shufflenet_v2_x0_5 takes images \(C, H, W\)"),
-        ("torchvision:squeezenet1_1", (3, 64, 64), "SqueezeNet has no linear layer to take for its head"),
-        ("torchvision:resnet18:size=0", (3, 32, 32), "size must be a whole number of at least 1, got 0"),
+        ("torchvision:squeezenet1_1", (3, 64, 64), "SqueezeNet has no linear layer that could be its head"),
+        ("torchvision:resnet18:size=0", (3, 32, 32), "size must be an integer of at least 1, got 0"),
         ("torchvision:resnet18:depth=3", (3, 32, 32), "torchvision has no field 'depth'; its fields: net, pretrained, size"),
     ],
 )
@@ -80,7 +80,7 @@ def test_what_cannot_be_is_refused_before_any_work(spec: str, shape: tuple[int, 
 
 @needs_timm
 def test_a_size_that_a_network_cannot_take_is_refused_with_a_remedy() -> None:
-    message = r"timm:vit_tiny_patch16_224 cannot take images of 32 pixels \(.+\): give it size=224, or what"
+    message = r"timm:vit_tiny_patch16_224 cannot take images of 32 pixels \(.+\): set size=224, or the size"
     with pytest.raises(ValueError, match=message):
         create_model("timm:vit_tiny_patch16_224", shape=(3, 32, 32), num_classes=3)
     assert create_model("timm:vit_tiny_patch16_224:size=224", shape=(3, 32, 32), num_classes=3).head.in_features == 192

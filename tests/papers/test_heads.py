@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mohs.heads.arcface import arcface, widened_cosine
+from mohs.heads.arcface import arcface, margin_cosine
 from mohs.heads.cosface import cosface
 from mohs.heads.lsoftmax import lsoftmax, lsoftmax_strength
 from mohs.heads.normface import normface
@@ -87,9 +87,9 @@ def test_arcface_equation_3_and_its_fallback(margin: float) -> None:
 
 @pytest.mark.parametrize("margin", [0.0, 0.2, 0.5, 1.0])
 def test_arcface_target_falls_all_the_way(margin: float) -> None:
-    values = widened_cosine(THETA, margin=margin)
+    values = margin_cosine(THETA, margin=margin)
     assert (values.diff() < 0).all()
-    last, first = (widened_cosine(torch.tensor(math.pi - margin + d, dtype=torch.float64), margin=margin) for d in (-1e-9, 1e-9))
+    last, first = (margin_cosine(torch.tensor(math.pi - margin + d, dtype=torch.float64), margin=margin) for d in (-1e-9, 1e-9))
     assert float(last - first) == pytest.approx(math.cos(margin) + margin * math.sin(margin) - 1, abs=1e-8)
 
 

@@ -11,11 +11,12 @@ import torch
 from sklearn.datasets import load_digits
 
 import mohs
+from mohs.audit.gallery_rows import group_rows
 from mohs.audit.result import AuditResult
 from mohs.audit.thumbnails import picture
 from mohs.data.examples import LeftOut
 from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
-from mohs.hardness.table import add_columns, make_table
+from mohs.hardness.table import add_columns, column, make_table
 
 EPOCHS, BINS = 20, 5
 HOSTILE = [
@@ -78,7 +79,7 @@ def by_bin(courses: list[Any], grades: np.ndarray) -> dict[str, np.ndarray]:
     return {"epoch": np.arange(len(courses)), **found}
 
 
-def digits_findings() -> AuditResult:
+def digits_result() -> AuditResult:
     run = train()
     table = mohs.verdict(run["recorder"].table(classes=[str(i) for i in range(10)]))
     estimate = estimate_noise(table=table)
@@ -111,6 +112,21 @@ def digits_findings() -> AuditResult:
     )
 
 
+def judged(table: Any) -> Any:
+    """The table with verdicts by a rule of these tests, so that what the page shows does not hang on the library's rule."""
+    margin, v = column(table, "margin"), column(table, "variability")
+    q = 1 / (1 + np.exp(-4 * margin / np.median(np.abs(margin))))
+    undecided = 1 - (1 - 4 * q * (1 - q)) * (1 - (2 * v) ** 2)
+    hard = (np.argsort(np.argsort(-margin)) / max(len(margin) - 1, 1)) ** 4
+    settled = q * (1 - undecided)
+    p = {"easy": settled * (1 - hard), "hard": settled * hard, "ambiguous": q * undecided, "mislabeled": 1 - q}
+    verdicts = [list(p)[i] for i in np.stack(list(p.values())).argmax(0)]
+    given, new = (table.column(name).to_pylist() for name in ("label", "predicted"))
+    suggested = [b if name == "mislabeled" else a for a, b, name in zip(given, new, verdicts, strict=True)]
+    chances = {f"p_{name}": values for name, values in p.items()}
+    return add_columns(table, {**chances, "verdict": verdicts, "suggested_label": suggested})
+
+
 def synthetic_table(count: int, classes: list[Any], *, seed: int = 0, paths: bool = True) -> Any:
     """A table of this many rows with margins of two kinds, as a tenth of wrong labels would give."""
     rng = np.random.default_rng(seed)
@@ -128,10 +144,10 @@ def synthetic_table(count: int, classes: list[Any], *, seed: int = 0, paths: boo
     }  # fmt: skip
     if paths:
         columns["path"] = [f"train/{classes[i]}/image_{place:06}.jpg" for place, i in enumerate(label)]
-    return mohs.verdict(make_table(columns, classes=classes))
+    return judged(mohs.verdict(make_table(columns, classes=classes)))
 
 
-def hostile_findings() -> AuditResult:
+def hostile_result() -> AuditResult:
     """Every name that can come from outside is an attack."""
     table = synthetic_table(400, HOSTILE)
     ids = [f"{HOSTILE[i % len(HOSTILE)]}{i}" for i in range(len(table))]
@@ -149,14 +165,38 @@ def hostile_findings() -> AuditResult:
     )
 
 
+SENTENCES = ["The bank shut my account without a word of warning.", "Free entry! Text WIN to 80082 now.", "See you at six, then?"]
+ODD_TEXTS = [
+    "a long word " * 60,
+    "",
+    "שלום, איפה הכרטיס שלי?",
+    "</bdi></p><script>window.hit = 1</script>\u202eevil\x07\nnext line",
+    None,
+]
+
+
+def text_result() -> AuditResult:
+    """An audit of short texts; those that are probably mislabeled begin with ODD_TEXTS."""
+    table = synthetic_table(300, ["complaint", "spam", "personal"], paths=False)
+    texts: list[str | None] = [f"{SENTENCES[i % 3]} ({i})" for i in range(len(table))]
+    for row, text in zip(group_rows(table)["mislabeled"], ODD_TEXTS, strict=False):
+        texts[row] = text
+    return AuditResult(add_columns(table, {"text": texts}), "messages", "7e47", ["complaint", "spam", "personal"])
+
+
+@pytest.fixture(scope="session")
+def texts() -> AuditResult:
+    return text_result()
+
+
 @pytest.fixture(scope="session")
 def digits() -> AuditResult:
-    return digits_findings()
+    return digits_result()
 
 
 @pytest.fixture(scope="session")
 def hostile() -> AuditResult:
-    return hostile_findings()
+    return hostile_result()
 
 
 @pytest.fixture(scope="session")

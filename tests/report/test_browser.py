@@ -269,13 +269,25 @@ def test_names_that_mean_harm_do_none(visit: Any, hostile: AuditResult, tmp_path
     assert set(labels.column("label").to_pylist()) <= set(hostile.classes)
 
 
+def test_texts_are_read_on_their_cards_and_on_the_map(visit: Any, texts: AuditResult, tmp_path: Path) -> None:
+    page = visit(write_report(texts, tmp_path / "texts.html"))
+    excerpts = page.query_selector_all("#cards > li:not([hidden]) .excerpt")
+    assert len(excerpts) > 10
+    assert excerpts[0].inner_text().startswith("a long word a long word")
+    assert all(part.bounding_box()["width"] > 180 for part in excerpts)
+    assert page.evaluate("window.hit") is None
+    page.focus("#map-front")
+    page.keyboard.press("End")
+    assert any(line[:12] in page.inner_text("#map-said") for line in ("The bank shut", "Free entry! ", "See you at s"))
+
+
 def test_fifty_thousand_examples_and_a_narrow_window(visit: Any, synthetic: Callable[..., Any], tmp_path: Path) -> None:
     classes = [f"class {i}" for i in range(10)]
     page = visit(write_report(AuditResult(synthetic(50_000, classes), "many", "h", classes), tmp_path / "many.html"))
     page.set_viewport_size({"width": 360, "height": 700})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.inner_text("#gallery-count").startswith("Showing 60 of ")
-    assert "these are the surest of" in page.inner_text("#gallery-count")
+    assert "these are the most certain of" in page.inner_text("#gallery-count")
 
 
 def test_without_scripts_everything_written_can_be_read(browser: Any, report: Path) -> None:

@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 
 from mohs._core.errors import DataError
-from mohs.audit.gallery_rows import AT_LEAST, SHARES, gallery_rows, group_rows
+from mohs.audit.gallery_rows import AT_LEAST, MOST, SHARES, gallery_rows, group_rows, ranked_by
 from mohs.audit.result import AuditResult
 from mohs.audit.thumbnails import data_address, picture, shrink, thumbnails_of, webp
 from mohs.data.examples import Examples
 from mohs.hardness.table import add_columns, column
-from mohs.report.gallery import cards, flagged, names_of, title
+from mohs.report.gallery import EXCERPT, cards, excerpt, fields_of, flagged, names_of, title
 
 
 class Gone:
@@ -35,11 +35,13 @@ def test_groups_hold_their_verdicts_the_surest_first(digits: AuditResult) -> Non
     table = digits.table
     verdicts = table.column("verdict").to_pylist()
     for group, rows in group_rows(table).items():
-        chance = column(table, f"p_{group}")
+        chance = column(table, ranked_by(group))
         if group == "hard":
             assert {verdicts[i] for i in rows} <= {"hard", "easy"}
             assert len(rows) == AT_LEAST
-            assert all(i in rows for i, v in enumerate(verdicts) if v in ("hard", "easy") and chance[i] > chance[rows[-1]])
+            assert all(i in rows for i, verdict in enumerate(verdicts) if verdict == "hard")
+            least = min((chance[i] for i in rows if verdicts[i] == "easy"), default=1)
+            assert all(i in rows for i, verdict in enumerate(verdicts) if verdict == "easy" and chance[i] > least)
         else:
             wanted = [i for i, v in enumerate(verdicts) if v == group]
             assert rows == sorted(wanted, key=lambda i: -chance[i])[: len(rows)]
@@ -48,7 +50,7 @@ def test_groups_hold_their_verdicts_the_surest_first(digits: AuditResult) -> Non
 
 def test_at_most_600_and_what_one_group_leaves_others_take(synthetic: Callable[..., Any]) -> None:
     groups = group_rows(synthetic(9000, ["a", "b", "c"]))
-    assert sum(map(len, groups.values())) == sum(SHARES.values()) == 600
+    assert sum(map(len, groups.values())) == sum(SHARES.values()) == MOST == 600
     assert len(groups["hard"]) < SHARES["hard"]
     assert len(groups["mislabeled"]) > SHARES["mislabeled"]
 
@@ -59,7 +61,7 @@ def test_cards_and_flags_say_what_the_table_says(digits: AuditResult) -> None:
     for card in cards(digits.table, names):
         row = rows[card["row"]]
         assert (card["id"], names[card["label"]], card["why"]) == (str(row["id"]), row["label"], row["why"])
-        assert card["chance"] == row[f"p_{card['group']}"]
+        assert card["chance"] == row[ranked_by(card["group"])]
         if card["group"] == "mislabeled":
             assert card["suggested"] is not None
             assert names[card["suggested"]] == row["suggested_label"]
@@ -67,7 +69,7 @@ def test_cards_and_flags_say_what_the_table_says(digits: AuditResult) -> None:
             assert card["suggested"] is None
     found = flagged(digits.table, names)
     assert [id_ for id_, *_ in found] == [str(rows[row]["id"]) for row in group_rows(digits.table)["mislabeled"]]
-    assert all(old != new and 50 <= p <= 100 for _, old, new, p in found)
+    assert all(old != new and 0 < p <= 100 for _, old, new, p in found)
 
 
 def test_labels_beyond_the_classes_are_named_too(synthetic: Callable[..., Any]) -> None:
@@ -86,6 +88,29 @@ def test_rows_without_a_verdict_are_left_aside(synthetic: Callable[..., Any]) ->
 @pytest.mark.parametrize(("path", "shown"), [("a/b/c.png", "c.png"), ("a\\b.png", "b.png"), ("/", "/"), (None, "17")])
 def test_titles_are_the_files_names(path: str | None, shown: str) -> None:
     assert title({"id": "17", "path": path}) == shown  # type: ignore[typeddict-item]
+
+
+def test_texts_are_cut_between_words_and_hidden_characters_are_shown() -> None:
+    long = excerpt("word " * 100)
+    assert long is not None
+    assert len(long) <= EXCERPT + 2
+    assert long.endswith("word …")
+    assert excerpt("a\x07b\u202ec\nd") == "a␇b⟨U+202E⟩c␊d"
+    assert excerpt("  short ") == "short"
+    assert excerpt("") is excerpt(None) is None
+    assert len(excerpt("x" * 500) or "") <= EXCERPT + 2
+
+
+def test_cards_show_the_text_or_some_fields(texts: AuditResult, synthetic: Callable[..., Any]) -> None:
+    rows = texts.table.column("text").to_pylist()
+    shown = cards(texts.table, texts.classes)
+    assert all(card["excerpt"] == excerpt(rows[card["row"]]) for card in shown)
+    assert sum(card["excerpt"] is not None for card in shown) == len(shown) - 2
+    own = ['{"age": 39, "work": "State-gov", "pay": null}'] * 60
+    (first, *_) = cards(add_columns(synthetic(60, ["a", "b"]), {"fields": own}), ["a", "b"])
+    assert first["fields"] == [("age", "39"), ("work", "State-gov"), ("pay", "missing")]
+    assert fields_of("{") == fields_of("[1]") == fields_of(None) == []
+    assert len(fields_of({str(i): i for i in range(30)})) == 6
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "LA"])

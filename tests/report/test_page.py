@@ -6,7 +6,10 @@ import base64
 import hashlib
 import importlib.util
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -18,11 +21,15 @@ import pytest
 from PIL import Image
 
 import mohs.report.page as pages
+from mohs.audit.gallery_rows import AT_LEAST
 from mohs.audit.result import AuditResult
 from mohs.hardness.noise_rate import estimate_noise
-from mohs.report.drawings import VERDICT_COLORS
+from mohs.hardness.table import add_columns
+from mohs.hardness.verdict import VERDICTS
+from mohs.report.gallery import cards
 from mohs.report.page import page, write_report
 from mohs.report.summary import kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
+from mohs.report.verdict_labels import css_name, label_of
 
 needs_charts = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="needs the report extra")
 
@@ -77,16 +84,20 @@ def test_the_summary_of_clean_data_and_of_little(synthetic: Callable[..., Any]) 
     )
     assert noise_sentence(clean).startswith("No sign of wrong labels")
     assert next_steps(clean)[0].text.startswith("No label looks wrong")
-    assert "none probably" in sentences(clean)[1]
-    assert "No example was found mislabeled" in page(clean) or "cards" in page(clean)
-    assert training_sentence(clean) == "No training loss is on record for these findings."
+    assert sentences(clean)[1] == "No label looks wrong."
+    shown = page(clean)
+    assert shown.count("<li data-card=") == shown.count('data-group="hard"><article') == AT_LEAST  # the hardest of the easy
+    unjudged = page(replace(clean, table=add_columns(clean.table, {"verdict": [None] * len(clean.table)})))
+    assert "No example needs a review." in unjudged
+    assert "<li data-card=" not in unjudged
+    assert training_sentence(clean) == "This audit has no record of a training loss."
     assert noise_sentence(replace(clean, estimate=None)) == "The share of wrong labels was not estimated for this run."
 
 
 @needs_charts
 def test_only_its_own_scripts_may_run(digits: AuditResult, hostile: AuditResult) -> None:
-    for findings in (digits, hostile):
-        text = page(findings)
+    for result in (digits, hostile):
+        text = page(result)
         found = Elements(text)
         policy = next(a["content"] for tag, a in found.tags if tag == "meta" and a.get("http-equiv"))
         assert policy is not None
@@ -128,7 +139,7 @@ def test_landmarks_headings_and_words_for_pictures(digits: AuditResult) -> None:
 def test_without_charts_the_numbers_stand_in_tables(digits: AuditResult, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "chart_script", lambda: "")
     text = page(digits)
-    assert "The charts need the report extra" in text
+    assert "Charts need the report extra" in text
     assert "<details open>" in text
     assert 'class="drawing"' not in text
     assert len(Elements(text).scripts) == 1
@@ -143,8 +154,8 @@ def test_50_000_examples_stay_under_5_mb(synthetic: Callable[..., Any], tmp_path
         noise = (np.random.default_rng(row).integers(0, 255, (8, 8, 3), dtype=np.uint8) for row in rows)
         return [Image.fromarray(pixels).resize((200, 160), Image.Resampling.BICUBIC) for pixels in noise]
 
-    findings = AuditResult(synthetic(50_000, classes), "fifty thousand", "h", classes, chosen="gce:q=0.7", thumbnails=thumbnails)
-    out = write_report(findings, tmp_path / "big.html")
+    result = AuditResult(synthetic(50_000, classes), "fifty thousand", "h", classes, chosen="gce:q=0.7", thumbnails=thumbnails)
+    out = write_report(result, tmp_path / "big.html")
     assert out.stat().st_size < 5_000_000
     assert out.read_text().count("<img loading") == 600
 
@@ -158,8 +169,52 @@ def test_where_it_may_be_written(digits: AuditResult, tmp_path: Path) -> None:
 
 def test_colors_of_verdicts_are_those_of_the_style(digits: AuditResult) -> None:
     style = page(digits)
-    assert all(f"--{name}: {color};" in style for name, color in VERDICT_COLORS.items())
+    assert all(f"--{css_name(name)}: {label_of(name).color};" in style for name in VERDICTS)
 
 
 def test_a_hard_case_for_templates_an_empty_class_name(synthetic: Callable[..., Any]) -> None:
     assert "(empty)" in page(AuditResult(synthetic(60, ["", "b"]), "n", "h", ["", "b"]))
+
+
+def test_texts_are_escaped_on_their_cards(texts: AuditResult) -> None:
+    text = page(texts)
+    assert "<script>window.hit" not in text
+    assert "<bdi>&lt;/bdi&gt;&lt;/p&gt;&lt;script&gt;window.hit = 1&lt;/script&gt;⟨U+202E⟩evil␇␊next line</bdi>" in text
+    assert text.count('class="excerpt"') == sum(card["excerpt"] is not None for card in cards(texts.table, texts.classes))
+    assert "The bank shut my account" in text
+
+
+FIFTH = """
+import sys
+import mohs.hardness.verdict as rule
+known = rule.VERDICTS
+rule.VERDICTS = tuple(dict.fromkeys((*known, "cannot tell")))
+from conftest import synthetic_table
+from mohs.audit.result import AuditResult
+from mohs.hardness.table import add_columns
+from mohs.report.page import write_report
+from mohs.report.summary import kinds, next_steps, sentences
+rule.VERDICTS = known
+table = synthetic_table(400, ["a", "b"])
+verdicts = ["cannot tell" if name == "hard" or i % 9 == 0 else name for i, name in enumerate(table.column("verdict").to_pylist())]
+result = AuditResult(add_columns(table, {"verdict": verdicts}), "weak", "h", ["a", "b"])
+count = verdicts.count("cannot tell")
+assert {kind.name: kind.examples for kind in kinds(result)}["cannot tell"] == count
+assert f"too weak here to tell whether the labels of {count} (" in " ".join(sentences(result))
+assert any("this audit cannot" in step.text for step in next_steps(result))
+write_report(result, sys.argv[1])
+"""
+
+
+def test_a_fifth_verdict_appears_everywhere(tmp_path: Path) -> None:
+    """Counts, colors, filters, map and gallery follow VERDICTS."""
+    out = tmp_path / "weak.html"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run([sys.executable, "-c", FIFTH, out], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text()
+    assert "--cannot-tell: #CC79A7;" in text
+    assert '<i class="dot of-cannot-tell"></i>cannot tell</label>' in text
+    assert 'data-group="cannot tell"' in text
+    assert '<th scope="row">cannot tell</th>' in text
+    assert "too weak here to judge the label" in text

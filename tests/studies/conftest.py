@@ -10,7 +10,7 @@ import pytest
 from mohs.data.examples import Data
 from mohs.studies.recipe import read_recipe
 from mohs.studies.run_study import run_study
-from mohs.train.resolve import prepared
+from mohs.train.resolve import prepare_data
 from mohs.train.run_data import opened
 from mohs.train.trained import Trained, load_run
 
@@ -72,4 +72,4 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trained, Data]:
     (result,) = run_study(recipe, runs=folder, device="cpu")
     (run,) = folder.glob(f"*-{result['run']}")
     made = load_run(run)
-    return made, prepared(made.run, opened(made.run))
+    return made, prepare_data(made.run, opened(made.run))

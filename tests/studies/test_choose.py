@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from mohs.studies.collect import collect
-from mohs.studies.notes import Notes
-from mohs.studies.plan import distinct, plan
-from mohs.studies.pool import train_pooled
+from mohs.studies.plan import RunIndex, distinct, plan
 from mohs.studies.recipe import read_recipe
-from mohs.studies.run_study import attempts, run_study
+from mohs.studies.run_study import attempts, run_study, train_pooled
 from mohs.train.trained import Trained, load_run
 
 Write = Callable[..., Path]
@@ -66,11 +64,11 @@ def test_rows_that_choose_the_same_are_one_run(written: Write, tmp_path: Path) -
     todo = distinct(plan(recipe))
     wave = [one for one in todo if one.depth == 1]
     assert len(wave) == 2
-    notes = Notes(tmp_path, recipe.study.id)
-    for trial, made in attempts([one for one in todo if one.depth == 0], notes, device="cpu", watch=lambda event: None):
+    index = RunIndex(tmp_path, recipe.study.id)
+    for trial, made in attempts([one for one in todo if one.depth == 0], index, device="cpu", watch=lambda event: None):
         assert isinstance(made, Trained)
-        notes.add(trial.key, folder=made.folder)
-    first, second = (made for _, made in attempts(wave, notes, device="cpu", watch=lambda event: None))
+        index.add(trial.key, folder=made.folder)
+    first, second = (made for _, made in attempts(wave, index, device="cpu", watch=lambda event: None))
     assert isinstance(first, Trained)
     assert first is second
 

@@ -81,7 +81,7 @@ def test_a_second_counterpart_compares_the_same_rows_elsewhere(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('of = "toy/1"', 'of = "toy/3"'), "no claim's id is toy/3"),
+        (('of = "toy/1"', 'of = "toy/3"'), "no claim has the id toy/3"),
         (('where = "on less"', 'wehre = "on less"'), "unknown key 'wehre'"),
         (('where = "on less"\n', ""), "needs where"),
         (('where = "on less"', 'where = ""\nclaims = ["c"]'), "toy/1 has no claim 'c'"),
@@ -94,7 +94,7 @@ def test_a_second_counterpart_of_nothing_is_an_error(tmp_path: Path, change: tup
 
 def test_rows_that_are_still_to_be_run_give_no_verdict(tmp_path: Path) -> None:
     (claim,) = repository(tmp_path, ENTRY + COMPUTED.replace('"B"', '"C"'), results=CSV)
-    assert verdict_of(claim, tmp_path) == Verdict("not run", "of its study some rows were run, C not yet")
+    assert verdict_of(claim, tmp_path) == Verdict("not run", "row C of its study has not been run yet")
     assert problems([claim], tmp_path) == []
 
 
@@ -103,7 +103,7 @@ def test_a_second_counterpart_counts_where_the_first_was_not_run(tmp_path: Path)
     second = ENTRY.replace("Table 1", "Table 1, on digits") + COMPUTED + 'again = "toy/0"\n'
     repository(tmp_path, first + second, results=CSV)
     page = write_claims_page(tmp_path, register=tmp_path / "register").read_text()
-    assert "1 claims of 1 papers; 1 were put to a test here, 1 of them on a second counterpart" in page
+    assert "1 claims of 1 papers; 1 were tested here, 1 of them on a second counterpart" in page
     assert "| toy | 1 | 1 | 0 | 0 | 0 |" in page
     assert "- A is better than B. (toy, Table 1, on digits, n = 3.) *Run here:* digits" in page
     assert "The summary covers 1 main claims; 0 of them have not been run yet." in page
@@ -123,7 +123,7 @@ def test_the_mean_of_several_rows_may_be_what_is_compared(tmp_path: Path) -> Non
     other = COMPUTED.replace('"A"', '["A1", "A2"]').replace('worse = "B"', 'other_metric = "source_accuracy"')
     (claim,) = repository(tmp_path, ENTRY + other + "together = true\n", results=table)
     assert "mean of 2 rows: test_accuracy 0.71, source_accuracy 0.5: +0.21" in verdict_of(claim, tmp_path).evidence
-    with pytest.raises(DataError, match="as many others"):
+    with pytest.raises(DataError, match="equally many others"):
         repository(tmp_path, ENTRY + rows.replace('["B1", "B2"]', '"B1"'))
 
 
@@ -131,7 +131,7 @@ def test_said_shown_and_not_run(tmp_path: Path) -> None:
     (late,) = repository(tmp_path, ENTRY + COMPUTED)
     assert (verdict_of(late, tmp_path).verdict, verdict_of(late, tmp_path).evidence) == (
         "not run",
-        "its results are not there yet",
+        "no results yet",
     )
     (said,) = repository(
         tmp_path, ENTRY + 'results = "recipes/toy/1.toml"\nverdict = "draw"\nreason = "so so"\nn = 4\ndate = 2031-01-01'
@@ -200,14 +200,14 @@ def test_a_claim_over_several_rows_holds_where_all_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ('recipe = "recipes/none.toml"', "toy/1: recipe = recipes/none.toml, which is not there"),
-        ('results = "results/none.csv"\nverdict = "holds"', "toy/1: results = results/none.csv, which is not there"),
-        ('test = "tests/test_toy.py::test_two"', "toy/1: test = tests/test_toy.py::test_two, which is not there"),
-        ('check = "analytic"', 'toy/1: check = "analytic" needs a test that shows it'),
-        ('verdict = "fails"', "toy/1: the verdict 'fails' rests on no results and no test"),
-        (COMPUTED.replace('recipe = "recipes/toy/1.toml"', ""), "toy/1: computed from results/toy/1.csv, but no recipe says"),
-        (COMPUTED + 'metric = "ece"', "has no ece of a row 'A'; rows that have one: none"),
-        ('again = "toy/9"', "toy/1: again = toy/9, which is no claim with a counterpart of its own"),
+        ('recipe = "recipes/none.toml"', "toy/1: recipe = recipes/none.toml: no such file"),
+        ('results = "results/none.csv"\nverdict = "holds"', "toy/1: results = results/none.csv: no such file"),
+        ('test = "tests/test_toy.py::test_two"', "toy/1: test = tests/test_toy.py::test_two: no such test"),
+        ('check = "analytic"', 'toy/1: check = "analytic" needs a test'),
+        ('verdict = "fails"', "toy/1: the verdict 'fails' has neither results nor a test behind it"),
+        (COMPUTED.replace('recipe = "recipes/toy/1.toml"', ""), "toy/1: computed from results/toy/1.csv, but no recipe is given"),
+        (COMPUTED + 'metric = "ece"', "has no ece for row 'A'; rows that have it: (none)"),
+        ('again = "toy/9"', "toy/1: again = toy/9, which is not the id of a first test"),
     ],
 )
 def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str) -> None:
@@ -220,13 +220,13 @@ def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (ENTRY + ENTRY, "the id 'toy/1' stands twice"),
+        (ENTRY + ENTRY, "duplicate id 'toy/1'"),
         (ENTRY + 'verdit = "holds"', r"claim 1 \(toy/1\): unknown key 'verdit'"),
         (ENTRY + 'verdict = "maybe"', "verdict must be one of holds, fails, draw, not run, got 'maybe'"),
-        (ENTRY + 'better = "A"', "better goes with one of worse, above, below and other_metric"),
-        (ENTRY + 'better = "A"\nworse = "B"\nabove = 1.0', "better goes with one of worse, above, below and other_metric"),
+        (ENTRY + 'better = "A"', "better needs exactly one of worse, above, below and other_metric"),
+        (ENTRY + 'better = "A"\nworse = "B"\nabove = 1.0', "better needs exactly one of worse, above, below and other_metric"),
         (ENTRY + 'worse = "B"', "a comparison needs better"),
-        (ENTRY + 'better = "A"\nabove = 1.0\nbelow = 2.0', "give above or below, one of the two"),
+        (ENTRY + 'better = "A"\nabove = 1.0\nbelow = 2.0', "give either above or below"),
         (ENTRY + 'better = "A"\nworse = "B"\nother_metric = "ece"', "other_metric compares two metrics of one row"),
         (
             ENTRY + 'better = "A"\nworse = "B"\nrelation = "equal"',
@@ -249,7 +249,7 @@ def test_the_page_counts_and_summarizes(tmp_path: Path) -> None:
     repository(tmp_path, ENTRY + COMPUTED + "headline = true\n" + second, results=CSV)
     page = write_claims_page(tmp_path, register=tmp_path / "register").read_text()
     assert page == claims_page(tmp_path, register=tmp_path / "register")
-    assert "2 claims of 1 papers; 1 were put to a test here" in page
+    assert "2 claims of 1 papers; 1 were tested here" in page
     assert "| toy | 2 | 1 | 0 | 0 | 1 |" in page
     assert "- A is better than B. (toy, Table 1, n = 3.) *Run here:* digits" in page
     assert "B \\| is fine." in page

@@ -10,7 +10,7 @@ import pytest
 
 from mohs._core.errors import DataError
 from mohs.data.open_data import open_data
-from mohs.evaluate.paired import paired_by_example
+from mohs.evaluate.mcnemar import paired_by_example
 from mohs.evaluate.statistics import paired, summary
 from mohs.studies.compare import compare_runs, compare_settings
 from mohs.train.loop import train
@@ -57,7 +57,7 @@ def test_two_runs_on_what_both_hold_out(tmp_path: Path) -> None:
     about.write_text(about.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
     with pytest.raises(DataError, match="have changed since this run"):
         compare_runs(one.folder, other.folder)
-    with pytest.raises(DataError, match="is no run"):
+    with pytest.raises(DataError, match="does not hold a run"):
         compare_runs(tmp_path / "none", one.folder)
 
 
@@ -74,7 +74,7 @@ def test_settings_on_equal_budgets(tmp_path: Path) -> None:
 
 
 def test_one_setting_is_none() -> None:
-    with pytest.raises(ValueError, match="at least two settings are needed for a comparison, got ce"):
+    with pytest.raises(ValueError, match="a comparison needs at least two settings, got ce"):
         compare_settings({"ce": Run(**SMALL)})
     with pytest.raises(ValueError, match="seeds must be at least 1, got 0"):
         compare_settings({"a": Run(**SMALL), "b": Run(**SMALL, loss="mae")}, seeds=0)

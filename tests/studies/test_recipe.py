@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mohs.studies.inherit import merged
 from mohs.studies.plan import distinct, plan
-from mohs.studies.recipe import read_recipe
+from mohs.studies.recipe import override, read_recipe
 
 Write = Callable[..., Path]
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
@@ -61,9 +60,9 @@ def test_a_trial_that_opens_data_otherwise_is_small_too(written: Write) -> None:
 
 
 def test_one_field_of_a_spec_may_change() -> None:
-    assert merged({"loss": "gce:q=0.5"}, {"loss.q": 0.7}) == {"loss": {"name": "gce", "q": 0.7}}
-    assert merged({"loss": {"name": "gce", "q": 0.5}}, {"loss": "mae"}) == {"loss": "mae"}
-    assert merged({}, {"open.limit": 3}) == {"open": {"limit": 3}}
+    assert override({"loss": "gce:q=0.5"}, {"loss.q": 0.7}) == {"loss": {"name": "gce", "q": 0.7}}
+    assert override({"loss": {"name": "gce", "q": 0.5}}, {"loss": "mae"}) == {"loss": "mae"}
+    assert override({}, {"open.limit": 3}) == {"open": {"limit": 3}}
 
 
 @pytest.mark.parametrize(
@@ -71,15 +70,15 @@ def test_one_field_of_a_spec_may_change() -> None:
     [
         (("[base]", "[bass]"), r"table1.toml: the recipe has an unknown key 'bass'; known: study, base"),
         (("seeds = 2", "sedes = 2"), r"\[study\] has an unknown key 'sedes'"),
-        (("seeds = 2", "seeds = 0"), r"table1.toml: seeds must be a whole number of at least 1, got 0"),
+        (("seeds = 2", "seeds = 0"), r"table1.toml: seeds must be an integer of at least 1, got 0"),
         (('what = "does it run?"', ""), r"\[study\] needs what"),
         (('what = "does it run?"', 'what = "x"\nselect = "test"'), r"select must be one of last, best, best_val, got 'test'"),
         (("batch = 32", "bach = 32"), r"row 'CE': unknown setting 'bach'; known: data"),
-        (("batch = 32", "batch = 0"), r"row 'CE': batch must be a whole number"),
-        (('label = "GCE"', 'label = "CE"'), r"two rows are called 'CE'"),
-        (('against = "CE"', 'against = "CCE"'), r"'GCE' is against 'CCE', which is no row; rows: CE, GCE"),
+        (("batch = 32", "batch = 0"), r"row 'CE': batch must be an integer"),
+        (('label = "GCE"', 'label = "CE"'), r"two rows have the label 'CE'"),
+        (('against = "CE"', 'against = "CCE"'), r"'GCE' is against 'CCE', which is not a row; rows: CE, GCE"),
         (("paper = 83.3", "paper = 0.833"), r"row 'GCE': paper = 0.833, but this study is in %: write 83.3"),
-        (("paper = 83.3", 'paper = "83.3"'), r"paper must be the paper's number"),
+        (("paper = 83.3", 'paper = "83.3"'), r"paper must be a number"),
         (('label = "GCE"', ""), r"a \[\[row\]\] has no label"),
         (("[study]", "[study"), r"not TOML"),
     ],
@@ -95,7 +94,7 @@ def test_what_is_wrong_is_said_with_the_file(written: Write, change: tuple[str, 
         ('[[measure]]\nname = "eec"', r"\[\[measure\]\]: unknown measure 'eec'; known: ece, fit"),
         ('[[measure]]\nname = "ece"\nbin = 3', r"ece has no field 'bin'; its fields: bins"),
         ('[[measure]]\nname = "ood"', r"ood: .*data"),
-        ('[[measure]]\nname = "ece"\n[[measure]]\nname = "ece"\nbins = 3', r"two \[\[measure\]\] are called 'ece'"),
+        ('[[measure]]\nname = "ece"\n[[measure]]\nname = "ece"\nbins = 3', r"two \[\[measure\]\] have the name 'ece'"),
         ('[[measure]]\nname = "attack"\neps = 0.1\nattacks = ["pdg"]', r"unknown attack 'pdg'"),
         ('[[measure]]\nname = "degrade"\nkind = "blurr"\nlevels = [1]', r"kind must be one of contrast, noise, blur"),
         ('[[measure]]\nname = "curve"\nat = [1]\nvalues = ["loss"]', r"values: unknown 'loss'"),
@@ -186,10 +185,10 @@ def test_of_another_recipe_some_rows_may_be_taken(written: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LIKE + 'rows = ["SCE"]\n', r"second\.toml: \[study\] rows has 'SCE', which is no row there; rows: CE, GCE"),
-        (LIKE.replace("first.toml", "none.toml"), r"like = 'none\.toml', which is no file beside it"),
-        (LIKE.replace("first.toml", "second.toml"), "itself like another"),
-        (LIKE.replace('like = "first.toml"', 'rows = ["CE"]'), "it goes with like"),
+        (LIKE + 'rows = ["SCE"]\n', r"second\.toml: \[study\] rows has 'SCE', which is not a row there; rows: CE, GCE"),
+        (LIKE.replace("first.toml", "none.toml"), r"like = 'none\.toml': no such file in the same folder"),
+        (LIKE.replace("first.toml", "second.toml"), "itself inherits from another recipe"),
+        (LIKE.replace('like = "first.toml"', 'rows = ["CE"]'), "it needs like"),
         (LIKE + 'rows = ["CE"]\n[[row]]\nlabel = "MAE"\n', "one of the two"),
         (LIKE.replace("like =", "lkie ="), "known: .*like, rows"),
     ],

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from mohs._core.errors import RunError
+from mohs._core.folders import claimed
+from mohs.evaluate.outputs import predict
 from mohs.studies.collect import collect
 from mohs.studies.plan import distinct, plan
-from mohs.studies.recipe import narrowed, read_recipe
+from mohs.studies.recipe import read_recipe, select_rows
 from mohs.studies.relabel import NoLabels, check_labels, data_of, relabeled
 from mohs.studies.run_study import groups, run_study
-from mohs.train.directory import locked
-from mohs.train.predict import predict
-from mohs.train.resolve import prepared
+from mohs.train.resolve import prepare_data
 from mohs.train.run_data import opened
 from mohs.train.trained import load_run
 
@@ -33,8 +33,8 @@ def test_a_row_is_trained_on_the_labels_that_another_gives(written: Write, tmp_p
     first, again = (load_run(next(runs.glob(f"*-{results[row]['run']}"))) for row in ("CE", "CE again"))
     assert again.run.open["relabeled_from"] == first.folder.name
     assert (again.run.noise, again.run.seed, again.run.loss) == (None, first.run.seed, first.run.loss)
-    data = prepared(first.run, opened(first.run))
-    guess = predict(first.network, data.train)[0].argmax(1)
+    data = prepare_data(first.run, opened(first.run))
+    guess = predict(first.network, data.train).logits.argmax(1)
     given = data_of(again.run, runs=runs)
     assert torch.equal(given.train.labels, guess)
     assert torch.equal(given.train.inputs, data.train.inputs)
@@ -42,7 +42,7 @@ def test_a_row_is_trained_on_the_labels_that_another_gives(written: Write, tmp_p
     assert torch.equal(given.test.labels, data.test.labels)
     about = json.loads((again.folder / "run.json").read_text())
     assert given.train.fingerprint() in about["data"]["fingerprint"]
-    said = predict(again.network, data.train)[0].argmax(1)
+    said = predict(again.network, data.train).logits.argmax(1)
     wrong = guess != data.train.truth
     assert results["CE again"]["fit_noisy"] == pytest.approx(float((said == guess)[wrong].double().mean()), abs=1e-5)
     assert results["CE again"]["test_accuracy"] > 0.5
@@ -70,16 +70,16 @@ def test_rows_go_after_those_they_need_and_come_along_with_them(written: Write) 
     assert [[one.row.label for one in wave] for wave in waves] == [
         ["CE", "GCE", "CE"], ["GCE"], ["CE again", "CE again"], ["third", "third"]
     ]  # fmt: skip
-    assert [row.label for row in narrowed(recipe, ["third"]).rows] == ["CE", "CE again", "third"]
+    assert [row.label for row in select_rows(recipe, ["third"]).rows] == ["CE", "CE again", "third"]
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ('label = "x"\nrelabel_from = "none"', "row 'x': relabel_from = 'none' is no row before it; those are: CE, GCE"),
-        ('label = "x"\nrelabel_from = "x"', "relabel_from = 'x' is no row before it"),
-        ('label = "x"\nrelabel_from = "CE"\ndata = "mnist"', "the two must have the same data and open"),
-        ('label = "x"\nclaim = [1]', "claim must be an id of the register or a list of them"),
+        ('label = "x"\nrelabel_from = "none"', "row 'x': relabel_from = 'none' is not an earlier row; earlier rows: CE, GCE"),
+        ('label = "x"\nrelabel_from = "x"', "relabel_from = 'x' is not an earlier row"),
+        ('label = "x"\nrelabel_from = "CE"\ndata = "mnist"', "both rows must have the same data and open"),
+        ('label = "x"\nclaim = [1]', "claim must be an id of the register or a list of ids"),
     ],
 )
 def test_wrong_sources_are_said(written: Write, row: str, message: str) -> None:
@@ -106,7 +106,7 @@ def test_without_labels_the_row_fails_and_the_study_goes_on(written: Write, tmp_
     errors = {one["row"]: one.get("error", "") for one in results}
     assert errors["CE"] == errors["GCE"] == ""
     assert "the loss became" in errors["wild"]
-    assert errors["after"] == "its labels were to come from wild, which failed"
+    assert errors["after"] == "its labels come from wild, which failed"
     assert [event["error"] for event in told if "ended" in event][-1] == errors["after"]
 
 
@@ -117,17 +117,18 @@ def test_a_class_that_is_never_predicted_is_named(trained: Any) -> None:
         run.network.head.bias[0] += 1e6
         one = relabeled(run, opened(run.run))
         run.network.head.bias.copy_(kept)
-    with pytest.raises(NoLabels, match="the network of CE gives no training example the label 1: there is nothing to train on"):
+    with pytest.raises(NoLabels, match="the network of CE predicts class 1 for no training example"):
         check_labels(one, of="CE")
     check_labels(data, of="CE")
 
 
 def test_what_is_no_divergence_stops_the_study(written: Write, tmp_path: Path) -> None:
     recipe, runs = read_recipe(written(("seeds = 2", "seeds = 1"))), tmp_path / "runs"
-    first = run_study(narrowed(recipe, ["GCE"]), runs=runs, device="cpu")
+    first = run_study(select_rows(recipe, ["GCE"]), runs=runs, device="cpu")
     folder = next(runs.glob(f"*-{first[1]['run']}"))
     (folder / "DONE").unlink()
-    with locked(folder), pytest.raises(RunError, match=str(folder.name)):
+    facts = json.loads((folder / "run.json").read_text())
+    with claimed(folder, "run.json", facts, kind="run"), pytest.raises(RunError, match=str(folder.name)):
         run_study(recipe, runs=runs, device="cpu")
     noted = json.loads((runs / "studies" / "toy-table1.json").read_text())
     assert not any("error" in entry for entry in noted.values())

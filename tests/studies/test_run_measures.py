@@ -16,10 +16,10 @@ import torch
 from mohs._core.errors import DataError
 from mohs.data.examples import Data
 from mohs.evaluate.ood import INDICATORS
+from mohs.evaluate.outputs import predict
 from mohs.studies.measures.human import votes_for
-from mohs.studies.measures.test_outputs import some
-from mohs.studies.run_measures import MEASURES, kept, measure_run, missing, named_measures
-from mohs.train.predict import predict
+from mohs.studies.measures.test_outputs import subset
+from mohs.studies.run_measures import MEASURES, measure_run, missing_measures, named_measures, stored_measures
 from mohs.train.trained import Trained
 
 Run = tuple[Trained, Data]
@@ -81,7 +81,7 @@ def test_names_of_all_measures(trained: Run, tmp_path: Path, monkeypatch: pytest
 
 def test_calibration_and_history_and_fit_against_the_plain_way(trained: Run) -> None:
     run, data = trained
-    logits = predict(run.network, data.test)[0].double()
+    logits = predict(run.network, data.test).logits.double()
     p = logits.softmax(1)
     y = data.test.labels
     assert asked("ece", trained)["nll"] == pytest.approx(float(-p[torch.arange(len(y)), y].log().mean()))
@@ -90,7 +90,7 @@ def test_calibration_and_history_and_fit_against_the_plain_way(trained: Run) -> 
     assert last["best_test_accuracy"] == max(line["test_accuracy"] for line in run.history)
     assert last["test_accuracy_epoch_3"] == run.history[2]["test_accuracy"]
     assert "test_accuracy_epoch_99" not in last
-    guess = predict(run.network, data.train)[0].argmax(1)
+    guess = predict(run.network, data.train).logits.argmax(1)
     clean = [g == a for g, a, b in zip(guess, data.train.labels, data.train.truth, strict=True) if a == b]
     wrong = [g == a for g, a, b in zip(guess, data.train.labels, data.train.truth, strict=True) if a != b]
     fit = asked("fit", trained)
@@ -123,26 +123,26 @@ def test_degraded_at_no_noise_is_the_test_set_itself(trained: Run) -> None:
 def test_measures_that_cannot_be_say_why(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, data = trained
     blind = Data(replace(data.train, truth=None), None, data.test)
-    with pytest.raises(DataError, match="which labels are wrong is not known"):
+    with pytest.raises(DataError, match="the true labels are unknown"):
         MEASURES["fit"]()(run, blind)
     with pytest.raises(DataError, match="has no test set to measure on"):
         MEASURES["ece"]()(run, Data(data.train))
     with pytest.raises(DataError, match="retrieval needs classes held out of training"):
         MEASURES["retrieval"]()(replace(run, run=replace(run.run, open={})), data)
     monkeypatch.delenv("MOHS_DATA", raising=False)
-    with pytest.raises(DataError, match=r"nowhere.npz: no such file here or in the folder MOHS_DATA"):
+    with pytest.raises(DataError, match=r"nowhere.npz: no such file in the working directory or in \$MOHS_DATA"):
         asked("human", trained, file="nowhere.npz")
     np.savez(tmp_path / "few.npz", counts=np.ones((3, 8)))
-    with pytest.raises(DataError, match="has votes for 3 examples, not for the"):
+    with pytest.raises(DataError, match="has votes for 3 examples, but"):
         asked("human", trained, file=str(tmp_path / "few.npz"))
     np.savez(tmp_path / "none.npz", votes=np.ones((3, 8)))
-    with pytest.raises(DataError, match="no array called 'counts'; there are votes"):
+    with pytest.raises(DataError, match="no array 'counts'; arrays: votes"):
         asked("human", trained, file=str(tmp_path / "none.npz"))
     flat = replace(data.test, inputs=torch.zeros(len(data.test), 4))
     with pytest.raises(DataError, match="holds features of shape"):
         MEASURES["attack"](eps=0.1)(run, Data(data.train, None, flat))
     with pytest.raises(ValueError, match="examples must be at least 1"):
-        some(data.test, 0)
+        subset(data.test, 0)
 
 
 def test_votes_go_with_the_examples_they_were_given_for(trained: Run, tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_numbers_are_kept_and_not_measured_twice(trained: Run, tmp_path: Path) -
     (tmp_path / "run" / "measures.json").unlink(missing_ok=True)
     run, data = replace(trained[0], folder=tmp_path / "run"), trained[1]
     measures = named_measures([{"name": "ece", "label": "a"}, {"name": "imbalance"}], where="x")
-    assert missing(run.folder, measures) == measures
+    assert missing_measures(run.folder, measures) == measures
     measure_run(run, data, measures)
-    first = kept(run.folder, measures)
+    first = stored_measures(run.folder, measures)
     assert set(first) == {"a_ece", "a_nll", "a_brier", "many", "medium", "few", "balanced"}
     assert math.isnan(first["many"])
     file = run.folder / "measures.json"
@@ -169,9 +169,9 @@ def test_numbers_are_kept_and_not_measured_twice(trained: Run, tmp_path: Path) -
     told[measures[0].key]["ece"] = 42.0
     file.write_text(json.dumps(told))
     measure_run(run, data, measures)
-    assert kept(run.folder, measures)["a_ece"] == 42.0
+    assert stored_measures(run.folder, measures)["a_ece"] == 42.0
     other = named_measures([{"name": "ece", "bins": 5}], where="x")
-    assert missing(run.folder, other) == other
+    assert missing_measures(run.folder, other) == other
     broken = named_measures([{"name": "human", "file": "nowhere.npz"}], where="x")
     with pytest.raises(DataError, match=r"measure human of run: nowhere.npz"):
         measure_run(run, data, broken)
@@ -193,7 +193,7 @@ def test_a_trial_needs_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_recall_counts_the_classes_that_were_lost(trained: Run) -> None:
     run, data = trained
-    logits, _ = predict(run.network, data.test)
+    logits = predict(run.network, data.test).logits
     named = logits.argmax(1)
     recall = [float((named[data.test.labels == k] == k).double().mean()) for k in range(len(data.classes))]
     found = asked("recall", trained, lost=0.5)

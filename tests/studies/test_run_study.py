@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from mohs._core.errors import DataError
-from mohs.studies.collect import by_seed, chosen, collect, columns_of, read_results, write_results
-from mohs.studies.recipe import read_recipe
-from mohs.studies.run_study import run_study
-from mohs.studies.study_page import report, verdicts
+from mohs.studies.collect import by_seed, collect, columns_of, read_results, select_epoch, write_results
+from mohs.studies.plan import distinct, plan
+from mohs.studies.recipe import read_recipe, select_rows
+from mohs.studies.run_study import run_study, train_pooled, waves
+from mohs.studies.study_page import study_page, verdicts
 
 Write = Callable[..., Path]
 WILD = '\n[[row]]\nlabel = "wild"\noptimizer = "sgd:lr=1e30"\nagainst = "CE"\n[[measure]]\nname = "ece"\n'
@@ -34,8 +36,8 @@ def test_a_study_runs_past_a_row_that_diverges_and_says_so(written: Write, tmp_p
     ends = [event for event in told if "ended" in event]
     assert [(event["ended"], event["of"]) for event in ends] == [(n, 6) for n in range(1, 7)]
     assert [bool(event["error"]) for event in ends] == [event["row"] == "wild" for event in ends]
-    page = report(recipe, results)
-    assert "## Runs that failed" in page
+    page = study_page(recipe, results)
+    assert "## Failed runs" in page
     assert "| wild | not run |" in page
     assert set(verdicts(recipe, results)) == {"GCE"}
 
@@ -95,7 +97,7 @@ def test_what_cannot_work_is_said_early(written: Write, tmp_path: Path) -> None:
         run_study(read_recipe(chosen_by_val), runs=tmp_path / "runs", device="cpu")
     assert not (tmp_path / "runs").exists()
     nameless = written(("seeds = 2", 'seeds = 1\nmetric = "ece"'))
-    with pytest.raises(ValueError, match=r"no run gives the metric 'ece'; there are test_accuracy, accuracy"):
+    with pytest.raises(ValueError, match=r"no run provides the metric 'ece'; available: test_accuracy, accuracy"):
         run_study(read_recipe(nameless), runs=tmp_path / "runs", device="cpu")
     with pytest.raises(ValueError, match="jobs must be at least 1"):
         run_study(read_recipe(nameless), runs=tmp_path / "runs", jobs=0)
@@ -107,9 +109,9 @@ def test_which_epoch_counts() -> None:
         {"epoch": 1, "val_accuracy": 0.7, "test_accuracy": 0.4},
         {"epoch": 2, "val_accuracy": 0.7, "test_accuracy": 0.5},
     ]
-    assert [chosen(history, select)["epoch"] for select in ("last", "best", "best_val")] == [2, 0, 1]
+    assert [select_epoch(history, select)["epoch"] for select in ("last", "best", "best_val")] == [2, 0, 1]
     with pytest.raises(DataError, match='select = "best_val" needs val_accuracy'):
-        chosen([{"epoch": 0, "test_accuracy": 1.0}], "best_val")
+        select_epoch([{"epoch": 0, "test_accuracy": 1.0}], "best_val")
 
 
 def test_results_survive_a_csv_file(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_results_survive_a_csv_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column 'seed'"):
         read_results(tmp_path / "y.csv")
     (tmp_path / "z.csv").write_text("row,seed,value\na,1,many\n")
-    with pytest.raises(DataError, match="value is 'many', which is no number"):
+    with pytest.raises(DataError, match="value is 'many', which is not a number"):
         read_results(tmp_path / "z.csv")
 
 
@@ -134,3 +136,24 @@ def test_the_notes_of_a_study_are_plain_json(written: Write, tmp_path: Path) -> 
     run_study(read_recipe(written(("seeds = 2", "seeds = 1"))), runs=tmp_path / "runs", device="cpu")
     noted = json.loads((tmp_path / "runs" / "studies" / "toy-table1.json").read_text())
     assert {tuple(entry) for entry in noted.values()} == {("folder",)}
+
+
+def test_two_studies_share_their_runs(written: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = read_recipe(written(), seeds=1)
+    trained = train_pooled([recipe, select_rows(recipe, ["CE"])], runs=tmp_path / "runs", device="cpu")
+    assert trained == len(distinct(plan(recipe)))
+    monkeypatch.setattr(sys.modules["mohs.train.loop"], "steps", lambda *given, **options: pytest.fail("trained twice"))
+    assert len(run_study(recipe, runs=tmp_path / "runs", device="cpu")) == len(recipe.rows)
+
+
+def test_waves_are_of_one_kind_and_even(written: Write) -> None:
+    planned = plan(read_recipe(written(), seeds=5))  # two rows
+    assert [len(wave) for wave in waves(planned, 8)] == [5, 5]
+    assert [len(wave) for wave in waves(planned, 4)] == [4, 4, 2]
+    assert [len(wave) for wave in waves(planned, 1)] == [1] * 10
+
+
+def test_a_whole_label_is_meant_where_there_is_one(written: Write) -> None:
+    recipe = read_recipe(written())
+    assert [row.label for row in select_rows(recipe, ["CE"]).rows] == ["CE"]
+    assert [row.label for row in select_rows(recipe, ["C"]).rows] == ["CE", "GCE"]

@@ -12,15 +12,15 @@ import torch
 
 from mohs._core.errors import DataError
 from mohs.data.examples import Data
+from mohs.evaluate.outputs import predict
 from mohs.hardness.angular import avh
 from mohs.studies.measures.gradients import attacked_course, half_way
 from mohs.studies.measures.trajectories import done_by, rising
 from mohs.studies.run_measures import MEASURES
 from mohs.train.loop import train
-from mohs.train.predict import predict
 from mohs.train.run import Run
 from mohs.train.run_data import opened
-from mohs.train.test_trace import looks
+from mohs.train.trace import load_test_traces
 from mohs.train.trained import Trained
 
 Pair = tuple[Trained, Data]
@@ -50,9 +50,10 @@ def test_the_course_is_of_the_traced_means(trained: Pair) -> None:
 
 def test_every_epoch_of_a_traced_run_looks_at_the_test_set(trained: Pair) -> None:
     run, data = trained
-    found = looks(run.folder)
+    found = load_test_traces(run.folder)
     assert list(found) == [1, 2, 3, 4]
-    logits, features = predict(run.network, data.test)
+    out = predict(run.network, data.test)
+    logits, features = out.logits, out.features
     last = found[4]
     assert torch.equal(last["right"].bool(), logits.argmax(1) == data.test.labels)
     assert torch.allclose(last["avh"].float(), avh(features, run.network.head.weight.detach(), data.test.labels), atol=1e-3)
@@ -71,12 +72,12 @@ def test_bins_of_agreement_epoch_by_epoch(trained: Pair, tmp_path: Path) -> None
     np.savez(tmp_path / "votes.npz", counts=counts)
     fields = {"file": str(tmp_path / "votes.npz"), "at": [3], "edges": [0.0, 0.45, 0.85, 1.0], "values": ["norm"]}
     made = MEASURES["agreement_bins"](**fields)(run, data)
-    values, agreement = looks(run.folder)[3]["norm"].double().numpy(), share / 10
+    values, agreement = load_test_traces(run.folder)[3]["norm"].double().numpy(), share / 10
     for i, inside in enumerate((agreement <= 0.45, (agreement > 0.45) & (agreement <= 0.85), agreement > 0.85), 1):
         assert made[f"norm_bin_{i}_epoch_3"] == pytest.approx(values[inside].mean())
     assert -1 <= made["ordered_norm"] <= 1
     bare = Trained(tmp_path, run.run, run.network, run.classes, run.history)
-    with pytest.raises(DataError, match="holds no looks at the test set: set trace_test = true"):
+    with pytest.raises(DataError, match="has no trace of the test set: set trace_test = true"):
         MEASURES["agreement_bins"](**fields)(bare, data)
 
 
@@ -88,7 +89,7 @@ def test_gradients_are_those_of_the_objective(trained: Pair) -> None:
     by_hand = math.sqrt(sum(float(p.grad.double().square().sum()) for p in run.network.parameters()))
     run.network.zero_grad()
     assert whole["gradient_norm"] == pytest.approx(by_hand, rel=1e-4)
-    p = predict(run.network, data.train)[0].softmax(1)
+    p = predict(run.network, data.train).logits.softmax(1)
     p[torch.arange(len(p)), data.train.labels] -= 1
     assert whole["gradient_norm_logits"] == pytest.approx(float(p.norm(dim=1).mean()), rel=1e-4)
     assert MEASURES["gradients"](batch=8)(run, data)["gradient_norm"] > whole["gradient_norm"]
@@ -107,7 +108,8 @@ def test_an_attack_begins_at_the_images_and_lowers_confidence(trained: Pair) -> 
     run, data = trained
     test = data.test.take(torch.arange(20))
     curves = attacked_course(run.network, test.inputs, test.labels, eps=0.2, norm="linf", steps=5, batch_size=7)
-    logits, features = predict(run.network, test)
+    out = predict(run.network, test)
+    logits, features = out.logits, out.features
     assert curves["accuracy"][0] == pytest.approx(float((logits.argmax(1) == test.labels).double().mean()))
     assert curves["norm"][0] == pytest.approx(float(features.norm(dim=1).mean()), rel=1e-5)
     assert {len(curve) for curve in curves.values()} == {6}
@@ -122,5 +124,5 @@ def test_a_toy_network_on_the_sphere(tmp_path: Path, trained: Any) -> None:
     made = MEASURES["uncertain"]()(train(run, data, runs=tmp_path, device="cpu"), data)
     assert list(made) == ["auroc_avh", "auroc_norm", "auroc_confidence"]
     assert made["auroc_avh"] > 0.6
-    with pytest.raises(DataError, match="only of the points of `sphere`"):
+    with pytest.raises(DataError, match="for the data set `sphere` only"):
         MEASURES["uncertain"]()(*trained)

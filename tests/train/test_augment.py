@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from mohs.train.augment import AUGMENTATIONS, InTurn, create_augment, crop_flip, gaussian_noise, random_resized_crop, translate
+from mohs.train.augment import (
+    AUGMENTATIONS,
+    Sequential,
+    create_augment,
+    crop_flip,
+    gaussian_noise,
+    random_resized_crop,
+    translate,
+)
 from mohs.train.warp import resized_crop, shifted
 
 
@@ -164,7 +172,7 @@ def test_augmentations_in_turn() -> None:
     x = images(5, 1, 8, 8)
     down, right, noise = both.draw(5, generator(), x.shape[1:])
     assert torch.equal(both.apply(x, down, right, noise), translate(pixels=1).apply(x, down, right).float() / 255 + 0.1 * noise)
-    assert create_augment([]) == InTurn(())
+    assert create_augment([]) == Sequential(())
     assert create_augment([])(x, generator()) is x
     assert create_augment("translate") == create_augment(["translate"]) == create_augment({"name": "translate"})
 
@@ -174,9 +182,9 @@ def test_augmentations_in_turn() -> None:
     [
         ("spin", "unknown augmentation 'spin'; known: none, crop_flip, translate, gaussian_noise, random_resized_crop"),
         ("crop_flip:pad=1", "crop_flip has no field 'pad'; its fields: padding, mode, flip"),
-        ("crop_flip:padding=-1", "padding must be a whole number of at least 0, got -1"),
+        ("crop_flip:padding=-1", "padding must be an integer of at least 0, got -1"),
         ("crop_flip:mode=wrap", "mode must be one of constant, reflect, got 'wrap'"),
-        ("translate:pixels=1.5", "pixels must be a whole number of at least 0, got 1.5"),
+        ("translate:pixels=1.5", "pixels must be an integer of at least 0, got 1.5"),
         ("gaussian_noise:sd=-1", "sd must be at least 0, got -1"),
         (
             {"name": "random_resized_crop", "scale": [0.5, 0.1]},

@@ -51,5 +51,5 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoint.safetensors"
     path.write_text(text)
-    with pytest.raises(DataError, match=r"checkpoint.safetensors is no checkpoint .* remove it to start this run anew"):
+    with pytest.raises(DataError, match=r"checkpoint.safetensors is damaged or not a checkpoint .* remove it to restart the run"):
         load_tree(path)

@@ -15,8 +15,8 @@ from mohs.train.build import build
 from mohs.train.compiled import Compiled
 from mohs.train.graph import own_stream
 from mohs.train.loop import UNWATCHED, steps, train
+from mohs.train.resolve import resolve
 from mohs.train.run import Run
-from mohs.train.start import settled
 
 RUN = Run(data="blobs", model="mlp:hidden=16", head="cosface:margin=0.1", epochs=2, batch=32, augment=[], compile=True)
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_compiled_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_compiled_step_on_a_gpu_learns_the_same(blobs: Data, graph: bool) -> None:
     losses = []
     for compiled in (False, True):
-        run, data, _ = settled(dataclasses.replace(RUN, compile=compiled, precision="no", epochs=3), blobs)
+        run, data, _ = resolve(dataclasses.replace(RUN, compile=compiled, precision="no", epochs=3), blobs)
         job = build(run, data, graph=graph)
         if isinstance(job.training.outputs, Compiled):
             job.training.outputs.trees = not graph

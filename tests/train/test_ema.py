@@ -106,9 +106,9 @@ def test_half_precision_weights_are_averaged_in_full() -> None:
 
 def test_another_network_is_refused() -> None:
     ema = EMA(nn.Linear(3, 2))
-    with pytest.raises(ValueError, match=r"not the network that was averaged: they differ in 0\.bias, 0\.weight, bias, weight"):
+    with pytest.raises(ValueError, match=r"differs from the one that was averaged in 0\.bias, 0\.weight, bias, weight"):
         ema.update(nn.Sequential(nn.Linear(3, 2)))
-    with pytest.raises(ValueError, match="the state lacks the average of bias: it is of another network"):
+    with pytest.raises(ValueError, match="the state lacks the average of bias: it is from another network"):
         ema.load_state_dict({"updates": torch.zeros(()), "weight": torch.zeros(2, 3)})
     with pytest.raises(ValueError, match="decay must be at least 0 and under 1, got 1"):
         EMA(nn.Linear(3, 2), decay=1)

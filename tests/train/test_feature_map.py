@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from mohs._core.errors import DataError
-from mohs.train.feature_map import feature_map, feature_scale, kernel, moments
-from mohs.train.mapped_features import Mapped
+from mohs.train.feature_map import MappedFeatures, feature_map, feature_scale, kernel, moments
 
 X = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)) * 3 + 7
 
@@ -61,14 +60,14 @@ def test_more_landmarks_than_rows_and_precision() -> None:
 
 @pytest.mark.parametrize("limits", [(10**9, 10**9), (0, 10**9), (0, 0)])
 def test_mapped_rows_are_the_same_however_they_are_kept(limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mapped, "FULL", limits[0])
-    monkeypatch.setattr(Mapped, "HALF", limits[1])
+    monkeypatch.setattr(MappedFeatures, "FULL", limits[0])
+    monkeypatch.setattr(MappedFeatures, "HALF", limits[1])
     made = feature_map(X, landmarks=16, dtype=torch.float32)
     places = torch.tensor([5, 0, 59])
     frozen = X.numpy().copy()
     frozen.setflags(write=False)
     for features in (X, frozen):
-        mapped = Mapped(features, made)
+        mapped = MappedFeatures(features, made)
         assert torch.allclose(mapped[places], made(X)[places], atol=3e-3)
         assert mapped[places].dtype == torch.float32
         assert len(mapped) == 60
@@ -77,8 +76,8 @@ def test_mapped_rows_are_the_same_however_they_are_kept(limits: tuple[int, int],
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        (torch.ones(3), r"shape \(N, D\), neither of them 0, got \(3,\)"),
-        (torch.ones(0, 3), r"neither of them 0"),
+        (torch.ones(3), r"shape \(N, D\) with N and D at least 1, got \(3,\)"),
+        (torch.ones(0, 3), "N and D at least 1"),
         ([[1.0]], "got list"),
         (torch.tensor([[1.0], [torch.nan]]), r"features\[1\] holds NaN or infinity"),
         (torch.ones(2, 2, dtype=torch.complex64), "real numbers"),

@@ -16,7 +16,7 @@ import mohs
 from mohs._core.errors import DataError
 from mohs.hardness.table import column
 from mohs.hardness.verdict import verdict
-from mohs.train.folds import assign_folds, default_batch, one_cycle, out_of_fold
+from mohs.train.folds import assign_folds, default_batch, learning_rate, out_of_fold
 
 IRIS, SPECIES = (torch.tensor(a) for a in load_iris(return_X_y=True))
 PIXELS, DIGITS = (torch.tensor(a) for a in load_digits(return_X_y=True))
@@ -72,7 +72,7 @@ def test_heads_trained_together_are_the_heads_trained_alone() -> None:
             for i, batch in enumerate(batches):
                 mine = batch[made.fold[batch] != f]
                 for group in optimizer.param_groups:
-                    group["lr"] = 0.01 * one_cycle((epoch + (i + 0.5) / len(batches)) / 4)
+                    group["lr"] = learning_rate(epoch + (i + 0.5) / len(batches), 4)
                 optimizer.zero_grad()
                 loss(x[mine] @ weight.T + bias, SPECIES[mine]).backward()
                 optimizer.step()
@@ -127,7 +127,7 @@ def test_stopped_and_resumed_is_the_same_to_the_bit() -> None:
     assert torch.equal(whole.logits, again.logits)
     assert whole.table.equals(again.table)
     assert out_of_fold(IRIS, SPECIES, loss=loss, **QUICK, state=states[3]).table.equals(whole.table)
-    with pytest.raises(ValueError, match="state is of another fit"):
+    with pytest.raises(ValueError, match="state is from another call"):
         out_of_fold(IRIS, SPECIES, loss=loss, epochs=5, landmarks=32, state=states[1])
 
 

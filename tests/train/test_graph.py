@@ -14,8 +14,8 @@ from mohs.train.build import build, channels_last
 from mohs.train.graph import can_graph, own_stream
 from mohs.train.job import Job
 from mohs.train.loop import UNWATCHED, steps, train
+from mohs.train.resolve import resolve
 from mohs.train.run import Run
-from mohs.train.start import settled
 
 RUN = Run(
     data="patches",
@@ -42,7 +42,7 @@ def patches() -> Data:
 
 
 def trained(run: Run, data: Data, *, graph: bool, device: str = "auto") -> Job:
-    run, data, _ = settled(run, data)
+    run, data, _ = resolve(run, data)
     job = build(run, data, graph=graph, device=device)
     with own_stream(job):
         for _ in steps(job, None, UNWATCHED, graph=graph):

@@ -44,10 +44,10 @@ def test_a_run_comes_back_from_its_files(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"lose": "gce"}, "unknown setting 'lose'; known: data, noise"),
-        ({"epochs": -1}, "epochs must be a whole number of at least 0, got -1"),
-        ({"epochs": 1.5}, "epochs must be a whole number"),
-        ({"batch": 0}, "batch must be a whole number of at least 1"),
-        ({"accumulate": 9, "batch": 8}, "accumulate=9 parts cannot be made of a batch of 8"),
+        ({"epochs": -1}, "epochs must be an integer of at least 0, got -1"),
+        ({"epochs": 1.5}, "epochs must be an integer"),
+        ({"batch": 0}, "batch must be an integer of at least 1"),
+        ({"accumulate": 9, "batch": 8}, "accumulate=9 is larger than the batch size 8"),
         ({"validation": 1.0}, "validation must be"),
         ({"precision": "int4"}, "precision must be"),
         ({"regularizers": "adr"}, "regularizers must be a list of specs"),
@@ -61,7 +61,7 @@ def test_a_bad_setting_is_named(settings: dict, message: str) -> None:
 def test_a_file_that_is_no_run_is_named(tmp_path: Path) -> None:
     file = tmp_path / "broken.toml"
     file.write_text("loss = ")
-    with pytest.raises(ValueError, match=r"broken.toml: no run can be read"):
+    with pytest.raises(ValueError, match=r"broken.toml does not hold the settings of a run"):
         read_run(file)
 
 

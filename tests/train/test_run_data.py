@@ -35,7 +35,7 @@ def test_a_limit_takes_the_first_of_each_class_of_every_part() -> None:
             if before.labels[taken].tolist().count(label) < 7:
                 taken.append(place)
         assert torch.equal(part.inputs, before.inputs[taken])
-    with pytest.raises(ValueError, match="limit must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="limit must be an integer of at least 1, got 0"):
         limited(whole.train, 0)
 
 

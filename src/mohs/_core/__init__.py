@@ -1,1 +1,1 @@
-"""Foundations that every other package shares: validation, specs, files, distributed processes, errors."""
+"""Foundations that every other package shares: validation, specs, files, folders, devices, the forward pass, errors."""

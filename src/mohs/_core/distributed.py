@@ -1,4 +1,4 @@
-"""The processes that share a job: which of them this is, and how they tell one another what they have."""
+"""Processes of torch.distributed: this one's rank, and how values are gathered, summed and broadcast."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import distributed as dist
 
 
 def ranks() -> tuple[int, int]:
-    """This process's number and how many there are; (0, 1) where torch.distributed is not in use."""
+    """Rank and world size; (0, 1) without torch.distributed."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 
 
 def gathered(value: Any) -> list[Any]:
-    """What every process passed here, in the order of ranks, on every process."""
+    """The values of all processes, in the order of ranks, on every process."""
     _, number = ranks()
     if number == 1:
         return [value]
@@ -26,14 +26,14 @@ def gathered(value: Any) -> list[Any]:
 
 
 def add_over_ranks(value: Tensor) -> Tensor:
-    """The tensor itself, holding the sum of what it held on every process."""
+    """Sum the tensor over all processes, in place."""
     if ranks()[1] > 1:
         dist.all_reduce(value)
     return value
 
 
 def from_first(value: Any) -> Any:
-    """What the first process passed here, on every process."""
+    """The first process's value, on every process."""
     if ranks()[1] == 1:
         return value
     box = [value]

@@ -1,4 +1,4 @@
-"""What is wrong with the data or with a run, apart from a wrong call: the command line gives each an exit code."""
+"""Errors in the data or in a run, as opposed to wrong arguments; the command line gives each its own exit code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ class DataError(ValueError):
 
 
 class RunError(RuntimeError):
-    """A run that cannot go on; what it finished is kept, and the message says how to resume."""
+    """A run that cannot continue; finished work is kept, and the message says how to resume."""
 
 
-class Diverged(RunError):  # noqa: N818  (what happened, not what is wrong with the call)
-    """A run whose loss became NaN or infinite: a study notes it and goes on, which it does for no other RunError."""
+class Diverged(RunError):  # noqa: N818  (an event, not a wrong call)
+    """The loss of a run became NaN or infinite: the only RunError that a study records and continues after."""

@@ -1,26 +1,48 @@
-"""Evaluation mode for a while: a module looked at is left as it was found, after an error too."""
+"""Evaluation mode as a context: afterwards the model is as it was before, also after an error."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
+from mohs._core.device import device_of
+
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[torch.device]:
-    """The module and all its parts in evaluation mode, in the modes they were in afterwards; gives the module's device."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
+def eval_mode(
+    model: Callable[..., Any], *, device: str | torch.device | None = None, freeze: bool = False
+) -> Iterator[torch.device | None]:
+    """Put a model in evaluation mode, and its modes, device and gradients back afterwards.
+
+    Args:
+        model: A Module; any other callable is left alone.
+        device: Where to run the model in the meantime; None: where it is.
+        freeze: Turn off the gradients of its parameters, for gradients with respect to inputs alone.
+
+    Yields:
+        The model's device; None if it is not a Module or has no tensors.
+    """
+    if not isinstance(model, nn.Module):
+        yield None
+        return
+    modes = {part: part.training for part in model.modules()}
+    trainable = [parameter for parameter in model.parameters() if freeze and parameter.requires_grad]
+    home = device_of(model)
+    model.eval()
     try:
-        yield device_of(module)
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        if device is not None:
+            model.to(device)
+        yield home if device is None else torch.device(device)
     finally:
+        if device is not None and home is not None:
+            model.to(home)
+        for parameter in trainable:
+            parameter.requires_grad_(True)
         for part, mode in modes.items():
             part.training = mode
-
-
-def device_of(module: nn.Module) -> torch.device:
-    """Where the module's first parameter or buffer is; the CPU where it has none."""
-    return next((tensor.device for tensor in (*module.parameters(), *module.buffers())), torch.device("cpu"))

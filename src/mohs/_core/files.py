@@ -1,4 +1,4 @@
-"""Files written whole or not at all: beside their place first, then renamed into it."""
+"""Atomic files: written next to their final name, then renamed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 @contextmanager
 def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
-    """A file to write to that takes the place of `path` when the block ends, and never when it fails.
+    """A temporary file to write to, which replaces `path` when the block ends without an error.
 
-    sync: wait until the disk has it, in case the machine itself dies.
+    sync: Wait until the file is on the disk, in case the machine itself crashes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")

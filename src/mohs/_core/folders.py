@@ -1,10 +1,14 @@
-"""The folder of a self-training says what was asked for, and is refused to another one."""
+"""A folder that belongs to one job and is used by one process at a time.
+
+The job writes a marker file (run.json, adapt.json, audit.json) with its hash. Another job is refused the folder; the same
+job may resume in it. A second process is refused as well: the operating system frees the lock when the first one ends.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +16,60 @@ from mohs._core.errors import RunError
 from mohs._core.files import written_whole
 
 
-def describe(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write adapt.json with its hash, or refuse the folder of another adaptation."""
-    text = json.dumps(about, sort_keys=True, default=str)
-    name, file = hashlib.sha256(text.encode()).hexdigest()[:8], folder / "adapt.json"
-    if not file.exists():
-        with written_whole(file) as part:
-            part.write_text(json.dumps({"hash": name, **about}, indent=1, default=str) + "\n")
+@contextmanager
+def claimed(folder: str | Path, marker: str, about: Mapping[str, Any], *, kind: str, key: str = "hash") -> Iterator[Path]:
+    """Create and lock a folder for a job, or raise RunError.
+
+    Args:
+        folder: Created if it does not exist.
+        marker: Name of the JSON file that says whose folder it is; written once.
+        about: Contents of the marker file.
+        kind: What the job is called in errors: "run", "adaptation", "audit".
+        key: Entry of `about` that identifies the job.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    with lock:
+        try:
+            _lock(lock.fileno())
+        except OSError:
+            raise RunError(f"{folder}: another process is using this folder; wait for it to finish, or stop it first") from None
+        _mark(folder, marker, about, kind, key)
+        yield folder
+
+
+def _mark(folder: Path, marker: str, about: Mapping[str, Any], kind: str, key: str) -> None:
+    file = folder / marker
+    try:
+        if not file.exists():
+            with written_whole(file) as part:
+                part.write_text(json.dumps(about, indent=1, default=str) + "\n")
+            return
+        held = json.loads(file.read_text())[key]
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{file} is damaged ({error}): remove it, or choose another folder") from error
+    if held != about[key]:
+        raise RunError(
+            f"{folder} holds another {kind} ({held}, this one is {about[key]}; data or settings differ): choose another folder"
+        )
+
+
+def _unwritable(folder: Path, error: OSError) -> RunError:
+    return RunError(f"{folder}: cannot be written ({error.strerror or error}): give another folder with out")
+
+
+def _lock(file: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
         return
-    old = json.loads(file.read_text())["hash"]
-    if old != name:
-        raise RunError(f"{folder} holds another adaptation ({old}, this one is {name}): choose another folder")
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

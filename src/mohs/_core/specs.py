@@ -1,4 +1,4 @@
-"""Pieces by name: a recipe's `{name = "gce", q = 0.5}` becomes TABLE["gce"](q=0.5), with errors that list what is known."""
+"""Components by name: {"name": "gce", "q": 0.5} or "gce:q=0.5" becomes TABLE["gce"](q=0.5); errors list the known names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-Piece = TypeVar("Piece")
+Component = TypeVar("Component")
 OUTER_COMMA = re.compile(r",(?![^\[(]*[\])])")  # not one inside a list
 
 
-def create(table: Mapping[str, type[Piece]], kind: str, name: str, /, *args: Any, **fields: Any) -> Piece:
-    """The piece of that name with these fields; `kind` is what the table holds, for the error."""
+def create(table: Mapping[str, type[Component]], kind: str, name: str, /, *args: Any, **fields: Any) -> Component:
+    """The component of that name with these fields; `kind` names what the table holds, in errors."""
     if name not in table:
         raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(table)}")
     known = [f.name for f in dataclasses.fields(table[name])]  # type: ignore[arg-type]
@@ -26,15 +26,15 @@ def create(table: Mapping[str, type[Piece]], kind: str, name: str, /, *args: Any
         raise ValueError(f"{name}: {str(error).partition('() ')[2] or error}; its fields: {', '.join(known)}") from error
 
 
-def create_spec(table: Mapping[str, type[Piece]], kind: str, spec: Mapping[str, Any]) -> Piece:
-    """`create` for a mapping with the key "name" beside the fields."""
+def create_spec(table: Mapping[str, type[Component]], kind: str, spec: Mapping[str, Any]) -> Component:
+    """`create` for a mapping with the key "name" and the fields."""
     if "name" not in spec:
-        raise ValueError(f"a {kind} needs a name; got the keys {', '.join(spec) or '(none)'}; known names: {', '.join(table)}")
+        raise ValueError(f"a {kind} needs a name; got the keys {', '.join(spec) or '(empty)'}; known names: {', '.join(table)}")
     return create(table, kind, spec["name"], **{key: value for key, value in spec.items() if key != "name"})
 
 
 def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
-    """ "name:key=value,key=value" -> (name, {key: value}); values are Python literals, anything else a string."""
+    """ "name:key=value,key=value" -> (name, {key: value}); values are Python literals, otherwise strings."""
     name, _, rest = text.partition(":")
     fields: dict[str, Any] = {}
     for part in filter(None, OUTER_COMMA.split(rest)):
@@ -46,7 +46,7 @@ def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def as_spec(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's mapping as it is, a word of the command line as the mapping it stands for."""
+    """A spec as a mapping: {"name": ...} itself, or parsed from "name:key=value"."""
     if isinstance(given, Mapping):
         return dict(given)
     name, fields = parse_spec(given)
@@ -61,7 +61,7 @@ def _literal(text: str) -> Any:
 
 
 def safe_name(text: str) -> str:
-    """The text as part of a file's name: what is no ASCII letter, digit, point or underscore becomes an underscore."""
+    """The text as part of a file name: characters other than ASCII letters, digits, points and underscores become underscores."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in text)
 
 

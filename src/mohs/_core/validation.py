@@ -9,7 +9,7 @@ INF = math.inf
 
 
 def check_between(name: str, value: float, low: float, high: float = INF, *, ends: str = "[]") -> None:
-    """Raise, naming the argument and its value, unless it is a number from low to high; ends says which ends belong."""
+    """Raise ValueError unless value is a number from low to high; ends: "[" and "]" include the bound, "(" and ")" exclude it."""
     over, under = ends[0] == "(", ends[1] == ")"
     if isinstance(value, int | float) and (low < value if over else low <= value) and (value < high if under else value <= high):
         return
@@ -20,6 +20,6 @@ def check_between(name: str, value: float, low: float, high: float = INF, *, end
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Raise, naming the argument and its value, unless it is one of the choices."""
+    """Raise ValueError unless value is one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -1,4 +1,4 @@
-"""Selection for self-training: which unlabeled examples to believe, and what to believe of them.
+"""Selection for self-training: which unlabeled examples get a pseudo-label, and which one.
 
     S_k   the examples whose most likely class is k;   n_k = ⌊portion · |S_k|⌋
     λ_k   the n_k-th largest p(k|x) in S_k;   β_k   the n_k-th largest AVC(k|x) in S_k
@@ -6,13 +6,13 @@
     cbst_avh    the same label, kept where AVC_k ≥ β_k
     avh         label argmin_c θ_c = k, S_k by that label, kept where AVC_k ≥ β_k
     confidence  label argmax_c p_c, kept where p is among the ⌊portion · M⌋ largest of all: one threshold for all classes
-    random      label argmax_c p_c, n_k of each S_k by lot
-    mrkld       cbst, trained with a KL(even ‖ p) beside the label's loss: soft label 1[k] + a/K
+    random      label argmax_c p_c, n_k of each S_k at random
+    mrkld       cbst, trained with a KL(uniform ‖ p) added to the label's loss: soft label 1[k] + a/K
     lrent       soft label ∝ (p_k/λ_k)^{1/a}, kept where a log Σ_k (p_k/λ_k)^{1/a} ≥ 0;   a → 0 is cbst
     crst        both
 
 AVC_k = (π − θ_k)/Σ_c (π − θ_c), θ_k the angle between features and class weights. Where n_k = 0 the threshold is 1 and nothing
-is labeled k; ties are all kept (`thresholds.py`). The soft labels of mrkld carry the weight a once; the authors' code applies
+is labeled k; all ties are kept (`thresholds.py`). The soft labels of mrkld carry the weight a once; the authors' code applies
 it twice. Zou et al., "Unsupervised domain adaptation via class-balanced self-training" (ECCV 2018) and "Confidence regularized
 self-training" (ICCV 2019); Chen et al., "Angular visual hardness" (ICML 2020), eqs. 2 to 4, with ≥ for the printed >.
 """
@@ -29,16 +29,16 @@ from torch.nn.functional import one_hot
 
 from mohs._core.specs import as_spec, create_spec
 from mohs._core.validation import check_between
-from mohs.adapt.thresholds import Seen, Selected, balanced, class_thresholds, kept, passing, portion_counts
+from mohs.adapt.thresholds import Predictions, Selected, balanced, class_thresholds, kept, passing, portion_counts
 
 
 class Selection(Protocol):
-    """A way to select: a portion from 0 to 1 of what is seen."""
+    """A selection method: a portion from 0 to 1 of the examples, by the network's outputs."""
 
     formula: ClassVar[str]
     purpose: ClassVar[str]
 
-    def __call__(self, seen: Seen, portion: float, *, seed: int = 0) -> Selected: ...
+    def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,10 @@ class CBST:
     """Class-balanced by confidence."""
 
     formula: ClassVar[str] = "argmax p/λ, p ≥ λ"
-    purpose: ClassVar[str] = "class-balanced self-training: the portion most confident of each class"
+    purpose: ClassVar[str] = "class-balanced self-training: the most confident portion of each class"
 
-    def __call__(self, seen: Seen, portion: float, *, seed: int = 0) -> Selected:
-        scores, counts, _ = balanced(seen, portion)
+    def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
+        scores, counts, _ = balanced(outputs, portion)
         labels = scores.argmax(1)
         return kept(passing(scores, labels, torch.zeros_like(scores[0]), counts), labels)
 
@@ -59,11 +59,11 @@ class CBSTWithAVH:
     """CBST's labels, selected by angle."""
 
     formula: ClassVar[str] = "argmax p/λ, AVC ≥ β"
-    purpose: ClassVar[str] = "the AVH paper's: the portion nearest in angle of each class"
+    purpose: ClassVar[str] = "the AVH paper's: the portion of each class nearest in angle"
 
-    def __call__(self, seen: Seen, portion: float, *, seed: int = 0) -> Selected:
-        scores, counts, classes = balanced(seen, portion)
-        labels, avc = scores.argmax(1), seen.avc
+    def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
+        scores, counts, classes = balanced(outputs, portion)
+        labels, avc = scores.argmax(1), outputs.avc
         return kept(passing(avc, labels, class_thresholds(avc, classes, portion), counts), labels)
 
 
@@ -72,10 +72,10 @@ class AVHOnly:
     """Label and selection by angle alone."""
 
     formula: ClassVar[str] = "argmin θ, AVC ≥ β"
-    purpose: ClassVar[str] = "a control: angles in place of probabilities throughout"
+    purpose: ClassVar[str] = "a control: angles instead of probabilities throughout"
 
-    def __call__(self, seen: Seen, portion: float, *, seed: int = 0) -> Selected:
-        avc = seen.avc
+    def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
+        avc = outputs.avc
         labels = avc.argmax(1)
         counts = portion_counts(labels, portion, avc.shape[1])
         return kept(passing(avc, labels, class_thresholds(avc, labels, portion), counts), labels)
@@ -88,8 +88,8 @@ class Confidence:
     formula: ClassVar[str] = "argmax p, p ≥ λ"
     purpose: ClassVar[str] = "a control: plain self-training, which favors easy classes"
 
-    def __call__(self, seen: Seen, portion: float, *, seed: int = 0) -> Selected:
-        top, labels = seen.log_p.max(1)
+    def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
+        top, labels = outputs.log_p.max(1)
         number = int(portion_counts(torch.zeros_like(labels), portion, 1))
         if not number:
             return kept(torch.zeros_like(labels, dtype=torch.bool), labels)
@@ -97,33 +97,33 @@ class Confidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByLot:
-    """The same number of each class, whichever they are."""
+class RandomSelection:
+    """The same number of each class, at random."""
 
-    formula: ClassVar[str] = "argmax p, n_k of each class by lot"
+    formula: ClassVar[str] = "argmax p, n_k of each class at random"
     purpose: ClassVar[str] = "a control: whether it matters which examples are selected"
 
-    def __call__(self, seen: Seen, portion: float, *, seed: int = 0) -> Selected:
-        labels = seen.log_p.argmax(1)
-        lots = torch.rand(seen.logits.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        counts = portion_counts(labels, portion, lots.shape[1])
-        return kept(passing(lots, labels, class_thresholds(lots, labels, portion), counts), labels)
+    def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
+        labels = outputs.log_p.argmax(1)
+        draws = torch.rand(outputs.logits.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        counts = portion_counts(labels, portion, draws.shape[1])
+        return kept(passing(draws, labels, class_thresholds(draws, labels, portion), counts), labels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MRKLD:
-    """CBST with predictions kept from certainty; weight is a."""
+    """CBST with a penalty on confident predictions; weight is a."""
 
     formula: ClassVar[str] = "CBST, − log p_y − (a/K) Σ log p_k"
-    purpose: ClassVar[str] = "confidence-regularized self-training by the model: less sure of wrong labels"
+    purpose: ClassVar[str] = "confidence-regularized self-training (model regularization): less confident in wrong labels"
     weight: float = 0.1
 
     def __post_init__(self) -> None:
         check_between("weight", self.weight, 0)
 
-    def __call__(self, seen: Seen, portion: float, *, seed: int = 0) -> Selected:
-        found = CBST()(seen, portion)
-        whole = one_hot(found.labels, seen.logits.shape[1]).float()
+    def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
+        found = CBST()(outputs, portion)
+        whole = one_hot(found.labels, outputs.logits.shape[1]).float()
         return Selected(found.places, found.labels, evened(whole, self.weight))
 
 
@@ -132,14 +132,14 @@ class LRENT:
     """Soft labels; softness is a."""
 
     formula: ClassVar[str] = "t_k ∝ (p_k/λ_k)^{1/a}"
-    purpose: ClassVar[str] = "confidence-regularized self-training by soft labels"
+    purpose: ClassVar[str] = "confidence-regularized self-training (label regularization): soft labels"
     softness: float = 0.25
 
     def __post_init__(self) -> None:
         check_between("softness", self.softness, 0, ends="(]")
 
-    def __call__(self, seen: Seen, portion: float, *, seed: int = 0) -> Selected:
-        scores, counts, _ = balanced(seen, portion)
+    def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
+        scores, counts, _ = balanced(outputs, portion)
         labels, sharp = scores.argmax(1), scores / self.softness
         return kept((torch.logsumexp(sharp, 1) >= 0) & (counts[labels] > 0), labels, torch.softmax(sharp, 1))
 
@@ -149,7 +149,7 @@ class CRST:
     """LRENT and MRKLD together; softness is LRENT's a, weight MRKLD's."""
 
     formula: ClassVar[str] = "t_k ∝ (p_k/λ_k)^{1/a}, + b/K"
-    purpose: ClassVar[str] = "confidence-regularized self-training both ways: the AVH paper's row CRST"
+    purpose: ClassVar[str] = "confidence-regularized self-training, both kinds: the AVH paper's row CRST"
     softness: float = 0.25
     weight: float = 0.1
 
@@ -157,13 +157,13 @@ class CRST:
         check_between("softness", self.softness, 0, ends="(]")
         check_between("weight", self.weight, 0)
 
-    def __call__(self, seen: Seen, portion: float, *, seed: int = 0) -> Selected:
-        found = LRENT(softness=self.softness)(seen, portion)
+    def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
+        found = LRENT(softness=self.softness)(outputs, portion)
         return Selected(found.places, found.labels, evened(found.soft, self.weight))
 
 
 def evened(soft: Tensor | None, weight: float) -> Tensor | None:
-    """Soft labels (S, K) with a share of the weight for every class: the loss gains weight · KL(even ‖ p)."""
+    """Soft labels (S, K) plus weight/K for every class, which adds weight · KL(uniform ‖ p) to the loss."""
     return None if soft is None else soft + weight / soft.shape[1]
 
 
@@ -172,7 +172,7 @@ SELECTIONS: dict[str, type[Selection]] = {
     "cbst_avh": CBSTWithAVH,
     "avh": AVHOnly,
     "confidence": Confidence,
-    "random": ByLot,
+    "random": RandomSelection,
     "mrkld": MRKLD,
     "lrent": LRENT,
     "crst": CRST,

@@ -1,24 +1,26 @@
-"""Self-training for a new domain: train on labeled source data, then on what the network believes of unlabeled target data.
+"""Self-training for domain adaptation: train on labeled source data, then on pseudo-labels of unlabeled target data.
 
-Round 0 is the ordinary training on the source. Each later round asks the last network about the whole target, selects
-(`select.py`), and goes on from the last weights on the source and the selected, for `run.epochs` epochs or as `again` says.
-Only the network's weights pass from round to round: optimizer, schedule and the losses' own state begin anew.
+Round 0 trains on the source. Each later round predicts the whole target with the last network, selects pseudo-labels
+(`selection`), and trains on from the last weights on source and selected, for `run.epochs` epochs or as `again` says.
+Only the weights pass from round to round: optimizer, schedule and the losses' own state are reset.
 
-    FOLDER/adapt.json, rounds.jsonl                 what was asked for; a line a round
-    FOLDER/round-0/, round-1/selected.safetensors   the runs; what a round was given, written before it trains
-    FOLDER/target.parquet                           what the last network says of each target example, and when it was selected
+    FOLDER/adapt.json, rounds.jsonl                 the settings; one line per round
+    FOLDER/round-0/, round-1/selected.safetensors   the runs; what a round trains on, written before it trains
+    FOLDER/target.parquet                           the last network's predictions of the target, and when each was selected
 
-A round that selects nothing is not trained: its network is the one before. The same call again goes on where it was stopped and
-ends, on a CPU, with the very same weights; with more rounds it goes on further. The first of several processes selects for all.
+A round that selects nothing is not trained and keeps the network before it. Repeating the call resumes an interrupted one and
+ends, on a CPU, with the same weights; with more rounds it continues. The first of several processes selects for all.
 Zou et al. (ECCV 2018; ICCV 2019); Chen et al., "Angular visual hardness" (ICML 2020), section 5.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from torch.nn.functional import one_hot
 
 from mohs._core.distributed import from_first
 from mohs._core.errors import DataError
-from mohs._core.folders import describe
+from mohs._core.folders import claimed
 from mohs._core.specs import as_spec
 from mohs.adapt.rounds import (
     Line,
@@ -37,6 +39,7 @@ from mohs.adapt.rounds import (
     best_round,
     checked_portion,
     choice_line,
+    describe_round,
     load_choice,
     load_only,
     only_in,
@@ -44,39 +47,49 @@ from mohs.adapt.rounds import (
     portion_at,
     read_lines,
     save_choice,
-    told,
     write_lines,
+    write_target,
 )
 from mohs.adapt.selection import SOFT, create_selection
-from mohs.adapt.target_table import write_target
-from mohs.adapt.thresholds import Seen, Selected
+from mohs.adapt.thresholds import Predictions, Selected
 from mohs.data.domains import aligned
 from mohs.data.examples import Data, Examples, joined
+from mohs.evaluate.outputs import accuracy, predict
 from mohs.losses import LOSSES
-from mohs.models.network import head_weight
-from mohs.train.directory import RunDirectory, locked
+from mohs.train.accelerator import use_device
+from mohs.train.directory import RunDirectory
 from mohs.train.loop import UNWATCHED, Watch, train
-from mohs.train.predict import accuracy, predict
-from mohs.train.resolve import prepared
+from mohs.train.resolve import prepare_data
 from mohs.train.run import Run, Spec
-from mohs.train.start import choose_device
 from mohs.train.trained import Trained, load_run
 
-PORTION = (0.20, 0.05, 0.50)  # start, step a round, most: the authors' code
+PORTION = (0.20, 0.05, 0.50)  # start, step, most: as in the authors' code
 Tell = Callable[[str], None]
 SILENT: Tell = lambda text: None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Adapted:
-    """A finished adaptation: its folder, a line a round, and the last round's network."""
+    """A finished adaptation.
+
+    Attributes:
+        folder: Its folder.
+        rounds: One dictionary per round: what was selected, and accuracies where labels are known.
+        trained: The last round's network.
+    """
 
     folder: Path
-    rounds: list[Line] = field(repr=False)
-    trained: Trained = field(repr=False)
+    rounds: list[Line]
+    trained: Trained
+
+    def __repr__(self) -> str:
+        last = self.rounds[-1]
+        names = ("target_accuracy", "source_accuracy")
+        facts = "".join(f", {name}={last[name]:.4f}" for name in names if last.get(name) is not None)
+        return f"Adapted({str(self.folder)!r}, rounds={len(self.rounds) - 1}{facts})"
 
     def take(self, by: str = "last") -> Trained:
-        """The network of the round that a criterion which needs no target labels names."""
+        """The network of the best round by "last", "source_accuracy", "target_entropy" or "target_avc"."""
         return self.network_of(best_round(self.rounds, by))
 
     def network_of(self, number: int) -> Trained:
@@ -84,18 +97,18 @@ class Adapted:
         return load_run(self.folder / self.rounds[number]["run"])
 
     def selected(self, number: int) -> Selected:
-        """What round 1, 2, ... was given: places in the target."""
+        """What round 1, 2, ... selected: rows of the target and their labels."""
         return load_choice(self.folder / f"round-{number}" / "selected.safetensors")[0]
 
     def only_here(self, number: int) -> tuple[Tensor, Tensor]:
-        """Places and labels of what round 1, 2, ... selected and CBST (of CBST: CBST with AVH) would not have."""
+        """Rows and labels that round 1, 2, ... selected and CBST would not have (for CBST itself: CBST with AVH)."""
         chosen, only = self.selected(number), load_only(self.folder / f"round-{number}" / "selected.safetensors")
         return only, chosen.labels[torch.isin(chosen.places, only)]
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What the rounds share: source (with its held-out part), target and where known its test set, and the settings."""
+    """What the rounds share: source (with its validation set), target, its test set if any, and the settings."""
 
     source: Data
     target: Examples
@@ -114,7 +127,7 @@ def adapt(
     target: Examples,
     *,
     run: Run,
-    folder: Path,
+    out: str | Path,
     selection: Spec = "cbst_avh",
     rounds: int = 6,
     portion: Portion = PORTION,
@@ -125,25 +138,42 @@ def adapt(
     watch: Watch = UNWATCHED,
     tell: Tell = SILENT,
 ) -> Adapted:
-    """Adapt a network from the source to the target.
+    """Adapt a network from a labeled source domain to an unlabeled target domain by self-training.
 
-    again: settings of the run that differ after round 0, as {"epochs": 2, "optimizer": "sgd:lr=0.01"}. test: further examples
-    of the target's domain, whose accuracy is filed. first: round 0, where it was trained before.
+        done = mohs.adapt(mnist.train, usps.train, run=mohs.Run(model="lenet"), out="adapted")
+
+    Args:
+        source: Labeled examples.
+        target: Examples of the new domain; their labels are used for reporting only.
+        run: Settings of the training on the source.
+        out: Folder of the adaptation; the same call resumes in it.
+        selection: How pseudo-labels are selected (`SELECTIONS`).
+        rounds: Number of rounds after the training on the source.
+        portion: Share of the target that is selected: a number, or (start, step, most) over the rounds.
+        again: Settings of `run` that change after round 0, as {"epochs": 2, "optimizer": "sgd:lr=0.01"}.
+        test: Labeled examples of the target domain to report the accuracy on.
+        first: A finished run to use as round 0.
+        device: "auto", "cpu", "cuda", or one GPU such as "cuda:1".
+        watch: Called with a dictionary after every step and epoch.
+        tell: Called with one sentence per round.
+
+    Returns:
+        The folder, one line per round, and the last network.
     """
     check_settings(run, selection, rounds)
     if test is not None and (test.labels < 0).any():
-        raise DataError(f"{test.name}: the examples to test on must all have labels")
-    choose_device(device)
+        raise DataError(f"{test.name}: all test examples must have labels")
+    use_device(device)
     later = dataclasses.replace(run, noise=None, long_tail=None, validation=0.0, **(again or {}))
     task = Task(
-        prepared(run, Data(source)),
+        prepare_data(run, Data(source)),
         aligned(target, source.classes, like=source.name),
         None if test is None else aligned(test, source.classes, like=source.name),
         dataclasses.replace(run, noise=None, long_tail=None, validation=0.0),
         later,
         as_spec(selection),
         checked_portion(portion),
-        Path(folder),
+        Path(out),
         device,
         watch,
     )
@@ -151,51 +181,50 @@ def adapt(
 
 
 def _adapt(task: Task, about: dict[str, Any], rounds: int, first: Trained | None, tell: Tell) -> Adapted:
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if PartialState().is_main_process:
-            held.enter_context(locked(task.folder))
-            describe(task.folder, about)
+            stack.enter_context(claimed(task.folder, "adapt.json", about, kind="adaptation"))
         filed: list[Line] = from_first(read_lines(task.folder / "rounds.jsonl"))
         done = first or train(task.run, task.source, out=task.folder / "round-0", device=task.device, watch=task.watch)
         lines: list[Line] = []
-        seen, run = None, str(done.folder.resolve()) if first else "round-0"
+        outputs, run = None, str(done.folder.resolve()) if first else "round-0"
         for number in range(rounds + 1):
             line: Line = {"round": number}
-            if number and number >= len(filed) and seen is None:  # resumed: the outputs that the next line compares with
-                seen = see(done, task.target)
+            if number and number >= len(filed) and outputs is None:  # resumed: the next line compares with these
+                outputs = predict_target(done, task.target)
             if number:
-                chosen, said = from_first(choose(task, number, done, seen) if PartialState().is_main_process else None)
+                chosen, chosen_line = from_first(choose(task, number, done, outputs) if PartialState().is_main_process else None)
                 done, run = (retrain(task, number, done, chosen), f"round-{number}") if len(chosen) else (done, run)
-                line |= said
+                line |= chosen_line
             if number < len(filed):
                 lines.append(filed[number])
-                seen = None
+                outputs = None
                 continue
-            before, seen = seen, see(done, task.target)
-            lines.append(from_first({**line, "run": run, **outcome_line(seen, task.target, before), **accuracies(task, done)}))
+            before, outputs = outputs, predict_target(done, task.target)
+            lines.append(from_first({**line, "run": run, **outcome_line(outputs, task.target, before), **accuracies(task, done)}))
             if PartialState().is_main_process:
                 write_lines(lines, task.folder / "rounds.jsonl")
-            tell(told(lines[-1]))
+            tell(describe_round(lines[-1]))
         if PartialState().is_main_process:
-            write_target(task.target, seen or see(done, task.target), task.folder, rounds)
+            write_target(task.target, outputs or predict_target(done, task.target), task.folder, rounds)
         return Adapted(task.folder, lines, done)
 
 
-def choose(task: Task, number: int, last: Trained, seen: Seen | None) -> tuple[Selected, Line]:
-    """What this round is to train on and what is to be said of it: kept before any training, and read where it is kept."""
-    kept = task.folder / f"round-{number}" / "selected.safetensors"
-    if kept.exists():
-        return load_choice(kept)
-    seen, portion = seen or see(last, task.target), portion_at(task.portion, number)
-    chosen = create_selection(task.selection)(seen, portion, seed=task.run.seed + number)
-    rival = create_selection("cbst_avh" if task.selection["name"] == "cbst" else "cbst")(seen, portion)
-    line = {"portion": round(portion, 6), **choice_line(seen, chosen, rival, task.target)}
-    save_choice(chosen, only_in(chosen, rival), line, kept)
+def choose(task: Task, number: int, last: Trained, outputs: Predictions | None) -> tuple[Selected, Line]:
+    """What this round trains on, and its line: saved before training, and loaded when resuming."""
+    file = task.folder / f"round-{number}" / "selected.safetensors"
+    if file.exists():
+        return load_choice(file)
+    outputs, portion = outputs or predict_target(last, task.target), portion_at(task.portion, number)
+    chosen = create_selection(task.selection)(outputs, portion, seed=task.run.seed + number)
+    rival = create_selection("cbst_avh" if task.selection["name"] == "cbst" else "cbst")(outputs, portion)
+    line = {"portion": round(portion, 6), **choice_line(outputs, chosen, rival, task.target)}
+    save_choice(chosen, only_in(chosen, rival), line, file)
     return chosen, line
 
 
 def retrain(task: Task, number: int, last: Trained, chosen: Selected) -> Trained:
-    """Go on from the last weights, on the source and the selected."""
+    """Train on from the last weights, on the source and the selected."""
     source = task.source.train
     target = dataclasses.replace(task.target.take(chosen.places), labels=chosen.labels, keys=None, paths=None, truth=None)
     data = Data(joined([dataclasses.replace(source, keys=None, paths=None, truth=None), target]), task.source.val)
@@ -207,34 +236,34 @@ def retrain(task: Task, number: int, last: Trained, chosen: Selected) -> Trained
     return train(task.later, data, out=folder, device=task.device, watch=watch, start=start, soft=soft)
 
 
-def see(trained: Trained, examples: Examples) -> Seen:
-    """What the network says of the examples, in full precision, whatever it was trained in."""
+def predict_target(trained: Trained, examples: Examples) -> Predictions:
+    """The network's predictions, in full precision, whatever it was trained in."""
     network = trained.network.to(PartialState().device)
-    logits, features = predict(network, examples)
-    return Seen(logits, features, head_weight(network).detach().cpu())
+    out = predict(network, examples)
+    return Predictions(out.logits, out.features, out.weight)
 
 
 def accuracies(task: Task, done: Trained) -> Line:
-    """Accuracy on the held-out source and on the target's test set, where there are such."""
+    """Accuracy on the source's validation set and on the target's test set, if there are any."""
     parts = {"source": task.source.val, "test": task.test}
     return {f"{name}_accuracy": accuracy(done.network, part) for name, part in parts.items() if part is not None}
 
 
 def check_settings(run: Run, selection: Spec, rounds: int) -> None:
-    """Raise on what can be known to be wrong before any training."""
+    """Validate the settings before any training."""
     create_selection(selection)
     name, loss = as_spec(selection)["name"], as_spec(run.loss)["name"]
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise ValueError(f"rounds must be a whole number of at least 1, got {rounds!r}")
+        raise ValueError(f"rounds must be an integer of at least 1, got {rounds!r}")
     if name in SOFT and loss in LOSSES and (not hasattr(LOSSES[loss], "curve") or run.class_weight is not None):
-        what = "with class weights" if hasattr(LOSSES[loss], "curve") else "which is no curve of the margin"
-        raise ValueError(f"{name} trains with soft labels, but the loss is {loss}, {what}: take cross_entropy, or cbst")
+        what = "with class weights" if hasattr(LOSSES[loss], "curve") else "which does not support them"
+        raise ValueError(f"{name} trains with soft labels, but the loss is {loss}, {what}: use cross_entropy, or cbst")
 
 
 def described(task: Task, run: Run, source: Examples, first: Trained | None) -> dict[str, Any]:
-    """What adapt.json says."""
+    """The contents of adapt.json; its hash tells adaptations apart."""
     parts = {"source": source, "target": task.target} | ({} if task.test is None else {"test": task.test})
-    return {
+    settings = {
         "run": run.plain(),
         "again": {key: value for key, value in task.later.plain().items() if value != task.run.plain()[key]},
         "selection": task.selection,
@@ -242,3 +271,5 @@ def described(task: Task, run: Run, source: Examples, first: Trained | None) -> 
         "data": {name: {"name": one.name, "fingerprint": one.fingerprint()} for name, one in parts.items()},
         "first": None if first is None else RunDirectory(first.folder).about["hash"],
     }
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return {"hash": hashlib.sha256(text.encode()).hexdigest()[:8], **settings}

@@ -1,8 +1,8 @@
-"""Thresholds for self-training: how sure an example must be, class by class, to be among the portion that is believed.
+"""Thresholds for self-training: the confidence of each class above which pseudo-labels are selected.
 
     S_k  the examples whose class is k;   n_k = ⌊portion · |S_k|⌋;   λ_k  the n_k-th largest value of class k in S_k
 
-Where n_k = 0 nothing may be labeled k. Examples that tie with a threshold all reach it; probabilities are compared as
+Where n_k = 0 no example is labeled k. All examples that tie with a threshold pass; probabilities are compared as
 logarithms in double precision, so that confident networks do not tie at p = 1.
 Zou et al., "Unsupervised domain adaptation via class-balanced self-training" (ECCV 2018), the solver of its eq. 4.
 """
@@ -24,8 +24,8 @@ ROUNDING = 1e-9  # .29 · 100 is a little under 29 in floating point
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What a network says of M examples: logits (M, K), features (M, D), and its class weights (K, D)."""
+class Predictions:
+    """A network's logits (M, K) and features (M, D) of M examples, and its class weights (K, D)."""
 
     logits: Tensor
     features: Tensor
@@ -33,12 +33,12 @@ class Seen:
 
     @property
     def log_p(self) -> Tensor:
-        """log p(k|x) (M, K), in double precision, exact where p is all but 1."""
+        """log p(k|x) (M, K), in double precision, exact for p close to 1."""
         return -softplus(-all_margins(self.logits.double()))
 
     @property
     def avc(self) -> Tensor:
-        """AVC(k|x) (M, K), in double precision; 1/K where all angles are π."""
+        """AVC(k|x) (M, K), in double precision; 1/K if all angles are π."""
         left = math.pi - angles(self.features.double(), self.weight.double())
         total = left.sum(1, keepdim=True)
         return torch.where(total > 0, left / total, 1 / left.shape[1])
@@ -46,7 +46,7 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Selected:
-    """The places (S,) of those believed, in order, their labels (S,), and shares of the classes (S, K) where they are soft."""
+    """Selected rows (S,) in order, their labels (S,), and soft labels (S, K) if the method has them."""
 
     places: Tensor
     labels: Tensor
@@ -63,7 +63,7 @@ def portion_counts(classes: Tensor, portion: float, number: int) -> Tensor:
 
 
 def class_thresholds(values: Tensor, classes: Tensor, portion: float, *, none: float = 1.0) -> Tensor:
-    """values (M, K), classes (M,) -> for each class the n_k-th largest of its column among its own; `none` where n_k = 0."""
+    """values (M, K), classes (M,) -> the n_k-th largest values[:, k] of each class's examples (K,); `none` where n_k = 0."""
     counts = portion_counts(classes, portion, values.shape[1])
     found = torch.full((values.shape[1],), none, dtype=values.dtype)
     for k in counts.nonzero().flatten().tolist():
@@ -72,19 +72,19 @@ def class_thresholds(values: Tensor, classes: Tensor, portion: float, *, none: f
 
 
 def passing(values: Tensor, labels: Tensor, thresholds: Tensor, counts: Tensor) -> Tensor:
-    """Which examples (M,) reach the threshold of their label, in a class that anything may be labeled as."""
+    """Which examples (M,) reach the threshold of their label, in classes with n_k > 0."""
     own = values.gather(1, labels.unsqueeze(1)).squeeze(1)
     return (own >= thresholds[labels]) & (counts[labels] > 0)
 
 
-def balanced(seen: Seen, portion: float) -> tuple[Tensor, Tensor, Tensor]:
-    """CBST's scores log p − log λ (M, K), the counts n_k (K,), and the plain classes (M,)."""
-    log_p = seen.log_p
+def balanced(outputs: Predictions, portion: float) -> tuple[Tensor, Tensor, Tensor]:
+    """CBST's scores log p − log λ (M, K), the counts n_k (K,), and the predicted classes (M,)."""
+    log_p = outputs.log_p
     classes = log_p.argmax(1)
     return log_p - class_thresholds(log_p, classes, portion, none=0.0), portion_counts(classes, portion, log_p.shape[1]), classes
 
 
 def kept(keep: Tensor, labels: Tensor, soft: Tensor | None = None) -> Selected:
-    """The examples that a mask (M,) keeps."""
+    """The examples where the mask (M,) is true."""
     places = keep.nonzero().flatten()
     return Selected(places, labels[places], None if soft is None else soft[places].float())

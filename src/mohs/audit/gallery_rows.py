@@ -1,7 +1,7 @@
 """Which examples the report's gallery shows.
 
-At most 600: the most likely mislabeled (half of them, more where the other groups are small), then the hardest and the most
-ambiguous. Each group holds the examples with that verdict, most probable first; the hardest are filled up to 60 with the
+At most 600: half of them the most likely mislabeled (more where the other groups are small), the rest shared by the other
+groups. Each group holds the examples with that verdict, the most certain first; the hardest are filled up to 60 with the
 hardest of the easy ones.
 """
 
@@ -11,19 +11,21 @@ import numpy as np
 import pyarrow as pa
 
 from mohs.hardness.table import column
+from mohs.hardness.verdict import VERDICTS
 
-GROUPS = ("mislabeled", "hard", "ambiguous")
-SHARES = {"mislabeled": 300, "hard": 150, "ambiguous": 150}
-AT_LEAST = 60  # of the hardest
+MOST = 600
+GROUPS: tuple[str, ...] = tuple(name for name in ("mislabeled", "cannot tell", "hard", "ambiguous") if name in VERDICTS)
+SHARES = {group: MOST // 2 if group == "mislabeled" else MOST // 2 // (len(GROUPS) - 1) for group in GROUPS}
+AT_LEAST = 60  # examples in the group of the hardest
 
 
 def gallery_rows(table: pa.Table) -> list[int]:
-    """The rows of the table that the gallery shows, group by group, the surest first."""
+    """Rows of the table that the gallery shows, group by group, the most certain first."""
     return [row for group in GROUPS for row in group_rows(table)[group]]
 
 
 def group_rows(table: pa.Table) -> dict[str, list[int]]:
-    """The same by group; what a group leaves over goes to the ones before it."""
+    """The same rows by group; what one group does not need goes to the others, in their order."""
     found = {group: surest(table, group) for group in GROUPS}
     left = {group: max(0, SHARES[group] - len(rows)) for group, rows in found.items()}
     spare = sum(left.values())
@@ -36,14 +38,19 @@ def group_rows(table: pa.Table) -> dict[str, list[int]]:
 
 
 def surest(table: pa.Table, group: str) -> list[int]:
-    """Rows with this verdict, the likeliest first; ties in the table's order."""
-    chance = column(table, f"p_{group}")
+    """Rows with this verdict, the most probable first; ties keep the table's order."""
+    chance = column(table, ranked_by(group))
     verdicts = np.asarray(table.column("verdict").to_pylist(), dtype=object)
     fits = verdicts == group
-    if group == "hard" and fits.sum() < AT_LEAST:  # where nothing is hard outright, the hardest of the easy deserve a look
+    if group == "hard" and fits.sum() < AT_LEAST:  # if few are hard outright, the hardest of the easy deserve a look
         easy = np.flatnonzero(verdicts == "easy")
         fits[easy[np.argsort(-chance[easy], kind="stable")][: AT_LEAST - fits.sum()]] = True
     rows = np.flatnonzero(fits)
     order = np.argsort(-chance[rows], kind="stable")
     surest: list[int] = rows[order].tolist()
     return surest
+
+
+def ranked_by(group: str) -> str:
+    """The column that orders a group: its own probability; that of a wrong label where the audit cannot tell."""
+    return "p_mislabeled" if group == "cannot tell" else f"p_{group}"

@@ -1,14 +1,15 @@
-"""Features (embeddings): heads alone, in folds, so that every example is judged by a head that never saw its label.
+"""Judge labels by features: heads in folds, so that every example is scored by heads that did not see its label.
 
-A first pass with GCE gives the noise estimate; where that calls for another loss, a second pass uses it. Each goes on from
-its last epoch when it is interrupted. Neighbors are sought among all examples up to 50,000, beyond that among a sample
-whose size falls with their number (10,000 for a million), and the facts say so.
+features     as given, or those of images and texts by an embedder (`mohs.embed`)
+images       their pixels at up to 32 × 32 as well: the noise model weighs both by how likely they make the labels
+scores       closed-form heads, fitted twice (`train.fold_heads`); a random forest beside them for few features
+judgment     noise model over all heads (`hardness.noise_model`)
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,110 +18,133 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from mohs._core.specs import as_spec
-from mohs.audit.choose_loss import FIRST_LOSS, choose_loss, loss_spec
+from mohs._core.device import choose_device
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
-from mohs.hardness.classes import decode
+from mohs.data.resize import resize_images
+from mohs.embed.embed_data import embed
+from mohs.hardness.measure import host, measure, overall, table_of
 from mohs.hardness.neighbors import neighbor_agreement
-from mohs.hardness.noise_rate import estimate_noise
-from mohs.hardness.table import add_columns, column, make_table
+from mohs.hardness.noise_model import LabelJudgment, judge_labels
+from mohs.hardness.noise_rate import estimate_from
+from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict
 from mohs.train.checkpoint import load_tree, save_tree
-from mohs.train.folds import FoldOutputs, out_of_fold
+from mohs.train.fold_heads import fold_scores
+from mohs.train.table_heads import forest_scores
 from mohs.train.trained import with_origin
 
-EPOCHS, FEWER, MANY = 20, 12, 30_000  # fewer looks at many examples find the same
+PIXELS, PIXELS_FROM = 32, 64  # side of the pixel features; largest side of images whose pixels may tell
+EMBEDDED_FROM = 20  # smallest side of images that are worth embedding
+FOREST = 100  # features up to which a forest is fitted
 EXACT, FEWEST, COSINES = 50_000, 10_000, 2.5e9  # examples all of which are compared; references; comparisons beyond
+CHUNK = 4096
 
 
 def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
-    """Passes, scores and verdict."""
-    began, train, epochs = time.perf_counter(), data.train, options.epochs or default_epochs(len(data.train))
-    folds = min(options.folds, len(train))
-    options.step("first look", f"heads in {folds} folds, {epochs} epochs with {FIRST_LOSS}")
-    made = passed(train, as_spec(FIRST_LOSS), options, epochs, folder / "first")
-    estimate = estimate_noise(train.labels.numpy(), probabilities(made), classes=list(range(len(train.classes))))
-    options.tell(estimate.summary)
-    chosen, reason = choose_loss(estimate, options)
-    spec = loss_spec(chosen, train)
-    if spec == as_spec(FIRST_LOSS):
-        options.step("training", "the first look was trained with this loss already")
-    else:
-        options.step("training", f"heads in {folds} folds, {epochs} epochs with {chosen}")
-        made = passed(train, spec, options, epochs, folder / "second")
+    """Judge features, images or texts."""
+    began, train = time.perf_counter(), data.train
+    features, about = features_of(data, options)
+    options.step("judge", f"heads on {about} in {options.folds} folds")
+    scores, names = kept_scores(features, train, options, folder / "fold-scores.safetensors")
+    judgment = judge_labels(scores, train.labels.numpy(), precision=options.precision)
+    first = next(iter(features.values()))
     among = references(len(train))
-    options.step("scores", f"angles, margins and neighbors among {among:,} examples")
-    table = with_neighbors(named(made.table, train.classes), train, among, folder / "neighbors.safetensors")
-    options.step("verdict", "by the probability that the label is right, from heads that did not see it")
+    options.step("scores", f"margins, angles and neighbors among {among:,} examples")
+    table = scored_table(judgment, train, first)
+    near = neighbor_agreement(torch.as_tensor(np.asarray(first)).float(), train.labels, references=among)
+    table = with_origin(add_columns(table, {"neighbors": near}), train)
+    facts = {
+        "features": about,
+        "model": f"{len(names)} heads in {options.folds} folds",
+        "seconds": round(time.perf_counter() - began, 1),
+        "out of sample": "yes: no head saw the labels it judges",
+        "neighbors": "exact" if among == len(train) else f"among {among:,} examples drawn at random",
+    }
+    return judged(train, table, judgment, options, facts)
+
+
+def judged(
+    train: Examples, table: pa.Table, judgment: LabelJudgment, options: AuditOptions, facts: Mapping[str, Any]
+) -> AuditResult:
+    """The result of an out-of-sample judgment."""
+    options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
+    labels = train.labels.numpy()
+    known = ~np.isnan(judgment.p_mislabeled)
     return AuditResult.of(
-        data.train,
-        table=verdict(table, right=made.right),
-        estimate=estimate,
-        chosen=chosen,
-        reason=reason,
-        held_out=(probabilities(made), np.asarray(train.labels)),
-        facts={
-            "model": f"linear heads on kernel features, {folds} folds,",
-            "epochs": epochs,
-            "seconds": round(time.perf_counter() - began, 1),
-            "seed": options.seed,
-            "out of sample": "yes: no head saw the labels it judges",
-            "neighbors": "exact" if among == len(train) else f"sought among {among:,} examples drawn at random",
-            **({"classes of one example, not judged": ", ".join(str(train.classes[k]) for k in made.lone)} if made.lone else {}),
-        },
+        train,
+        table=verdict(table, judgment=judgment, precision=options.precision),
+        estimate=estimate_from(judgment, labels, train.classes, seed=options.seed),
+        held_out=(judgment.probs[known], labels[known]),
+        facts={**facts, "seed": options.seed, "expected precision": options.precision, "trust": round(judgment.trust, 3)},
     )
 
 
-def default_epochs(examples: int) -> int:
-    """How often to go through so many examples."""
-    return FEWER if examples >= MANY else EPOCHS
+def features_of(data: Data, options: AuditOptions) -> tuple[dict[str, Any], str]:
+    """The sets of features to judge by, by name, and what they are."""
+    train = data.train
+    if train.kind == "features":
+        return {"features": torch.as_tensor(train.inputs)}, f"{train.shape[0]:,} features"
+    if train.kind == "images" and min(train.shape[1:]) < EMBEDDED_FROM:
+        options.step("features", f"pixels ({train.shape[1]} × {train.shape[2]} images are too small for an embedder)")
+        return {"pixels": pixels(train)}, "pixels"
+    options.step("features", "embedding")
+    found = embed(Data(train), options.embed, device=options.device, progress=options.progress("embedding"))
+    options.tell(found.summary())
+    if train.kind == "text":
+        return {"text": found.features}, found.about
+    if max(train.shape[1:]) > PIXELS_FROM:
+        return {"embedding": found.features}, found.about
+    return {"embedding": found.features, "pixels": pixels(train)}, f"{found.about}, and pixels"
+
+
+def pixels(examples: Examples) -> Array:
+    """Images as vectors (N, C·h·w) from 0 to 1, at most 32 × 32."""
+    made = []
+    for rows in torch.arange(len(examples)).split(CHUNK):
+        images: Tensor = examples.inputs[rows]
+        height, width = images.shape[-2:]
+        if max(height, width) > PIXELS:
+            images = resize_images(images, (PIXELS, PIXELS))
+        made.append((images.float() / 255).flatten(1))
+    return torch.cat(made).numpy()
+
+
+def kept_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions, file: Path) -> tuple[Array, list[str]]:
+    """Scores (M, N, K) of the heads and their names; kept in the file, for an audit that is interrupted later."""
+    if file.exists():
+        kept = load_tree(file)
+        return kept["scores"].numpy(), kept["names"]
+    classes, labels = len(train.classes), train.labels
+    made = fold_scores(
+        features, labels, num_classes=classes, folds=options.folds, seed=options.seed,
+        device=choose_device(options.device), progress=options.progress("judging"),
+    )  # fmt: skip
+    scores, names = made.scores, made.names
+    raw = features.get("features")
+    if raw is not None and raw.shape[1] <= FOREST:
+        forest, _ = forest_scores(np.asarray(raw), labels.numpy(), classes, options.seed)
+        scores, names = np.concatenate([scores, forest[None].astype(np.float32)]), [*names, "features forest"]
+    counts = torch.bincount(labels, minlength=classes)
+    scores[:, (counts[labels] < 2).numpy()] = np.nan  # the only example of its class: no head knows the class
+    save_tree({"scores": torch.from_numpy(scores), "names": names}, file)
+    return scores, names
+
+
+def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None) -> pa.Table:
+    """Measurements of the judge's predictions; angles are those to the means of the classes, of centered features."""
+    log_p = torch.from_numpy(np.log(judgment.probs.clip(1e-12))).float()
+    weight = values = None
+    if features is not None:
+        values = torch.as_tensor(np.asarray(features)).float()
+        values = values - values.mean(0)
+        hot = torch.nn.functional.one_hot(train.labels, len(train.classes)).float()
+        weight = (hot.T @ values) / hot.sum(0).clamp(min=1).unsqueeze(1)
+    columns = host(measure(log_p, train.labels, values, weight))
+    return table_of({"id": np.arange(len(train)), **columns, **overall(columns)}, train.classes)
 
 
 def references(examples: int) -> int:
-    """Among how many examples the neighbors of so many are sought."""
+    """Number of examples that neighbors are sought among."""
     return examples if examples <= EXACT else max(FEWEST, min(EXACT, int(COSINES / examples)))
-
-
-def with_neighbors(table: pa.Table, examples: Examples, among: int, file: Path) -> pa.Table:
-    """The table with names, files and neighbors; these are kept in the file, as finding them takes long."""
-    if not file.exists():
-        features = torch.as_tensor(examples.inputs).float()
-        save_tree({"neighbors": neighbor_agreement(features, examples.labels, references=among)}, file)
-    near: Tensor = load_tree(file)["neighbors"]
-    return with_origin(add_columns(table, {"neighbors": near}), examples)
-
-
-def named(table: pa.Table, classes: Sequence[Any]) -> pa.Table:
-    """The table of labels that are places among the classes, with the classes' names in their stead."""
-    columns = {name: table.column(name) for name in table.column_names}
-    names = {name: decode(column(table, name), classes) for name in ("label", "predicted")}
-    return make_table(columns | names, classes=classes)
-
-
-def probabilities(made: FoldOutputs) -> Array:
-    """Of each class, out of sample, at the temperature that fits the labels (N, K)."""
-    p: Array = torch.softmax(made.logits.double() / made.noise.temperature, 1).numpy()
-    return p
-
-
-def passed(examples: Examples, loss: Mapping[str, Any], options: AuditOptions, epochs: int, folder: Path) -> FoldOutputs:
-    """One pass, from its last epoch if it was begun before."""
-    file = folder / "checkpoint.safetensors"
-    state: Any = load_tree(file) if file.exists() else None
-    return out_of_fold(
-        torch.as_tensor(examples.inputs),
-        examples.labels,
-        loss=loss,
-        folds=min(options.folds, len(examples)),
-        seed=options.seed,
-        epochs=epochs,
-        progress=_progress(options),
-        on_epoch=lambda state: save_tree(state, file),
-        state=state,
-    )
-
-
-def _progress(options: AuditOptions) -> Callable[[int, int], None]:
-    return lambda done, of: options.watch({"epoch": done - 1, "epochs": of, "step": 1, "steps": 1, "so_far": dict})

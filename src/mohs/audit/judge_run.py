@@ -13,20 +13,21 @@ from typing import Any
 
 import torch
 
+from mohs._core.device import choose_device
 from mohs._core.errors import DataError
 from mohs._core.specs import as_spec
 from mohs.audit.options import AuditOptions
 from mohs.audit.result import AuditResult
-from mohs.audit.score_network import mirrors, on_device, score_network
+from mohs.audit.score_network import mirrors, score_network
 from mohs.data.examples import Data, Examples
-from mohs.hardness.noise_model import fit_noise
-from mohs.hardness.noise_rate import estimate_noise
+from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.verdict import verdict
 from mohs.train.trained import Trained, load_run
 
-BY_HEART = (
-    "The network was trained on these very examples: unless its loss is a robust one (gce, gradient_rescaling) it may know "
-    "wrong labels by heart, and then they are not found. Audit without --run, or with a network trained on other examples."
+MEMORIZED = (
+    "The network was trained on these very examples. Unless its loss is robust (gce, gradient_rescaling), it may have memorized "
+    "wrong labels, which are then not found. Audit without --run, or with a network trained on other examples."
 )
 
 
@@ -36,25 +37,26 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     own = matched(data.train, trained)
     mirror = mirrors(trained.run)
     options.step("scores", f"the network of {trained.folder}{', each image and its mirror' if mirror else ''}")
-    table, logits = score_network(on_device(trained.network, options.device), own, mirror=mirror)
-    said = torch.from_numpy(logits)
+    table, logits = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
     seen = trained_on(trained, data.train)
-    options.step("verdict", "by the margin of a network that saw these labels" if seen else "out of sample")
-    noise = fit_noise(said, own.labels)
-    probs = torch.softmax(said.double() / noise.temperature, 1).numpy()
+    options.step("verdict", "by a network that saw these labels" if seen else "out of sample")
+    labels = own.labels.numpy()
+    judgment = judge_labels(torch.log_softmax(torch.from_numpy(logits), 1).numpy(), labels, precision=options.precision)
     loss = as_spec(trained.run.loss)
     return AuditResult.of(
         data.train,
-        table=verdict(table) if seen else verdict(table, right=noise.right(said, own.labels)),
-        estimate=estimate_noise(own.labels.numpy(), probs, classes=list(range(len(own.classes)))),
+        table=verdict(table, judgment=judgment, precision=options.precision),
+        estimate=estimate_from(judgment, labels, own.classes, seed=options.seed),
         chosen=loss["name"] + ":" * (len(loss) > 1) + ",".join(f"{key}={value}" for key, value in loss.items() if key != "name"),
-        reason="This is what the given run was trained with.",
-        held_out=None if seen else (probs, own.labels.numpy()),
+        reason="This is the loss of the given run.",
+        held_out=None if seen else (judgment.probs, labels),
         facts={
             "model": as_spec(trained.run.model)["name"],
             "network of": str(trained.folder),
             "out of sample": "no" if seen else "yes, unless the run's own data overlap with these",
-            **({"caution": BY_HEART} if seen else {}),
+            "expected precision": options.precision,
+            "trust": round(judgment.trust, 3),
+            **({"caution": MEMORIZED} if seen else {}),
         },
     )
 

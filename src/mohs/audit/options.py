@@ -1,4 +1,4 @@
-"""What an examination asks for and what it gives, whatever kind of data it was."""
+"""Options of an audit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,32 @@ from mohs._core.validation import check_between
 Array = np.ndarray[Any, Any]
 Tell = Callable[[str], None]
 Watch = Callable[[dict[str, Any]], None]
-STEPS = ("data", "first look", "emphasis", "training", "scores", "verdict", "report")
+STEPS = ("data", "features", "judge", "scores", "verdict")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """What the user left open or asked for; loss "auto" is chosen by the noise that is found.
+    """Options of an audit.
 
-    run: a finished run whose network is to judge, in place of training one.
+    Attributes:
+        embed: Features to judge images and texts by: "auto", an embedder as `mohs.embed` takes it, or "none" to train a
+            network from scratch (images only).
+        finetune: Whether to fine-tune the pretrained backbone and judge by its training (images, a GPU).
+        precision: Expected share of the examples called mislabeled whose label is wrong.
+        model: Network to train, with `embed="none"` or `finetune`.
+        loss: Its loss; "auto": cross-entropy with early-learning regularization.
+        epochs, batch: Its epochs and batch size; default: by the size of the data.
+        folds: Number of cross-validation folds.
+        seed: Random seed.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        run: Folder of a finished run whose network judges.
+        tell: Called with a line of text at every step.
+        watch: Called with progress events.
     """
 
+    embed: str | Callable[[Any], Any] = "auto"
+    finetune: bool = False
+    precision: float = 0.8
     model: str | Mapping[str, Any] = "auto"
     loss: str = "auto"
     epochs: int | None = None
@@ -36,10 +52,15 @@ class AuditOptions:
     watch: Watch = field(default=lambda event: None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch", 1), ("folds", 2)):
+        for name, least in (("epochs", 1), ("batch", 1), ("folds", 3)):
             if getattr(self, name) is not None:
                 check_between(name, getattr(self, name), least)
+        check_between("precision", self.precision, 0, 1, ends="()")
 
     def step(self, name: str, text: str) -> None:
-        """Tell that this step begins, and what there is to say of it."""
+        """Tell that this step begins."""
         self.tell(f"{STEPS.index(name) + 1}/{len(STEPS)} {name}: {text}")
+
+    def progress(self, what: str) -> Callable[[int, int], None]:
+        """A callback (done, of) that passes progress on to `watch`."""
+        return lambda done, of: self.watch({"what": what, "epoch": 0, "epochs": 1, "step": done, "steps": of, "so_far": dict})

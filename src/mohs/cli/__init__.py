@@ -1,7 +1,7 @@
 """The command line: each command is one library call; results go to stdout, everything else to stderr.
 
-Exit codes: 0 fine, 1 over a gate the user set, 2 usage, 3 data, 4 environment, 130 interrupted.
-Commands import what they need when they run, so that `mohs --help` imports no torch.
+Exit codes: 0 success, 1 a gate failed, 2 usage error, 3 data error, 4 environment error, 130 interrupted.
+Commands import what they need when they run, so that `mohs --help` does not import torch.
 """
 
 from __future__ import annotations
@@ -14,43 +14,58 @@ import typer
 
 from mohs import __version__
 from mohs._core.errors import DataError, RunError
-from mohs.cli.adapt import adapt
-from mohs.cli.apply import apply
-from mohs.cli.audit import audit
-from mohs.cli.compare import compare
-from mohs.cli.doctor import doctor
-from mohs.cli.emphasis import emphasis
-from mohs.cli.listing import listing
-from mohs.cli.report import report
-from mohs.cli.score import score
-from mohs.cli.study import study
-from mohs.cli.train import train
+from mohs.cli import adapt, apply, audit, compare, doctor, embed, emphasis, listing, report, score, study, train
 
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
+EXAMPLES = """\b
+Examples:
+  mohs audit                        a demonstration: digits with 10 % wrong labels
+  mohs audit photos/                find mislabeled photos; subfolders are classes
+  mohs train cifar10 --loss gce     train with a robust loss
+  mohs list losses                  names and settings that --loss accepts
+
+\b
+Exit codes: 0 success, 1 a gate failed, 2 usage error, 3 data error,
+            4 environment error, 130 interrupted."""
+TRAIN_EXAMPLES = """\b
+Examples:
+  mohs train photos/ --model resnet18 --epochs 30
+  mohs train cifar10 --loss gce:q=0.7 --noise symmetric:rate=0.4 --dry-run
+  torchrun --nproc-per-node 4 -m mohs train cifar10 --batch 512"""
+ADAPT_EXAMPLES = """\b
+Examples:
+  mohs adapt --source mnist --target usps
+  mohs adapt --source photos/ --target new_photos/ --unlabeled --rounds 4"""
 
 app = typer.Typer(
     name="mohs",
-    help="How hard each training example is, and classifiers trained with the emphasis those examples deserve.",
+    epilog=EXAMPLES,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 110},
 )
-app.command("audit")(audit)
-app.command("report")(report)
-app.command("apply")(apply)
-app.command("compare")(compare)
-app.command("emphasis")(emphasis)
-app.command("list")(listing)
-app.command("score")(score)
-app.command("train")(train)
-app.command("adapt")(adapt)
-app.command("study")(study)
-app.command("doctor")(doctor)
+COMMANDS = (  # in the order of `mohs --help`
+    ("audit", audit.audit, "Find mislabeled, ambiguous and hard examples.", audit.EPILOG),
+    ("report", report.report, "Write the HTML report of a finished audit.", None),
+    ("apply", apply.apply, "Write labels corrected by the decisions in a report.", apply.EPILOG),
+    ("embed", embed.embed, "Turn images or text into features.", embed.EPILOG),
+    ("score", score.score, "Score the hardness of examples from logits or features.", score.EPILOG),
+    ("train", train.train, "Train a classifier.", TRAIN_EXAMPLES),
+    ("compare", compare.compare, "Compare two runs, or losses over several seeds.", compare.EPILOG),
+    ("adapt", adapt.adapt, "Adapt a classifier to an unlabeled domain.", ADAPT_EXAMPLES),
+    ("study", study.study, "Reproduce tables and figures of papers.", study.EPILOG),
+    ("emphasis", emphasis.emphasis, "Show which examples each loss emphasizes.", emphasis.EPILOG),
+    ("list", listing.listing, "List losses, networks, data sets and other names.", listing.EPILOG),
+    ("doctor", doctor.doctor, "Check the installation.", None),
+)
+for _name, _command, _short, _epilog in COMMANDS:
+    app.command(_name, short_help=_short, epilog=_epilog)(_command)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(given: bool) -> None:
+    if given:
         typer.echo(f"mohs {__version__}")
         raise typer.Exit
 
@@ -58,20 +73,20 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_show_version)
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """How hard each training example is, and classifiers trained with the emphasis those examples deserve."""
+    """Find hard and mislabeled training examples, and train classifiers that are robust to them."""
 
 
 def main() -> None:
-    """Run the command; a problem the user can mend is one line on stderr and an exit code, never a traceback."""
+    """Run the command; an error that the user can fix is one line on stderr and an exit code, never a traceback."""
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except ModuleNotFoundError as error:
-        typer.echo(f"mohs: {error.name} is not installed; pip install 'mohs[all]' brings every extra", err=True)
+        typer.echo(f"mohs: {error.name} is not installed; install all extras with pip install 'mohs[all]'", err=True)
         sys.exit(ENVIRONMENT)
     except OSError as error:
         typer.echo(f"mohs: {error.filename or ''}: {error.strerror or error}", err=True)

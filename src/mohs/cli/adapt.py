@@ -1,4 +1,4 @@
-"""`mohs adapt`: from labeled data of one domain to a classifier for another that has no labels."""
+"""`mohs adapt`: a classifier for an unlabeled domain, by self-training from a labeled one."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ import typer
 
 from mohs.cli import shared_options as o
 from mohs.cli.progress import progress
-from mohs.cli.train import run_of
+from mohs.cli.train import augmentations, open_options
 
 if TYPE_CHECKING:
     from mohs.adapt.self_training import Adapted
     from mohs.data.examples import Data
     from mohs.train.run import Run
 
-Source = Annotated[o.Text, typer.Option(help="Labeled data: a folder, a file or a known name, as mnist; none: digits.")]
-Target = Annotated[str, typer.Option(help="Data of the new domain, as usps, mnist:invert, cifar10:contrast=0.3 or a folder.")]
-Select = Annotated[
-    str, typer.Option(help="Which predictions to believe: cbst_avh, cbst, avh, confidence, mrkld, lrent, crst, random.")
-]
-Rounds = Annotated[int, typer.Option(help="How often to select and train again.")]
-Share = Annotated[tuple[float, float, float], typer.Option(help="Of the target to believe: at first, more each round, at most.")]
-Again = Annotated[o.Number, typer.Option(help="Epochs of each round after the first; default: --epochs.")]
+Source = Annotated[o.Text, typer.Option(help="Labeled data: folder, file or name, such as mnist; default: digits.")]
+Target = Annotated[str, typer.Option(help="Data of the new domain: folder, file or name, such as usps or mnist:invert.")]
+Select = Annotated[str, typer.Option(help="Rule that selects pseudo-labels (mohs list selections).")]
+Rounds = Annotated[int, typer.Option(help="Number of self-training rounds.")]
+Share = Annotated[tuple[float, float, float], typer.Option(help="Share of pseudo-labeled target examples: START STEP MAX.")]
+Again = Annotated[o.Number, typer.Option(help="Number of epochs per round after the first; default: --epochs.")]
 Unlabeled = Annotated[
-    bool, typer.Option("--unlabeled", help="The target is a folder of images, or an .npz of x, without labels.")
+    bool, typer.Option("--unlabeled", help="Read the target without labels: a folder of images, or an .npz with x.")
 ]
-Take = Annotated[str, typer.Option(help="Whose network to name: last, source_accuracy, target_entropy or target_avc.")]
-Folder = Annotated[Path | None, typer.Option("--out", help="The folder of the adaptation; default: one under adapted/.")]
+Take = Annotated[str, typer.Option(help="Criterion for the final network: last, source_accuracy, target_entropy or target_avc.")]
+Folder = Annotated[Path | None, typer.Option("--out", help="Folder of the adaptation; default: one in adapted/.")]
 ONLY_SHOWN = 64
-UNASKED = ("regularizer", "noise", "class_weight", "accumulate", "ema", "label", "without")  # options of `mohs train` alone
 
 
 def adapt(
@@ -60,9 +57,13 @@ def adapt(
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Train on SOURCE, then on what the network believes of TARGET, whose labels serve for reporting only."""
-    given = locals() | {"data": source}
-    run = run_of(config, given | dict.fromkeys(UNASKED))
+    """Train on SOURCE, then self-train on TARGET with pseudo-labels; labels of TARGET are used for reporting only."""
+    from mohs.train.run import run_with
+
+    run = run_with(
+        config, data=source, model=model, head=head, loss=loss, augment=augmentations(augment), optimizer=optimizer,
+        schedule=schedule, epochs=epochs, batch=batch, precision=precision, seed=seed, open=open_options(image_size=image_size),
+    )  # fmt: skip
     folder = out or Path("adapted") / _slug(f"{run.name()}-{target}-{selection}")
     again = {} if again_epochs is None else {"epochs": again_epochs}
     how = {"selection": selection, "rounds": rounds, "portion": portion, "again": again, "device": device}
@@ -78,7 +79,7 @@ def _adapt(run: Run, folder: Path, target: str, how: dict[str, Any], shown: dict
     check_choice("take", shown["take"], list(CRITERIA))
     source, new = _opened(run.data, target, seed=run.seed, **opening)
     with progress(quiet=shown["quiet"]) as (tell, watch):
-        done = adapt_network(source.train, new.train, run=run, folder=folder, test=new.test, watch=watch, tell=tell, **how)
+        done = adapt_network(source.train, new.train, run=run, out=folder, test=new.test, watch=watch, tell=tell, **how)
     pictures = _only(done, new)
     if not shown["quiet"]:
         _print(done, shown["take"], pictures, as_json=shown["as_json"])
@@ -127,7 +128,7 @@ def _print(done: Adapted, take: str, shown: Path | None, *, as_json: bool) -> No
     typer.echo(f"network: {trained.folder}")
     typer.echo(f"table:   {done.folder / 'target.parquet'}")
     if shown is not None:
-        typer.echo(f"selected here and not by the other: {shown}")
+        typer.echo(f"selected only by this rule: {shown}")
 
 
 def _cell(value: Any) -> str:

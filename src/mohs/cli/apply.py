@@ -1,4 +1,4 @@
-"""`mohs apply`: the decisions made in a report, written as corrected labels and trained on again; or taken back."""
+"""`mohs apply`: write the labels corrected by the decisions made in a report, retrain on them, or undo."""
 
 from __future__ import annotations
 
@@ -20,20 +20,25 @@ if TYPE_CHECKING:
     from mohs.audit.retrain import Retrained
     from mohs.data.examples import Data
 
-WANTED = "give the decisions.csv to apply, or --undo to take an earlier one back (one of the two)"
+EPILOG = """\b
+Examples:
+  mohs apply runs/photos decisions.csv --dry-run
+  mohs apply runs/photos decisions.csv --to labels.csv --retrain
+  mohs apply runs/photos --to labels.csv --undo"""
+USAGE = "give either the decisions.csv to apply, or --undo"
 
 
-RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of the audit whose report was decided on.")]
+RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the audit whose report the decisions were made in.")]
 Decisions = Annotated[
-    Path | None, typer.Argument(metavar="[DECISIONS]", help="The decisions.csv that the report gave; not with --undo.")
+    Path | None, typer.Argument(metavar="DECISIONS", help="The decisions.csv saved from the report; not with --undo.")
 ]
-To = Annotated[Path | None, typer.Option(help="Write the labels here, as .csv or .parquet; by default RUN/labels.csv.")]
-Undo = Annotated[bool, typer.Option("--undo", help="Put back what --to was before, or the labels as they were given.")]
-Retrain = Annotated[bool, typer.Option("--retrain", help="Train again on the corrected labels, and compare on some held out.")]
-DataWord = Annotated[str | None, typer.Option(help="The audited data, for --retrain, where their name does not find them.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the decisions and say what they would do; write nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print no summary.")]
+To = Annotated[Path | None, typer.Option(help="Label file to write (.csv or .parquet); default: RUN/labels.csv.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Restore the previous version of the label file, or the original labels.")]
+Retrain = Annotated[bool, typer.Option("--retrain", help="Train on the corrected labels, and compare on held-out examples.")]
+DataWord = Annotated[str | None, typer.Option(help="Location of the audited data, for --retrain, if it has changed.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the decisions and print their effect; write nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
 
 def apply(
@@ -50,15 +55,15 @@ def apply(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write the labels with the report's decisions: id, path, label (empty where excluded), previous, decision."""
+    """Write the corrected labels: one row per example with id, path, label (empty if excluded), previous and decision."""
     from mohs.audit.decisions import read_labels, undo_labels
     from mohs.audit.result import load_audit
     from mohs.hardness.table import check_table_path
 
     if retrain and (undo or dry_run):
-        raise ValueError(f"--retrain trains on the corrected labels: leave {'--undo' if undo else '--dry-run'} out")
+        raise ValueError(f"--retrain cannot be combined with {'--undo' if undo else '--dry-run'}")
     if (decisions is None) != undo and not (retrain and decisions is None):
-        raise ValueError(WANTED)
+        raise ValueError(USAGE)
     if to is not None:
         check_table_path(to)
     findings, to = load_audit(run), run / "labels.csv" if to is None else to

@@ -14,25 +14,33 @@ from mohs.cli.progress import progress
 if TYPE_CHECKING:
     from mohs.audit.result import AuditResult
 
+EPILOG = """\b
+Examples:
+  mohs audit photos/                            images, one subfolder per class
+  mohs audit flowers.csv --label species        a table
+  mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration"""
 NAMES = ("easy", "hard", "ambiguous", "mislabeled", "noise")
-Loss = Annotated[str, typer.Option(help="auto: chosen by the noise that is found; or a loss (mohs list losses).")]
-Folds = Annotated[int, typer.Option(help="Into how many parts embeddings are dealt.")]
+Loss = Annotated[str, typer.Option(help="Loss (mohs list losses), or auto: chosen by the estimated label noise.")]
+Epochs = Annotated[int | None, typer.Option(help="Number of training epochs; default: chosen by the size of the data.")]
+Batch = Annotated[int | None, typer.Option(help="Batch size; default: chosen by the size of the data.")]
+Folds = Annotated[int, typer.Option(help="Number of cross-validation folds (embeddings and tables).")]
 GateWord = Annotated[
-    list[str] | None, typer.Option("--gate", help="Exit with 1 unless it holds, as mislabeled<0.02; may be repeated.")
+    list[str] | None,
+    typer.Option("--gate", help="Condition, such as mislabeled<0.02; exit with 1 if it fails. Repeatable."),
 ]
 RunFolder = Annotated[
-    Path | None, typer.Option("--run", help="Judge by the network of this finished run, in place of training one.")
+    Path | None, typer.Option("--run", help="Folder of a finished run whose network to use instead of training one.")
 ]
-Cleanlab = Annotated[bool, typer.Option("--cleanlab", help="Write a CSV with cleanlab's columns added: is_label_issue, ...")]
-Csv = Annotated[bool, typer.Option("--csv", help="Write the table as CSV too.")]
+Cleanlab = Annotated[bool, typer.Option("--cleanlab", help="Write the table as CSV, with cleanlab's columns added.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Also write the table as CSV.")]
 
 
 def audit(
     data: o.DataWord = None,
     model: o.Model = None,
     loss: Loss = "auto",
-    epochs: o.Epochs = None,
-    batch: o.Batch = None,
+    epochs: Epochs = None,
+    batch: Batch = None,
     folds: Folds = 5,
     label: o.Label = None,
     image_size: o.ImageSize = None,
@@ -47,7 +55,10 @@ def audit(
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Find the easy, hard, ambiguous and mislabeled examples of DATA; without DATA, of digits with a tenth of labels wrong."""
+    """Find the mislabeled, ambiguous, hard and easy examples of DATA; writes a table and an HTML report.
+
+    Without DATA: a demonstration on digits with 10 % wrong labels. Run the same command again to resume.
+    """
     from mohs.audit.gate import parse_gate
 
     gates = [parse_gate(text, NAMES) for text in gate or ()]
@@ -70,7 +81,7 @@ def _audited(data: str | None, quiet: bool, **options: Any) -> AuditResult:
         with progress(quiet=quiet) as (tell, watch):
             return audit_data(data, tell=tell, watch=watch, **options)
     except KeyboardInterrupt:
-        typer.echo("mohs: interrupted; the same command again goes on from what is finished", err=True)
+        typer.echo("mohs: interrupted; run the same command again to resume", err=True)
         raise typer.Exit(130) from None
 
 
@@ -92,8 +103,8 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
     typer.echo(f"{len(done.table):,} examples: {counts}")
     if "labels made wrong" in facts:
         wrong, flagged, hits = (facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong"))
-        typer.echo(f"{wrong} labels had been made wrong: {hits} of them are among the {flagged} flagged")
+        typer.echo(f"{wrong} labels were made wrong on purpose; {hits} of them are among the {flagged} flagged")
     for gate in broken:
-        typer.echo(f"over the gate: {gate} does not hold")
+        typer.echo(f"gate failed: {gate}")
     typer.echo(f"table:  {table}")
     typer.echo(f"report: {done.report}")

@@ -1,4 +1,4 @@
-"""`mohs compare`: two finished runs example by example, or losses trained on equal budgets with the same seeds."""
+"""`mohs compare`: two finished runs example by example, or losses trained with the same seeds and budget."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mohs.cli import shared_options as o
-from mohs.cli.study import telling_ends
-from mohs.cli.train import asked_for
+from mohs.cli.study import run_messages
+from mohs.cli.train import augmentations, open_options
 
 if TYPE_CHECKING:
     from mohs.studies.compare import SettingCompared
     from mohs.train.run import Run
 
-SETTINGS = ("model", "head", "noise", "optimizer", "schedule", "epochs", "batch")
-WANTED = "give two folders of runs, or --loss at least twice with at most one DATA"
-DEMONSTRATION = ["cross_entropy", "gradient_rescaling"]  # where nothing is named, for five epochs
+USAGE = "give two run folders, or --loss at least twice with at most one DATA"
+DEMONSTRATION = ["cross_entropy", "gradient_rescaling"]  # without arguments, for five epochs
+EPILOG = """\b
+Examples:
+  mohs compare runs/A runs/B
+  mohs compare cifar10 --loss cross_entropy --loss gce:q=0.7 --seeds 5"""
 
 
 def compare(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN_A RUN_B | DATA]", help="Two folders of runs; or, with --loss, the data.")
+        list[str] | None, typer.Argument(metavar="RUN_A RUN_B | DATA", help="Two run folders or, with --loss, the data.")
     ] = None,
     loss: Annotated[
         list[str] | None,
-        typer.Option(help="A loss to compare (mohs list losses), as gce:q=0.5; repeat it. The first is the baseline."),
+        typer.Option(help="Loss to compare (mohs list losses), such as gce:q=0.5. Repeatable; the first is the baseline."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds, the same for every loss.")] = 5,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, the same for every loss.")] = 5,
     model: o.Model = None,
     head: o.Head = None,
     regularizer: o.Regularizer = None,
@@ -47,33 +50,37 @@ def compare(
     seed: o.Seed = None,
     device: o.Device = "auto",
     runs: o.Runs = Path("runs"),
-    out: Annotated[Path | None, typer.Option(help="Draw the comparison of losses into this .svg or .png file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Chart file to write (.svg or .png), for a comparison of losses.")] = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Compare RUN_A with RUN_B on the examples both hold out, or several losses (--loss A --loss B) on DATA."""
-    given, options = words or [], locals()
+    """Compare two finished runs on the examples both hold out, or train several losses on DATA and compare them."""
+    given = words or []
     if out is not None:
         from mohs.report.charts import check_chart_path
 
         check_chart_path(out)
     if loss or not given:
-        settings = settings_of(given, loss or DEMONSTRATION, options if loss else {**options, "epochs": epochs or 5})
+        settings = settings_of(
+            given, loss or DEMONSTRATION, model=model, head=head, regularizers=regularizer or None, noise=noise,
+            augment=augmentations(augment), optimizer=optimizer, schedule=schedule, batch=batch, seed=seed,
+            epochs=epochs if loss else epochs or 5, open=open_options(label=label, image_size=image_size, without=without),
+        )  # fmt: skip
         return _losses(settings, seeds=seeds, runs=runs, device=device, out=out, as_json=as_json, quiet=quiet)
     return _two_runs(given, out, seed or 0, as_json=as_json)
 
 
-def settings_of(words: list[str], losses: list[str], given: dict[str, Any]) -> dict[str, Run]:
-    """A run for each loss, alike in everything else."""
-    from mohs.train.run import run_from
+def settings_of(words: list[str], losses: list[str], **shared: Any) -> dict[str, Run]:
+    """A run per loss; all other settings are shared (None: the default)."""
+    from mohs.train.run import run_with
 
     if len(losses) < 2 or len(words) > 1:
-        raise ValueError(f"{WANTED}, got {len(losses)} loss(es) and {len(words)} words")
-    shared = asked_for(given, (*SETTINGS, "seed")) | ({"data": words[0]} if words else {})
+        raise ValueError(f"{USAGE}, got {len(losses)} loss(es) and {len(words)} argument(s)")
+    data = words[0] if words else None
     twice = [name for name in losses if losses.count(name) > 1]
     if twice:
-        raise ValueError(f"--loss {twice[0]} is given twice: a loss cannot be compared with itself")
-    return {name: run_from({**shared, "loss": name, "record": False}) for name in losses}
+        raise ValueError(f"--loss {twice[0]} is given twice")
+    return {name: run_with(data=data, loss=name, record=False, **shared) for name in losses}
 
 
 def _losses(
@@ -81,14 +88,13 @@ def _losses(
 ) -> None:
     from mohs.studies.compare import compare_settings
 
-    found = compare_settings(settings, seeds=seeds, runs=runs, device=device, watch=telling_ends(quiet=quiet))
+    found = compare_settings(settings, seeds=seeds, runs=runs, device=device, watch=run_messages(quiet=quiet, name_study=False))
     if as_json:
         typer.echo(json.dumps([_plain({**dataclasses.asdict(one), "n": one.n}) for one in found]))
     else:
         _print_table(found)
     if out is not None:
-        from mohs.report.charts import save_chart
-        from mohs.report.comparison_chart import comparison_chart
+        from mohs.report.charts import comparison_chart, save_chart
 
         run = next(iter(settings.values()))
         save_chart(comparison_chart(found, title=f"{run.data}, {seeds} seed(s), {run.epochs} epochs"), out)
@@ -103,7 +109,7 @@ def _print_table(found: list[SettingCompared]) -> None:
 
     table = Table(box=box.SIMPLE, pad_edge=False, title="test accuracy in %", title_justify="left")
     table.add_column("loss", overflow="fold")
-    for head in ("mean ± SD (n)", f"to {found[0].name} [95 %]", "p (Holm)"):
+    for head in ("mean ± SD (n)", f"vs {found[0].name} [95 %]", "p (Holm)"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     for one in found:
@@ -119,9 +125,9 @@ def _two_runs(words: list[str], out: Path | None, seed: int, *, as_json: bool) -
     from mohs.studies.compare import compare_runs
 
     if len(words) != 2:
-        raise ValueError(f"{WANTED}, got {len(words)} words and no --loss")
+        raise ValueError(f"{USAGE}, got {len(words)} argument(s) and no --loss")
     if out is not None:
-        raise ValueError("--out draws a comparison of losses: two runs are compared in words")
+        raise ValueError("--out needs a comparison of losses (--loss); two runs have no chart")
     a, b = map(Path, words)
     found = compare_runs(a, b, seed=seed)
     if as_json:
@@ -132,9 +138,9 @@ def _two_runs(words: list[str], out: Path | None, seed: int, *, as_json: bool) -
     typer.echo(f"    {100 * found.accuracy_b:6.2f} %  {b}")
     typer.echo(f"difference {100 * found.difference:+.2f} points {_span(found.low, found.high)} (95 %, bootstrap over examples)")
     typer.echo(
-        f"{found.only_a:,} right in the first alone, {found.only_b:,} in the second alone; McNemar's exact p = {found.p:.2g}"
+        f"only the first is right on {found.only_a:,}, only the second on {found.only_b:,}; McNemar's exact p = {found.p:.2g}"
     )
-    typer.echo("this is about these two networks: whether a setting is better takes several seeds (mohs compare --loss ...)")
+    typer.echo("this compares two networks; to compare settings, use several seeds (mohs compare --loss ...)")
 
 
 def _span(low: float, high: float) -> str:
@@ -142,5 +148,5 @@ def _span(low: float, high: float) -> str:
 
 
 def _plain(one: dict[str, Any]) -> dict[str, Any]:
-    """As JSON wants it: no NaN."""
+    """The values for JSON, which has no NaN."""
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in one.items()}

@@ -1,4 +1,4 @@
-"""`mohs doctor`: what is installed, on what it runs, whether it works, and what to do where it does not."""
+"""`mohs doctor`: check the installation, and say how to fix what is missing or broken."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ BROKEN = 4
 
 def doctor(
     self_test: Annotated[
-        bool, typer.Option("--self-test/--no-self-test", help="Train, write and report something small, to see that it works.")
+        bool,
+        typer.Option("--self-test/--no-self-test", help="Train a small network, write a table and a report."),
     ] = True,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Check this installation: versions, device, extras, a self-test. Exits with 4 where something needed is broken."""
+    """Check this installation: versions, hardware, optional extras and a self-test. Exits with 4 if a requirement is broken."""
     from mohs.cli.environment import examine
 
     health = examine(test=self_test)
@@ -36,7 +37,7 @@ def doctor(
 
 
 def plain(health: Health) -> dict[str, Any]:
-    """The findings as JSON holds them, with the state of each extra."""
+    """The findings as JSON, with the state of each extra."""
     made = dataclasses.asdict(health)
     for extra, shown in zip(health.extras, made["extras"], strict=True):
         shown["state"] = extra.state
@@ -47,7 +48,7 @@ def _print(health: Health) -> None:
     typer.echo(f"mohs {health.mohs}, Python {health.python}, {health.system}")
     for line in _machine(health.machine):
         typer.echo(line)
-    typer.echo("\nneeded")
+    typer.echo("\nrequirements")
     for package in health.packages:
         typer.echo(f"    {_state(package):<8} {package.name} {package.version or ''}{_problem(package)}".rstrip())
     typer.echo("\nextras")
@@ -58,7 +59,7 @@ def _print(health: Health) -> None:
         typer.echo("\nself-test")
     for check in health.checks:
         typer.echo(f"    {'ok' if check.passed else 'FAILED':<8} {check.name:<10} {check.detail}")
-    typer.echo("\n" + ("all that is needed works" if health.fine else "something needed is broken"))
+    typer.echo("\n" + ("everything required works" if health.fine else "a requirement is missing or broken"))
     for line in health.advice:
         typer.echo(f"    {line}")
 
@@ -68,11 +69,11 @@ def _machine(machine: dict[str, Any]) -> list[str]:
     lines = [f"{machine['cores']} cores{memory}, {machine['disk_free'] / 1e9:,.0f} GB free on this disk"]
     lines += [f"GPU: {gpu['name']}, {gpu['free'] / 1e9:,.0f} of {gpu['memory'] / 1e9:,.0f} GB free" for gpu in machine["gpus"]]
     if not machine["gpus"]:
-        lines.append(f"no GPU that torch can use{': ' + machine['gpu_problem'] if 'gpu_problem' in machine else ''}")
+        lines.append(f"GPU: none that torch can use{': ' + machine['gpu_problem'] if 'gpu_problem' in machine else ''}")
     lines.append(
-        f"known data sets are looked for in {machine['data_folder']}"
+        f"data sets by name: in {machine['data_folder']} (MOHS_DATA)"
         if machine["data_folder"]
-        else "MOHS_DATA is not set: of the known data sets only digits is at hand"
+        else "data sets by name: only digits, because MOHS_DATA is not set"
     )
     return lines
 

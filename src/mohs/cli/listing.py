@@ -1,4 +1,4 @@
-"""`mohs list`: what there is to choose from."""
+"""`mohs list`: the names that options and recipes accept."""
 
 from __future__ import annotations
 
@@ -6,31 +6,50 @@ import dataclasses
 import json
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mohs.cli import shared_options as o
+
 if TYPE_CHECKING:
     from torch import nn
 
 Row = dict[str, str]
-WIDEST = 44  # of a formula that is followed by a focus
+WIDEST = 44  # columns for a formula that is followed by a focus
+RECIPES = "recipes"
+TABLES = {  # kind: module and name of its table, and what it lists
+    "losses": ("mohs.losses", "LOSSES", "losses (--loss)"),
+    "regularizers": ("mohs.losses", "REGULARIZERS", "regularizers (--regularizer)"),
+    "heads": ("mohs.heads", "HEADS", "classification heads (--head)"),
+    "schedules": ("mohs.losses.weight_schedule", "SCHEDULES", "schedules of a regularizer's weight"),
+    "scores": ("mohs.hardness.scores", "SCORES", "hardness scores"),
+    "models": ("mohs.models", "MODELS", "networks (--model)"),
+    "data": ("mohs.data.open_single", "DATA", "data sets with a name (DATA)"),
+    "noises": ("mohs.data.noise", "NOISES", "label noise (--noise)"),
+    "augmentations": ("mohs.train.augment", "AUGMENTATIONS", "augmentations (--augment)"),
+    "optimizers": ("mohs.train.optimizers", "OPTIMIZERS", "optimizers (--optimizer)"),
+    "lr_schedules": ("mohs.train.learning_rate", "LR_SCHEDULES", "learning-rate schedules (--schedule)"),
+    "selections": ("mohs.adapt.selection", "SELECTIONS", "pseudo-label selections of mohs adapt (--selection)"),
+    "measures": ("mohs.studies.run_measures", "MEASURES", "measures of a recipe"),
+    "attacks": ("mohs.evaluate.attack", "ATTACKS", "adversarial attacks, for the measure attack"),
+    "degradations": ("mohs.data.degrade", "DEGRADATIONS", "image degradations, for the measure degrade"),
+}
+KINDS = {kind: what for kind, (_, _, what) in TABLES.items()} | {RECIPES: "recipes of mohs study"}
+EPILOG = "\b\nKinds:\n" + "\n".join(f"  {kind:<15}{what}" for kind, what in KINDS.items())
 
 
 def listing(
-    kind: Annotated[str, typer.Argument(help="What to list; see below.")] = "losses",
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to list, one of the kinds below.")] = "losses",
+    as_json: o.Json = False,
 ) -> None:
-    """List what there is to choose from: what each is, its settings and what it is for.
-
-    KIND is one of losses, regularizers, heads, schedules (of a regularizer's weight), scores, models, data, noises,
-    augmentations, optimizers, lr_schedules, attacks, degradations, measures, selections (of mohs adapt), recipes.
-    """
+    """List the losses, networks, data sets and other names that options accept, with their settings."""
     if kind not in KINDS:
         raise ValueError(f"cannot list {kind!r}; known: {', '.join(KINDS)}")
-    rows = KINDS[kind]()
+    rows = recipes() if kind == RECIPES else entries(kind)
     if as_json:
         typer.echo(json.dumps(rows, ensure_ascii=False))
         return
@@ -42,173 +61,52 @@ def listing(
                 typer.echo(f"    {line}")
 
 
-def losses() -> list[Row]:
-    """The losses, with where each looks hardest."""
-    from mohs.losses import LOSSES
-
-    return [{**row, "focus": _focus(LOSSES[row["name"]])} for row in _pieces(LOSSES)]
-
-
-def regularizers() -> list[Row]:
-    """What may stand beside a loss."""
-    from mohs.losses import REGULARIZERS
-
-    return _pieces(REGULARIZERS)
-
-
-def heads() -> list[Row]:
-    """Heads on the sphere."""
-    from mohs.heads import HEADS
-
-    return _pieces(HEADS)
-
-
-def schedules() -> list[Row]:
-    """Schedules of a regularizer's weight."""
-    from mohs.losses.weight_schedule import SCHEDULES
-
-    return _pieces(SCHEDULES, formula="weight by epoch")
-
-
-def scores() -> list[Row]:
-    """Scores of hardness."""
-    from mohs.hardness.scores import SCORES
-
-    turned = {1: "higher is harder as it is", -1: "turned round, so that higher is harder"}
-    return [
-        {"name": name, "formula": f"from the column {score.column}", "for": score.meaning, "settings": turned[score.sign]}
-        for name, score in SCORES.items()
-    ]
-
-
-def models() -> list[Row]:
-    """Networks."""
-    from mohs.models import MODELS
-
-    return _pieces(MODELS)
-
-
-def data() -> list[Row]:
-    """Data sets with a name; all but digits lie in the folder that MOHS_DATA names."""
-    from mohs.data.open_data import DATA
-    from mohs.data.read_options import FOLDER
-
-    where = f"its files are looked for in the folder that {FOLDER} names"
-    return [
-        {"name": name, "formula": "", "for": known.about, "settings": "" if name == "digits" else where}
-        for name, known in DATA.items()
-    ]
-
-
-def noises() -> list[Row]:
-    """Ways to make labels wrong on purpose."""
-    from mohs.data.noise import NOISES
-
-    return _pieces(NOISES)
-
-
-def augmentations() -> list[Row]:
-    """Augmentations of a batch."""
-    from mohs.train.augment import AUGMENTATIONS
-
-    return _pieces(AUGMENTATIONS)
-
-
-def optimizers() -> list[Row]:
-    """Optimizers."""
-    from mohs.train.optimizers import OPTIMIZERS
-
-    return _pieces(OPTIMIZERS)
-
-
-def lr_schedules() -> list[Row]:
-    """Schedules of the learning rate."""
-    from mohs.train.learning_rate import LR_SCHEDULES
-
-    return _pieces(LR_SCHEDULES)
-
-
-def attacks() -> list[Row]:
-    """Adversarial attacks, for the measure attack."""
-    from mohs.evaluate.attack import ATTACKS
-
-    return _pieces(ATTACKS)
-
-
-def degradations() -> list[Row]:
-    """Ways to degrade images, for the measure degrade."""
-    from mohs.data.degrade import DEGRADATIONS
-
-    return _pieces(DEGRADATIONS)
-
-
-def measures() -> list[Row]:
-    """What a recipe may measure on each trained network."""
-    from mohs.studies.run_measures import MEASURES
-
-    return _pieces(MEASURES)
-
-
-def selections() -> list[Row]:
-    """Which predictions self-training believes."""
-    from mohs.adapt.selection import SELECTIONS
-
-    return _pieces(SELECTIONS)
+def entries(kind: str) -> list[Row]:
+    """The entries of one table: name, formula, purpose and settings with their defaults; losses have their focus too."""
+    module, name, _ = TABLES[kind]
+    table: Mapping[str, Any] = getattr(import_module(module), name)
+    if kind == "scores":
+        direction = {1: "higher is harder", -1: "lower is harder; the score is the negative"}
+        return [_row(key, f"column {one.column}", one.meaning, direction[one.sign]) for key, one in table.items()]
+    if kind == "data":
+        return [_row(key, "", one.about, "" if key == "digits" else "files: in $MOHS_DATA") for key, one in table.items()]
+    rows = [_piece(key, piece) for key, piece in table.items()]
+    if kind == "losses":
+        return [{**row, "focus": _focus(table[row["name"]])} for row in rows]
+    return [{**row, "formula": row["formula"] or "weight by epoch"} for row in rows] if kind == "schedules" else rows
 
 
 def recipes() -> list[Row]:
-    """The recipes under ./recipes, or where there are none those of the source tree that the package runs from."""
+    """The recipes in ./recipes or, without that folder, those of the source tree that mohs runs from."""
     import mohs
 
     homes = [Path("recipes"), Path(mohs.__file__).parent / "recipes", Path(mohs.__file__).parents[2] / "recipes"]
     found = next((files for home in homes if (files := sorted(home.rglob("*.toml")))), [])
     if not found:
-        raise ValueError("no recipes here: they are looked for in ./recipes, as the source tree of mohs has them")
+        raise ValueError("no recipes found: run this in a source tree of mohs, which has them in ./recipes")
     return [_recipe(path) for path in found]
 
 
-KINDS: dict[str, Callable[[], list[Row]]] = {
-    "losses": losses,
-    "regularizers": regularizers,
-    "heads": heads,
-    "schedules": schedules,
-    "scores": scores,
-    "models": models,
-    "data": data,
-    "noises": noises,
-    "augmentations": augmentations,
-    "optimizers": optimizers,
-    "lr_schedules": lr_schedules,
-    "attacks": attacks,
-    "degradations": degradations,
-    "measures": measures,
-    "selections": selections,
-    "recipes": recipes,
-}
+def _row(name: str, formula: str, purpose: str, settings: str) -> Row:
+    return {"name": name, "formula": formula, "for": purpose, "settings": settings}
 
 
-def _pieces(table: Mapping[str, Any], formula: str = "") -> list[Row]:
-    return [
-        {
-            "name": name,
-            "formula": getattr(piece, "formula", "") or formula,
-            "for": getattr(piece, "purpose", "") or _first_paragraph(piece),
-            "settings": ", ".join(f"{key}={value}" for key, value in _settings(piece).items()),
-        }
-        for name, piece in table.items()
-    ]
+def _piece(name: str, piece: Any) -> Row:
+    settings = ", ".join(f"{key}={value}" for key, value in _settings(piece).items())
+    return _row(name, getattr(piece, "formula", ""), getattr(piece, "purpose", "") or _first_paragraph(piece), settings)
 
 
 def _settings(piece: Any) -> dict[str, str]:
+    """The piece's own settings with their defaults, those of a default factory included."""
     from mohs.losses import own_fields
 
     own = own_fields(piece)
-    made_anew = {f.name: str(f.default_factory()) for f in dataclasses.fields(piece) if callable(f.default_factory)}
-    return own | {name: value for name, value in made_anew.items() if name in own}
+    factories = {f.name: str(f.default_factory()) for f in dataclasses.fields(piece) if callable(f.default_factory)}
+    return own | {name: value for name, value in factories.items() if name in own}
 
 
 def _focus(loss: type[nn.Module]) -> str:
-    """Where the loss looks hardest at its default settings; empty where it has none."""
+    """The probability at which the loss, with its default settings, has the largest emphasis; empty if a setting is required."""
     from mohs.emphasis import focus
     from mohs.losses import own_fields
 
@@ -225,11 +123,11 @@ def _first_paragraph(piece: Any) -> str:
 
 
 def _recipe(path: Path) -> Row:
-    """What a recipe is about, read without loading what it would run."""
+    """A recipe's subject, read without importing what it would run."""
     try:
         given = tomllib.loads(path.read_text())
         study = given["study"]
-        told = f"{len(given['row'])} row(s), {study.get('seeds', 3)} seeds, by {study.get('metric', 'test_accuracy')}"
-        return {"name": str(path), "formula": str(study["paper"]), "for": str(study["what"]), "settings": told}
+        size = f"{len(given['row'])} row(s), {study.get('seeds', 3)} seeds, by {study.get('metric', 'test_accuracy')}"
+        return _row(str(path), str(study["paper"]), str(study["what"]), size)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        return {"name": str(path), "formula": "", "for": f"cannot be read as a recipe ({error})", "settings": ""}
+        return _row(str(path), "", f"not a readable recipe ({error})", "")

@@ -1,4 +1,4 @@
-"""Progress on stderr: steps as lines, a bar on a terminal; nothing of the bar where stderr is a file or a pipe."""
+"""Progress on stderr: a line per stage, and a bar if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 import typer
 
-PAUSE = 0.5  # seconds between looks at the loss, which wait for the device
+PAUSE = 0.5  # seconds between reads of the loss, which synchronize with the device
 Tell = Callable[[str], None]
 Watch = Callable[[dict[str, Any]], None]
 
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[tuple[Tell, Watch]]:
-    """What to tell of each step of the work, and of each step and epoch of a training."""
+    """Yields a function that prints a stage of the work, and a `watch` for the steps and epochs of training."""
     if quiet or not sys.stderr.isatty():
         yield (lambda text: None if quiet else typer.echo(text, err=True)), (lambda event: None)
         return
@@ -25,25 +25,25 @@ def progress(*, quiet: bool = False) -> Iterator[tuple[Tell, Watch]]:
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.fields[told]}"), TimeRemainingColumn())
+    columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.fields[metrics]}"), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=1.0, epoch="", told="", visible=False)
-        looked = 0.0
+        task = bar.add_task("", total=1.0, epoch="", metrics="", visible=False)
+        last_read = 0.0
 
         def tell(text: str) -> None:
             bar.reset(task, visible=False)
             bar.console.print(escape(text), highlight=False)
 
         def watch(event: dict[str, Any]) -> None:
-            nonlocal looked
+            nonlocal last_read
             if "step" in event:
                 done = (event["epoch"] + event["step"] / event["steps"]) / event["epochs"]
                 bar.update(task, completed=done, visible=True, epoch=f"{event['epoch'] + 1}/{event['epochs']}")
-                if time.monotonic() - looked > PAUSE:
-                    looked = time.monotonic()
-                    bar.update(task, told=_words(event["so_far"]()))
+                if time.monotonic() - last_read > PAUSE:
+                    last_read = time.monotonic()
+                    bar.update(task, metrics=_words(event["so_far"]()))
             else:
-                bar.update(task, told=_words(event))
+                bar.update(task, metrics=_words(event))
 
         yield tell, watch
 

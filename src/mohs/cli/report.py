@@ -1,4 +1,4 @@
-"""`mohs report`: the HTML report of a run directory, written again."""
+"""`mohs report`: write the HTML report of a finished audit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import typer
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a finished audit.")],
-    out: Annotated[Path | None, typer.Option(help="Write the page here; by default RUN/report.html.")] = None,
-    open_it: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print where it is, its size and what it counts, as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished audit.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file to write; default: RUN/report.html.")] = None,
+    open_it: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
-    """Write the report of a finished audit as one HTML file that needs no network."""
+    """Write the report of a finished audit as one self-contained HTML file."""
     from mohs.audit.result import load_audit
     from mohs.report.page import chart_script, check_report_path, write_report
     from mohs.report.summary import kinds
@@ -27,7 +27,7 @@ def report(
     out = write_report(findings, run / "report.html" if out is None else out)
     counts = {kind.name: kind.examples for kind in kinds(findings)}
     if not chart_script() and not quiet:
-        typer.echo("mohs: written without charts: they need the report extra, pip install 'mohs[report]'", err=True)
+        typer.echo("mohs: the report has no charts; they need the report extra: pip install 'mohs[report]'", err=True)
     if as_json:
         summary = {"out": str(out), "bytes": out.stat().st_size, "examples": len(findings.table), "verdicts": counts}
         typer.echo(json.dumps(summary, ensure_ascii=False))

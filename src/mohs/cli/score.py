@@ -1,4 +1,4 @@
-"""`mohs score`: the hardness table of a file of logits, or of features and a head."""
+"""`mohs score`: the hardness table of logits, or of features and a head, read from files."""
 
 from __future__ import annotations
 
@@ -11,30 +11,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mohs.cli import shared_options as o
+
 if TYPE_CHECKING:
     from mohs.hardness.score_files import Scored
     from mohs.hardness.shards import Source
 
 DIGITS = "scikit-learn's digits, logistic regression fitted to the same rows"
+EPILOG = """\b
+DATA holds logits (N, K) and labels (N,), or features (N, D), labels (N,) and\na head: weight (K, D) and bias (K,).
+
+\b
+Examples:
+  mohs score outputs.npz --out hardness.csv
+  mohs score shards/ --weight head.npz --classes cat,dog,fish
+  torchrun --nproc-per-node 4 -m mohs score shards/"""
 
 
 def score(
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="[DATA]", help="A .npz or .parquet file, or a folder of .parquet shards; none: a demonstration."),
+        typer.Argument(metavar="DATA", help="File (.npz or .parquet) or folder of .parquet shards; default: a demonstration."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Write the table here, as .parquet or .csv.")] = Path("hardness.parquet"),
+    out: Annotated[Path, typer.Option(help="Table file to write (.parquet or .csv).")] = Path("hardness.parquet"),
     classes: Annotated[
-        str | None, typer.Option(help="Class names in the order of the head's rows: a,b,c or a file with one a line.")
+        str | None, typer.Option(help="Class names in the order of the head's rows: a,b,c, or a file with one name per line.")
     ] = None,
-    weight: Annotated[Path | None, typer.Option(help="The head of the features: .npz with weight (and bias), or .npy.")] = None,
+    weight: Annotated[Path | None, typer.Option(help="Head of the features: .npz with weight (and bias), or .npy.")] = None,
     neighbors: Annotated[
-        bool, typer.Option("--neighbors", help="Compare each label with those of the nearest neighbors (needs features).")
+        bool, typer.Option("--neighbors", help="Add the share of nearest neighbors with the same label (needs features).")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no summary.")] = False,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
 ) -> None:
-    """Score every example: DATA holds logits and labels, or features, labels and the head's weight and bias."""
+    """Write the hardness table of DATA: one row per example with its margin, loss, AVH and other scores."""
     from mohs._core.errors import DataError
     from mohs.hardness.score_files import score_files
     from mohs.hardness.shards import open_source
@@ -48,7 +58,7 @@ def score(
         except DataError:
             if first:
                 raise
-            raise typer.Exit(3) from None  # one line is enough: the first process says it
+            raise typer.Exit(3) from None  # the first process prints the error
     if first and as_json:
         typer.echo(json.dumps(_plain(source, scored), ensure_ascii=False, default=str))
     elif first and not quiet:
@@ -59,7 +69,7 @@ def score(
 
 @contextmanager
 def _processes() -> Iterator[bool]:
-    """Join the other processes where torchrun started several; gives whether this is the first."""
+    """Join the other processes if torchrun started several; yields whether this is the first."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield True
         return
@@ -79,14 +89,14 @@ def _digits() -> Source:
     from mohs.hardness.shards import array_source
 
     pixels, labels = load_digits(return_X_y=True)
-    features = pixels / 16  # from 0 to 1
+    features = pixels / 16  # pixels from 0 to 1
     head = LogisticRegression(max_iter=200).fit(features, labels)
     arrays = {"features": features, "labels": labels, "weight": head.coef_, "bias": head.intercept_}
     return array_source(arrays, DIGITS)
 
 
 def _names(given: str | None, source: Source) -> list[Any] | None:
-    """The names of --classes; whole numbers where the labels are."""
+    """The names of --classes; integers if the labels are integers."""
     if given is None:
         return None
     names = Path(given).read_text().splitlines() if Path(given).is_file() else given.split(",")
@@ -109,7 +119,7 @@ def _plain(source: Source, scored: Scored) -> dict[str, Any]:
 
 def _print(source: Source, scored: Scored) -> None:
     typer.echo(f"{scored.rows:,} rows scored ({source.name})")
-    typer.echo("the hardest, by the log-odds of the label:")
+    typer.echo("hardest examples, by the margin (log-odds of the label):")
     typer.echo(f"    {'id':<16} {'label':<16} {'predicted':<16} {'margin':>8}")
     for row in scored.hardest:
         typer.echo(f"    {row['id']!s:<16} {row['label']!s:<16} {row['predicted']!s:<16} {row['margin']:>8.2f}")

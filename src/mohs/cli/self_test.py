@@ -1,4 +1,4 @@
-"""The self-test: a loss against torch's, a training, a table and a report, each tried for real in a temporary folder."""
+"""The self-test of `mohs doctor`: a loss against torch's, a training run, a table and a report, each in a temporary folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Check:
-    """A part of the self-test; detail: what was seen, or what went wrong."""
+    """One check; detail: what was measured, or what went wrong."""
 
     name: str
     passed: bool
@@ -20,28 +20,28 @@ class Check:
 
 
 def self_test() -> list[Check]:
-    """Every part of CHECKS, one after another, whatever becomes of the others."""
-    return [checked(name, check) for name, check in CHECKS.items()]
+    """Run every check; one that fails does not stop the others."""
+    return [run_check(name, check) for name, check in CHECKS.items()]
 
 
-def checked(name: str, check: Callable[[Path], str]) -> Check:
-    """Run one part of the self-test in a folder of its own."""
+def run_check(name: str, check: Callable[[Path], str]) -> Check:
+    """Run one check in its own temporary folder."""
     try:
         with tempfile.TemporaryDirectory(prefix="mohs-doctor-") as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return Check(name, True, check(Path(folder)))
-    except Exception as error:  # whatever it is, the other parts are still worth knowing
-        return Check(name, False, said(error))
+    except Exception as error:  # the other checks still run
+        return Check(name, False, one_line(error))
 
 
-def said(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """An error in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
-def losses_agree(folder: Path) -> str:
-    """Our cross-entropy against torch's, value and gradient, on every device."""
+def check_losses(folder: Path) -> str:
+    """Compare our cross-entropy with torch's, value and gradient, on every device."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -57,11 +57,11 @@ def losses_agree(folder: Path) -> str:
         gap = max(float((a - b).abs()), float((grad_a - grad_b).abs().max()))
         if not gap < 1e-5:
             raise RuntimeError(f"on {device} cross-entropy differs from torch's by {gap:g}")
-    return f"cross-entropy is torch's to 1e-5 on {' and '.join(devices)}"
+    return f"cross-entropy equals torch's to 1e-5 on {' and '.join(devices)}"
 
 
-def a_run_trains(folder: Path) -> str:
-    """One epoch on digits, as `mohs train` does it: Accelerate, checkpoints, the run's folder."""
+def check_training(folder: Path) -> str:
+    """Train one epoch on digits as `mohs train` does."""
     from mohs.data.readers.digits import digits
     from mohs.train.loop import train
     from mohs.train.run import Run
@@ -71,19 +71,19 @@ def a_run_trains(folder: Path) -> str:
     return f"one epoch on digits in {last['seconds']:.2f} s, validation accuracy {last['val_accuracy']:.2f}"
 
 
-def a_table_is_kept(folder: Path) -> str:
-    """A hardness table, written and read."""
+def check_table(folder: Path) -> str:
+    """Write and read a hardness table."""
     from mohs.hardness.table import read_table, write_table
 
     table = _scored()
     write_table(table, folder / "hardness.parquet")
     if not read_table(folder / "hardness.parquet").equals(table):
-        raise RuntimeError("a table that was written is not the same when it is read")
+        raise RuntimeError("a table changed when it was written and read again")
     return f"{len(table)} rows written and read"
 
 
-def a_report_is_made(folder: Path) -> str:
-    """A report page, with charts where the extra is there."""
+def check_report(folder: Path) -> str:
+    """Write a report page, with charts if the extra is installed."""
     from mohs.audit.result import AuditResult
     from mohs.hardness.verdict import verdict
     from mohs.report.page import chart_script, write_report
@@ -102,8 +102,8 @@ def _scored() -> Any:
 
 
 CHECKS: dict[str, Callable[[Path], str]] = {
-    "losses": losses_agree,
-    "training": a_run_trains,
-    "table": a_table_is_kept,
-    "report": a_report_is_made,
+    "losses": check_losses,
+    "training": check_training,
+    "table": check_table,
+    "report": check_report,
 }

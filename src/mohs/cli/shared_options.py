@@ -1,4 +1,4 @@
-"""The options that commands share, each with its words of help, said once."""
+"""The options that several commands share, each with its help text."""
 
 from __future__ import annotations
 
@@ -10,40 +10,56 @@ import typer
 Text = str | None
 Number = int | None
 DataWord = Annotated[
-    Text, typer.Argument(metavar="[DATA]", help="A folder, a file or a known name (mohs list data); none: scikit-learn's digits.")
+    Text,
+    typer.Argument(
+        metavar="DATA",
+        help="Folder, file or name of a data set (mohs list data); default: scikit-learn's digits.",
+    ),
 ]
-Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, or from another run's run.json; options win.")]
-Model = Annotated[Text, typer.Option(help="The network (mohs list models), as resnet20 or mlp:hidden=64.")]
-Head = Annotated[Text, typer.Option(help="A head on the sphere (mohs list heads), as arcface:scale=16,margin=0.1.")]
-Loss = Annotated[Text, typer.Option(help="The loss (mohs list losses), as gce:q=0.5.")]
+Config = Annotated[Path | None, typer.Option(help="TOML file of settings, or the run.json of another run; options override it.")]
+Model = Annotated[
+    Text, typer.Option(help="Network (mohs list models), such as resnet20 or mlp:hidden=64; default: chosen by the data's shape.")
+]
+Head = Annotated[
+    Text, typer.Option(help="Classification head (mohs list heads), such as arcface:scale=16,margin=0.1; default: linear.")
+]
+Loss = Annotated[Text, typer.Option(help="Loss (mohs list losses), such as gce:q=0.5; default: cross_entropy.")]
 Regularizer = Annotated[
-    list[str] | None, typer.Option(help="Beside the loss, with its weight, as adr:weight=0.05,tau=3; may be repeated.")
+    list[str] | None,
+    typer.Option(help="Regularizer with its weight (mohs list regularizers), such as adr:weight=0.05,tau=3. Repeatable."),
 ]
-Noise = Annotated[Text, typer.Option(help="Make labels wrong on purpose, as symmetric:rate=0.4.")]
-Augment = Annotated[list[str] | None, typer.Option(help="As crop_flip:padding=4, or none; may be repeated.")]
-Optimizer = Annotated[Text, typer.Option(help="sgd, adam or adamw, as sgd:lr=0.1.")]
-Schedule = Annotated[Text, typer.Option(help="Of the learning rate: constant, step, cosine, one_cycle, gaussian_ramp.")]
-ClassWeight = Annotated[Text, typer.Option(help="auto, or deferred:start=160.")]
-Epochs = Annotated[Number, typer.Option(help="How often to go through the data.")]
-Batch = Annotated[Number, typer.Option(help="Examples a step, over all processes.")]
-Accumulate = Annotated[Number, typer.Option(help="Work on each batch in so many parts, to save memory.")]
-Ema = Annotated[float | None, typer.Option(help="Average the weights with this decay, as 0.999.")]
-Precision = Annotated[Text, typer.Option(help="no, bf16 or fp16; auto: bf16 on a GPU.")]
+Noise = Annotated[
+    Text, typer.Option(help="Label noise to add to the training set (mohs list noises), such as symmetric:rate=0.4.")
+]
+Augment = Annotated[
+    list[str] | None,
+    typer.Option(help="Augmentation (mohs list augmentations), such as crop_flip:padding=4, or none. Repeatable."),
+]
+Optimizer = Annotated[Text, typer.Option(help="Optimizer (mohs list optimizers), such as adamw:lr=0.001; default: sgd.")]
+Schedule = Annotated[Text, typer.Option(help="Learning-rate schedule (mohs list lr_schedules); default: cosine:warmup=0.05.")]
+ClassWeight = Annotated[Text, typer.Option(help="Class weights: auto, or deferred:start=EPOCH; default: unweighted.")]
+Epochs = Annotated[Number, typer.Option(help="Number of training epochs; default: 20.")]
+Batch = Annotated[Number, typer.Option(help="Global batch size (summed over processes); default: 128.")]
+Accumulate = Annotated[Number, typer.Option(help="Number of gradient-accumulation steps per batch, to save memory; default: 1.")]
+Ema = Annotated[float | None, typer.Option(help="Decay of an exponential moving average of the weights, such as 0.999.")]
+Precision = Annotated[Text, typer.Option(help="Mixed precision: no, bf16, fp16, or auto (bf16 on a GPU); default: auto.")]
 Compile = Annotated[
-    bool | None, typer.Option("--compile", help="Fuse the network's kernels by torch.compile; quicker steps after a slow first.")
+    bool | None, typer.Option("--compile", help="Compile the network with torch.compile: a slow first step, then faster ones.")
 ]
-Graph = Annotated[bool, typer.Option(help="On a GPU: each step as one CUDA graph, or its kernels one by one.")]
-Label = Annotated[Text, typer.Option(help="The column that holds the label, in a CSV or Parquet file.")]
-ImageSize = Annotated[Number, typer.Option(help="Resize images to this many pixels.")]
+Graph = Annotated[bool, typer.Option(help="Run each step as one CUDA graph (GPU only).")]
+Label = Annotated[Text, typer.Option(help="Column with the label, in a CSV or Parquet file.")]
+ImageSize = Annotated[Number, typer.Option(help="Image size in pixels (side length); default: chosen by the images.")]
 Without = Annotated[
     Text,
-    typer.Option(help="Of several domains (pacs, a folder of them, mnist+usps) the one to test on and not to train on."),
+    typer.Option(help="Domain to hold out as the test set, for data with several domains (pacs, a folder of them, mnist+usps)."),
 ]
-Seed = Annotated[Number, typer.Option(help="Of the weights, the order of the examples and the noise.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Runs = Annotated[Path, typer.Option(help="Where the folders of runs lie.")]
-Out = Annotated[Path | None, typer.Option(help="The folder of this run; default: one under --runs, named by its hash.")]
-Tracker = Annotated[list[str] | None, typer.Option(help="tensorboard, wandb and what else Accelerate knows; may be repeated.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan with its memory and time, and stop.")]
+Seed = Annotated[Number, typer.Option(help="Random seed; default: 0.")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
+Runs = Annotated[Path, typer.Option(help="Folder that holds the run folders.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of this run; default: one in --runs, named by the run's hash.")]
+Tracker = Annotated[
+    list[str] | None, typer.Option(help="Experiment tracker: tensorboard, wandb or another that Accelerate supports. Repeatable.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan with estimates of memory and time, and exit.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]

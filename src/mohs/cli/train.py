@@ -1,9 +1,8 @@
-"""`mohs train`: train a classifier on somebody's data, with any loss, and keep a run that can be trusted and resumed."""
+"""`mohs train`: train a classifier with any loss; the run is reproducible and can be resumed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from mohs.data.examples import Data
     from mohs.train.run import Run
     from mohs.train.trained import Trained
-
-SETTINGS = ("model", "head", "loss", "noise", "optimizer", "schedule", "class_weight", "epochs", "batch", "accumulate", "ema")
 
 
 def train(
@@ -51,8 +48,15 @@ def train(
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Train on DATA. The same command again goes on where it was stopped, and returns at once what was done."""
-    run = run_of(config, locals())
+    """Train a classifier on DATA. Run the same command again to resume; a finished run is only read."""
+    from mohs.train.run import run_with
+
+    run = run_with(
+        config, data=data, model=model, head=head, loss=loss, regularizers=regularizer or None, noise=noise,
+        augment=augmentations(augment), optimizer=optimizer, schedule=schedule, class_weight=class_weight, epochs=epochs,
+        batch=batch, accumulate=accumulate, ema=ema, precision=precision, compile=compiled or None, seed=seed,
+        open=open_options(label=label, image_size=image_size, without=without),
+    )  # fmt: skip
     found = found_data(run)
     if dry_run:
         return _print_plan(run, found, device, as_json=as_json)
@@ -69,40 +73,32 @@ def _trained(run: Run, data: Data, how: dict[str, Any], *, quiet: bool) -> Train
 
 
 def first_process() -> bool:
-    """Whether this process is the one that speaks, where torchrun started several."""
+    """Whether this is the process that prints, if torchrun started several."""
     from mohs._core.distributed import ranks
 
     return ranks()[0] == 0
 
 
-def run_of(config: Path | None, given: dict[str, Any]) -> Run:
-    """The run that the options ask for, over what the file says."""
-    from mohs.train.run import read_run, run_from
-
-    settings = {} if config is None else read_run(config).plain()
-    settings |= {"compile": True} if given.get("compiled") else {}
-    return run_from(settings | asked_for(given, (*SETTINGS, "precision", "seed", "data")))
+def open_options(**options: Any) -> dict[str, Any] | None:
+    """The options of `open_data` that were given, as `Run.open`; None if there are none."""
+    return {name: value for name, value in options.items() if value is not None} or None
 
 
-def asked_for(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The fields of a run that the options set: these names, the regularizers, the augmentations and how to open the data."""
-    settings = {name: given[name] for name in names if given[name] is not None}
-    settings |= {"regularizers": given["regularizer"]} if given["regularizer"] else {}
-    settings |= {"augment": [word for word in given["augment"] if word != "none"]} if given["augment"] else {}
-    how = {name: given[name] for name in ("label", "image_size", "without") if given[name] is not None}
-    return settings | ({"open": how} if how else {})
+def augmentations(words: list[str] | None) -> list[str] | None:
+    """`--augment` as `Run.augment`: "none" means no augmentation, an absent option the default."""
+    return [word for word in words if word != "none"] if words else None
 
 
 def found_data(run: Run) -> Data:
-    """The run's data; what could not be read is said on stderr."""
+    """The run's data; unreadable files are listed on stderr."""
     from mohs.train.run_data import opened
 
     found = opened(run)
     lost = found.train.left_out
     for entry in lost[:5]:
-        typer.echo(f"mohs: left out {entry.path}: {entry.reason}", err=True)
+        typer.echo(f"mohs: skipped {entry.path}: {entry.reason}", err=True)
     if lost:
-        typer.echo(f"mohs: {len(lost):,} of {len(lost) + len(found.train):,} examples were left out", err=True)
+        typer.echo(f"mohs: {len(lost):,} of {len(lost) + len(found.train):,} examples were skipped", err=True)
     return found
 
 
@@ -111,9 +107,9 @@ def _print_plan(run: Run, found: Data, device: str, *, as_json: bool) -> None:
 
     from mohs.train.build import build
     from mohs.train.estimate import estimate
-    from mohs.train.start import settled
+    from mohs.train.resolve import resolve
 
-    run, data, _ = settled(run, found, device=device)
+    run, data, _ = resolve(run, found, device=device)
     job = build(run, data, device=device)
     cost = estimate(job)
     if as_json:
@@ -136,10 +132,10 @@ def _print(done: Trained, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"folder": str(done.folder), "epochs": len(done.history), **last}))
         return
-    told = ", ".join(
+    accuracies = ", ".join(
         f"{word} {last[name]:.4f}"
         for name, word in (("accuracy", "training"), ("val_accuracy", "validation"), ("test_accuracy", "test"))
         if name in last
     )
-    typer.echo(f"accuracy after {len(done.history)} epochs: {told}")
+    typer.echo(f"accuracy after {len(done.history)} epochs: {accuracies}")
     typer.echo(f"run: {done.folder}")

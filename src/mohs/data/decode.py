@@ -1,8 +1,8 @@
-"""Images of any kind to pixels of one kind: (C, H, W) uint8, C = 3 (RGB) or, where every image is gray, C = 1.
+"""Images of any format as pixels (C, H, W) uint8, C = 3 (RGB) or, where every image is gray, C = 1.
 
-An image is turned upright as its EXIF entry says, laid on white where it is transparent, scaled so that it covers the
-wanted size, and cropped about its center. Sixteen-bit gray becomes the nearest of 256 levels. Where images have several
-sizes and none is wanted, it is a square of the median shorter side, 224 at most. Of an animation the first picture counts.
+An image is rotated by its EXIF orientation, composed on white where it is transparent, scaled to cover the requested size, and
+center-cropped. Sixteen-bit gray is rounded to 256 levels. Images of several sizes become, by default, squares of the median
+shorter side, at most 224. Only the first frame of an animation is read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 GRAY = ("1", "L", "I;16", "I;16B", "I;16L", "I;16N", "I")
 DEEP = GRAY[2:]
 CLEAR = ("LA", "La", "PA", "RGBA", "RGBa")
-CAP = 224  # the largest size that is chosen by itself
-KEPT = 64  # images of one size up to this many pixels a side keep their shape
+CAP = 224  # largest default size
+KEPT = 64  # images of one size up to this many pixels per side keep their shape
 UPRIGHT = 1
 TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 Size = tuple[int, int]
@@ -28,7 +28,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of an image before its pixels are read."""
+    """Size and mode of an image, known before its pixels are decoded."""
 
     height: int
     width: int
@@ -37,7 +37,7 @@ class Header:
 
 @contextlib.contextmanager
 def strictly() -> Iterator[None]:
-    """Pillow's warning of a decompression bomb is an error while images are read; its others (odd metadata) do not matter."""
+    """Raise for a decompression bomb, which Pillow only warns of; ignore its other warnings (odd metadata)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -45,7 +45,7 @@ def strictly() -> Iterator[None]:
 
 
 def header(image: Image.Image) -> Header:
-    """Height and width as they will be upright, and whether it is gray."""
+    """Height and width after rotation, and whether the image is gray."""
     turned = _orientation(image) in TURNED
     width, height = (image.height, image.width) if turned else (image.width, image.height)
     return Header(height, width, image.mode in GRAY and "transparency" not in image.info)
@@ -54,7 +54,7 @@ def header(image: Image.Image) -> Header:
 def pixels(image: Image.Image, mode: str, size: Size) -> np.ndarray[Any, Any]:
     """An image -> (C, H, W) uint8; mode is "L" or "RGB", size (H, W)."""
     if _orientation(image) != UPRIGHT:
-        with contextlib.suppress(Exception):  # a broken EXIF block says nothing about the pixels
+        with contextlib.suppress(Exception):  # the pixels may be sound where the EXIF block is broken
             image = ImageOps.exif_transpose(image)
     image = _flat(image).convert(mode)
     if (image.height, image.width) != size:
@@ -64,7 +64,7 @@ def pixels(image: Image.Image, mode: str, size: Size) -> np.ndarray[Any, Any]:
 
 
 def why(error: BaseException) -> str:
-    """Why an image cannot be read, in words."""
+    """The reason why an image cannot be read."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image that Pillow can read"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
@@ -80,7 +80,7 @@ def choose_mode(headers: Sequence[Header]) -> str:
 
 
 def choose_size(headers: Sequence[Header], image_size: int | Size | None) -> tuple[Size, list[str]]:
-    """(H, W) for all images, and what to say about it."""
+    """(H, W) for all images, and notes."""
     sizes = {(one.height, one.width) for one in headers}
     if image_size is not None:
         return as_size(image_size), []
@@ -90,11 +90,11 @@ def choose_size(headers: Sequence[Header], image_size: int | Size | None) -> tup
     if sizes == {(side, side)}:
         return (side, side), []
     what = "of several sizes" if len(sizes) > 1 else "of {} × {}".format(*next(iter(sizes)))
-    return (side, side), [f"images {what} were scaled and cropped about the center to {side} × {side}: image_size sets another"]
+    return (side, side), [f"images {what} were scaled and center-cropped to {side} × {side}: set image_size for another size"]
 
 
 def as_size(image_size: int | Size) -> Size:
-    """(H, W) of a side or of both."""
+    """(H, W) of one side length or both."""
     sides = tuple(image_size) if isinstance(image_size, tuple | list) else (image_size, image_size)
     if len(sides) != 2 or not all(isinstance(side, int) and 0 < side <= 65_536 for side in sides):
         raise ValueError(f"image_size must be a number of pixels or (height, width), got {image_size!r}")
@@ -102,11 +102,11 @@ def as_size(image_size: int | Size) -> Size:
 
 
 def _flat(image: Image.Image) -> Image.Image:
-    """Without transparency, and with 8 bits a channel."""
+    """Without transparency, and with 8 bits per channel."""
     if image.mode in DEEP:
         levels = np.asarray(image).astype(np.int64)
         if levels.min() < 0 or levels.max() > 65_535:
-            raise ValueError("gray levels outside 0..65535: no known range")
+            raise ValueError("gray levels outside 0..65535 have no known range")
         return Image.fromarray(((levels + 128) // 257).astype(np.uint8))
     if image.mode == "F":
         raise ValueError("floating-point pixels have no known range")

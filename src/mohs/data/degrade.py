@@ -1,10 +1,10 @@
 """Images made harder in three measured ways: less contrast, uniform noise, Gaussian blur.
 
-    contrast    x ← c x + (1 − c)/2                              c from 0 (all gray) to 1 (as it is)
-    noise       x ← clip(x + U(−w, w), 0, 1), each value by itself; Geirhos et al. lower the contrast to 0.3 first
+    contrast    x ← c x + (1 − c)/2                              c from 0 (all gray) to 1 (unchanged)
+    noise       x ← clip(x + U(−w, w), 0, 1), independently for each value; Geirhos et al. lower the contrast to 0.3 first
     blur        x ← x ∗ N(0, σ²) by rows and columns, the edge repeated beyond the image
 
-x is from 0 to 1; images (N, C, H, W) are uint8 or floats, and come back as they came. The levels of Angular Visual Hardness
+x is from 0 to 1; images (N, C, H, W) are uint8 or floats, and the result has their type. The levels of Angular Visual Hardness
 (Chen et al., ICML 2020, appendix B) are CONTRAST_LEVELS and NOISE_LEVELS.
 """
 
@@ -28,7 +28,7 @@ NOISE_LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
 def contrast(images: Tensor, *, level: float) -> Tensor:
     """c x + (1 − c)/2; level is c."""
     check_between("level", level, 0, 1)
-    return _as_came(_from_0_to_1(images) * level + (1 - level) / 2, images)
+    return _like(_from_0_to_1(images) * level + (1 - level) / 2, images)
 
 
 def uniform_noise(images: Tensor, *, width: float, generator: torch.Generator, contrast: float = 1.0) -> Tensor:
@@ -37,23 +37,27 @@ def uniform_noise(images: Tensor, *, width: float, generator: torch.Generator, c
     check_between("contrast", contrast, 0, 1)
     x = _from_0_to_1(images) * contrast + (1 - contrast) / 2
     noise = torch.rand(x.shape, generator=generator, device=generator.device).to(x)
-    return _as_came((x + (2 * noise - 1) * width).clamp(0, 1), images)
+    return _like((x + (2 * noise - 1) * width).clamp(0, 1), images)
 
 
 def gaussian_blur(images: Tensor, *, sigma: float) -> Tensor:
-    """Convolved with a normal density of standard deviation sigma pixels, cut off at 4σ."""
+    """Convolution with a Gaussian of standard deviation sigma pixels, truncated at 4σ."""
     check_between("sigma", sigma, 0)
     if sigma == 0:
         return images.clone()
     x = _from_0_to_1(images)
-    reach = max(1, math.ceil(4 * sigma))
+    return _like(gaussian_filter(x, sigma, reach=max(1, math.ceil(4 * sigma))).clamp(0, 1), images)
+
+
+def gaussian_filter(x: Tensor, sigma: float, *, reach: int, edge: str = "replicate") -> Tensor:
+    """x (N, C, H, W) ∗ N(0, σ²), truncated at `reach` pixels; edge: how images are padded, "replicate" or "reflect"."""
     at = torch.arange(-reach, reach + 1, dtype=x.dtype, device=x.device)
     weights = torch.exp(-0.5 * (at / sigma) ** 2)
     weights = weights / weights.sum()
-    flat = x.reshape(-1, 1, *x.shape[-2:])  # every channel by itself
-    flat = conv2d(pad(flat, (reach, reach, 0, 0), mode="replicate"), weights.view(1, 1, 1, -1))
-    flat = conv2d(pad(flat, (0, 0, reach, reach), mode="replicate"), weights.view(1, 1, -1, 1))
-    return _as_came(flat.view(x.shape).clamp(0, 1), images)
+    flat = x.reshape(-1, 1, *x.shape[-2:])  # every channel separately
+    flat = conv2d(pad(flat, (reach, reach, 0, 0), mode=edge), weights.view(1, 1, 1, -1))
+    flat = conv2d(pad(flat, (0, 0, reach, reach), mode=edge), weights.view(1, 1, -1, 1))
+    return flat.view(x.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,5 +122,5 @@ def _from_0_to_1(images: Tensor) -> Tensor:
     return images
 
 
-def _as_came(x: Tensor, images: Tensor) -> Tensor:
+def _like(x: Tensor, images: Tensor) -> Tensor:
     return (x * 255).round().to(torch.uint8) if images.dtype == torch.uint8 else x.to(images.dtype)

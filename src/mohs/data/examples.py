@@ -1,8 +1,12 @@
 """Examples: inputs, labels and where they came from; what every source gives and what training, scoring and audits take.
 
-An example's id is its place, 0..N−1, in the set it was read into; its key is what its owner calls it (a row number, a
-name), its path the file it came from. Inputs are one tensor, images (N, C, H, W) uint8 or features (N, D) floating
-point, or `ImageFiles`, which reads an image when it is asked for.
+An example's id is its place, 0..N−1, in the set it was read into; its key is what its owner calls it (a row number, a name),
+its path the file it came from. Inputs are one of four kinds:
+
+    images      uint8 (N, C, H, W): a tensor, or `ImageFiles`, which decodes an image on access
+    features    floating point (N, D): a tensor
+    text        strings: `Texts`
+    table       rows with columns of several types: `TableRows`
 """
 
 from __future__ import annotations
@@ -17,16 +21,18 @@ from torch import Tensor
 
 from mohs._core.errors import DataError
 
+KINDS = ("images", "features", "text", "table")
+
 
 class Inputs(Protocol):
-    """What inputs must offer: a length, the shape of one, and a batch of them by their places."""
+    """Inputs that are not one tensor: a length, a shape (N, ...), and a batch by places (a tensor; list or table for rows)."""
 
     def __len__(self) -> int: ...
     @property
     def shape(self) -> Sequence[int]: ...
-    def __getitem__(self, places: Tensor) -> Tensor: ...
+    def __getitem__(self, places: Tensor) -> Any: ...
     def take(self, places: Tensor, /) -> Inputs:
-        """The inputs at these places, to be read as these are."""
+        """The inputs at these places, read the same way."""
         ...
 
     def fingerprint(self) -> str:
@@ -36,7 +42,7 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An example that could not be read: where it was and why."""
+    """An example that was skipped: where it was and why."""
 
     path: str
     reason: str
@@ -44,9 +50,18 @@ class LeftOut:
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """N examples of K classes; labels (N,) int64 index `classes`; truth: the labels before noise was added, where known.
+    """N examples of K classes.
 
-    left_out: what could not be read; notes: what was done to the data in reading it that its owner would want to know.
+    Attributes:
+        inputs: images, features, texts or rows of a table.
+        labels: class indices (N,), int64.
+        classes: names of the classes.
+        name: name of the data set.
+        keys: the owner's name of each example, such as a row number.
+        paths: the file of each example.
+        truth: labels before noise was added, where known.
+        left_out: examples that were skipped, with the reason.
+        notes: what the reader changed or dropped.
     """
 
     inputs: Inputs | Tensor
@@ -69,20 +84,21 @@ class Examples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one input: (C, H, W) of an image, (D,) of features."""
+        """Shape of one input: (C, H, W) of an image, (D,) of features, () of a text, (C,) of a row with C columns."""
         return tuple(self.inputs.shape[1:])
 
     @property
     def kind(self) -> str:
-        """ "images" or "features"."""
-        return "images" if len(self.shape) == 3 else "features"
+        """One of KINDS: "images", "features", "text", "table"."""
+        return str(getattr(self.inputs, "kind", "images" if len(self.shape) == 3 else "features"))
 
     @property
     def in_memory(self) -> bool:
+        """Whether the inputs are one tensor."""
         return isinstance(self.inputs, Tensor)
 
     def take(self, places: Tensor) -> Examples:
-        """The examples at these places, numbered afresh; keys say what they were (their places, where they had none)."""
+        """The examples at these places, renumbered from 0; keys keep their old names (their old places by default)."""
         rows = places.tolist()
         keys = rows if self.keys is None else [self.keys[i] for i in rows]
         paths = None if self.paths is None else [self.paths[i] for i in rows]
@@ -91,13 +107,13 @@ class Examples:
         return replace(self, inputs=inputs, labels=self.labels[places], keys=keys, paths=paths, truth=truth)
 
     def relabeled(self, labels: Tensor) -> Examples:
-        """The same examples with other labels; the first ones are kept as the truth."""
+        """The same examples with other labels; the original labels are kept as the truth."""
         return replace(self, labels=labels, truth=self.labels if self.truth is None else self.truth)
 
     def fingerprint(self) -> str:
-        """A hash of labels, classes and inputs (of files: their paths and sizes): the same data give the same on any machine.
+        """A hash of labels, classes and inputs (for files: their paths and sizes), the same on every machine.
 
-        Of inputs in memory it is worked out once: many runs, and the steps of an audit, ask the same examples for it.
+        It is computed once for a tensor, as many runs and the steps of an audit ask for it.
         """
         if not self.in_memory:
             return self._hashed()
@@ -119,13 +135,10 @@ def joined(parts: Sequence[Examples], *, name: str | None = None) -> Examples:
     """These examples as one set, in this order; they must share their classes and be in memory."""
     first = parts[0]
     for part in parts[1:]:
-        if part.classes != first.classes or part.shape != first.shape:
-            raise DataError(f"{part.name} and {first.name} differ in classes or shape: they cannot be put together")
-    inputs = [part.inputs for part in parts if isinstance(part.inputs, Tensor)]
-    if len(inputs) < len(parts):
-        raise DataError("examples that are read from files on access cannot be put together: raise memory_limit")
+        if part.classes != first.classes or part.shape != first.shape or part.kind != first.kind:
+            raise DataError(f"{part.name} and {first.name} differ in classes or shape: they cannot be concatenated")
     return Examples(
-        torch.cat(inputs),
+        _joined_inputs([part.inputs for part in parts]),
         torch.cat([part.labels for part in parts]),
         first.classes,
         name=first.name if name is None else name,
@@ -137,13 +150,21 @@ def joined(parts: Sequence[Examples], *, name: str | None = None) -> Examples:
     )
 
 
+def _joined_inputs(inputs: Sequence[Any]) -> Any:
+    if all(isinstance(one, Tensor) for one in inputs):
+        return torch.cat(list(inputs))
+    if all(hasattr(one, "joined") for one in inputs):
+        return inputs[0].joined(inputs[1:])
+    raise DataError("examples that are decoded on access cannot be concatenated: raise memory_limit")
+
+
 def _chained(lists: Sequence[Sequence[Any] | None]) -> list[Any] | None:
     return None if any(one is None for one in lists) else [value for one in lists for value in one or ()]
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A data set as it was found: the training examples, and validation and test where it has them."""
+    """A data set: training examples, and validation and test examples where it has such splits."""
 
     train: Examples
     val: Examples | None = None
@@ -159,16 +180,20 @@ class Data:
 
     @property
     def splits(self) -> dict[str, Examples]:
-        """The splits there are, by name: train, val, test."""
+        """The existing splits by name: train, val, test."""
         every = {"train": self.train, "val": self.val, "test": self.test}
         return {name: examples for name, examples in every.items() if examples is not None}
 
     @property
     def left_out(self) -> list[LeftOut]:
-        """What could not be read, of all splits."""
+        """Skipped examples of all splits."""
         return [one for examples in self.splits.values() for one in examples.left_out]
 
     @property
     def notes(self) -> list[str]:
-        """What was done to the data in reading it, of all splits, each said once."""
+        """Notes of all splits, without repetition."""
         return list(dict.fromkeys(note for examples in self.splits.values() for note in examples.notes))
+
+    def fingerprint(self) -> str:
+        """The fingerprints of the splits, joined by dashes."""
+        return "-".join(part.fingerprint() for part in self.splits.values())

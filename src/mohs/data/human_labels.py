@@ -1,7 +1,7 @@
-"""Labels that people gave to images somebody had labeled already: CIFAR-10N and its like, from a .npz or .csv file.
+"""Human labels of examples that have labels already, such as CIFAR-10N, from a .npz file or a table.
 
-A file has an array (or column) for each kind of label, one entry an example, in the order of the data; where it has one
-called `clean`, it must be the labels the examples have, which is the proof that the order is the same.
+The file has one array (or column) per set of labels, one entry per example, in the order of the data. An array called `clean`
+must equal the labels of the examples: that proves that the order is the same.
 J. Wei et al., "Learning with noisy labels revisited" (ICLR 2022).
 """
 
@@ -15,17 +15,19 @@ from typing import Any
 
 from torch import Tensor
 
+from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
 from mohs.data.examples import Examples
 from mohs.data.labels import class_numbers, label_values, numbers_where_whole
-from mohs.data.readers.arrays import read_npz
+from mohs.data.read_options import FOLDER
+from mohs.data.readers.tabular_file import FILES, read_columns
 
 CLEAN = "clean"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HumanLabels:
-    """file: "cifar10n.npz:worse", or a file and the column in it; looked for here and in the folder MOHS_DATA names."""
+    """file: "cifar10n.npz:worse", or a file and its column; searched here and in the folder that MOHS_DATA names."""
 
     file: str
     column: str | None = None
@@ -35,12 +37,12 @@ class HumanLabels:
         if column is None:
             name, _, column = self.file.rpartition(":")
         if not name:
-            raise ValueError(f"file: which labels of {self.file}? Write FILE:COLUMN, or give column")
+            raise ValueError(f"file: name the labels in {self.file}: write FILE:COLUMN, or give column")
         return examples.relabeled(human_labels(_found(name), column, examples))
 
 
 def human_labels(path: str | Path, column: str, examples: Examples) -> Tensor:
-    """The labels of this column as numbers of the examples' classes (N,); errors where they cannot be theirs."""
+    """The labels of this column as class indices (N,) of the examples; an error where they cannot belong to them."""
     path = Path(path)
     columns = _columns(path)
     if column not in columns:
@@ -54,7 +56,7 @@ def human_labels(path: str | Path, column: str, examples: Examples) -> Tensor:
             row = int(other[0])
             raise DataError(
                 f"{path}: {CLEAN!r} of row {row} is class {examples.classes[int(clean[row])]!r}, the data's "
-                f"{examples.classes[int(now[row])]!r}; {len(other)} differ: the two are not in the same order"
+                f"{examples.classes[int(now[row])]!r}; {len(other)} differ: the file and the data are not in the same order"
             )
     return given
 
@@ -64,7 +66,7 @@ def _numbers(columns: Mapping[str, Any], column: str, examples: Examples, path: 
     if len(values) != len(examples):
         raise DataError(
             f"{path}: {column!r} has {len(values)} labels, {examples.name} {len(examples)} examples: "
-            "give the labels of these very examples (add noise before splitting)"
+            "give the labels of exactly these examples (add noise before splitting)"
         )
     if missing.any():
         raise DataError(f"{path}: {column!r} of row {int(missing.argmax())} is empty: every example needs a label")
@@ -73,19 +75,17 @@ def _numbers(columns: Mapping[str, Any], column: str, examples: Examples, path: 
 
 def _columns(path: Path) -> dict[str, Any]:
     if path.suffix == ".npz":
-        return read_npz(path)
-    if path.suffix in (".csv", ".tsv", ".parquet"):
-        from mohs.data.readers.tabular_file import read_columns
-
+        return read_arrays(path)
+    if path.suffix in FILES:
         table = read_columns(path)
         found = {name: table.column(name).to_pylist() for name in table.column_names}
         text = {name for name, values in found.items() if all(one is None or isinstance(one, str) for one in values)}
         return {name: numbers_where_whole(values) if name in text else values for name, values in found.items()}
-    raise DataError(f"{path}: labels are read from .npz, .csv, .tsv and .parquet files")
+    raise DataError(f"{path}: labels are read from .npz, {', '.join(FILES)} files")
 
 
 def _found(name: str) -> Path:
-    places = [Path(name)] + [Path(folder) / name for folder in [os.environ.get("MOHS_DATA")] if folder]
+    places = [Path(name)] + [Path(folder) / name for folder in [os.environ.get(FOLDER)] if folder]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         raise DataError(f"{name}: no such file here" + (f" or in {places[1].parent}" if len(places) > 1 else ""))

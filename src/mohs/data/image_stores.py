@@ -1,8 +1,8 @@
-"""Where encoded images lie: a folder, a zip file, or a list of bytes; each lists its names and opens one image.
+"""Stores of encoded images: a folder, a zip file, or a list of bytes; each lists its names and opens one image.
 
 Names are relative, with "/" between parts, and may hold the surrogates that stand for undecodable bytes of a file name;
-`printable` makes valid UTF-8 of them. Hidden files and folders (a name that begins with a dot, `__MACOSX`) are passed over.
-Links are followed; a link to a folder it lies in is left out, and `real` says where the others lead.
+`printable` makes valid UTF-8 of them. Hidden files and folders (names that begin with a dot, `__MACOSX`) are ignored.
+Links are followed; a link to one of its parent folders is skipped, and `real` holds the targets of the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ THREADS = min(8, os.cpu_count() or 1)
 
 
 class Store(Protocol):
-    """Images by name: `image` opens one (and may leave its pixels unread), `size` is its bytes, `threads` may read at once."""
+    """Images by name: `image` opens one (pixels may stay unread), `size` is its size in bytes; `threads` may read at once."""
 
     threads: int
 
@@ -40,7 +40,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Listing:
-    """The files and folders below a root; real: where each file truly lies; left_out: what could not be entered."""
+    """The files and folders below a root; real: the resolved path of each file; left_out: what could not be opened."""
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Listing:
 
     @cached_property
     def inner(self) -> dict[str, list[str]]:
-        """The folders directly in each folder."""
+        """Subfolders of each folder."""
         found: dict[str, list[str]] = {}
         for one in self.folders:
             found.setdefault(parent(one), []).append(one)
@@ -57,7 +57,7 @@ class Listing:
 
     @cached_property
     def number(self) -> Counter[str]:
-        """How many files each folder holds, those in its folders counted too; "" is the root."""
+        """Number of files in each folder, at any depth; "" is the root."""
         found: Counter[str] = Counter()
         for file in self.files:
             above = parent(file)
@@ -69,18 +69,18 @@ class Listing:
 
 
 def parent(name: str) -> str:
-    """The folder a file or folder lies in; "" is the root."""
+    """The parent folder; "" is the root."""
     return name.rpartition("/")[0]
 
 
 def printable(name: str) -> str:
-    """The name with what is no valid text (lone surrogates) as escapes, so that it can be stored as UTF-8."""
+    """The name with lone surrogates escaped, so that it can be stored as UTF-8."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @cache
 def formats() -> list[str]:
-    """What Pillow reads by itself: EPS is left aside, as it would start another program (Ghostscript) on the file."""
+    """Formats that Pillow reads itself; EPS is excluded, as it would start another program (Ghostscript)."""
     Image.init()
     return [*COMMON, *(name for name in Image.ID if name not in (*COMMON, "EPS"))]
 
@@ -103,7 +103,7 @@ class FolderFiles:
         return printable(str(self.root / name))
 
     def listing(self) -> Listing:
-        """Every file and folder, in order of name, links followed."""
+        """Every file and folder, sorted by name, links followed."""
         found = Listing()
         self._enter("", os.path.realpath(self.root), (), found)
         return found
@@ -122,19 +122,19 @@ class FolderFiles:
             name = f"{folder}/{entry.name}" if folder else entry.name
             target = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real, entry.name)
             if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
-                found.left_out.append(LeftOut(self.path(name), "neither a file nor a folder"))  # a pipe would wait for ever
+                found.left_out.append(LeftOut(self.path(name), "neither a file nor a folder"))  # a pipe would block
             elif not os.path.isdir(target):
                 found.files.append(name)
                 found.real[name] = target
             elif target == real or target in above:
-                found.left_out.append(LeftOut(self.path(name), "a link to a folder it lies in"))
+                found.left_out.append(LeftOut(self.path(name), "a link to one of its parent folders"))
             else:
                 found.folders.append(name)
                 self._enter(name, target, (*above, real), found)
 
 
 class ZipFiles:
-    """The files of a zip, read without unpacking it; every process opens it for itself."""
+    """The files of a zip, read without unpacking it; every process opens it itself."""
 
     threads = THREADS
 
@@ -144,7 +144,7 @@ class ZipFiles:
         self.archive()
 
     def archive(self) -> zipfile.ZipFile:
-        """The zip as this process opened it."""
+        """The zip file, opened by this process."""
         if self._opened is None or self._opened[0] != os.getpid():
             try:
                 self._opened = (os.getpid(), zipfile.ZipFile(self.file))
@@ -153,7 +153,7 @@ class ZipFiles:
         return self._opened[1]
 
     def read(self, name: str, /) -> bytes:
-        """A file's content."""
+        """Content of a file."""
         if self.size(name) > UNPACKED_LIMIT:
             raise ValueError(f"{self.size(name)} bytes when unpacked: over the limit of {UNPACKED_LIMIT}")
         return self.archive().read(name)
@@ -168,7 +168,7 @@ class ZipFiles:
         return printable(f"{self.file}/{name}")
 
     def listing(self) -> Listing:
-        """Every file and folder, in order of name; a name that stands twice is an error."""
+        """Every file and folder, sorted by name; a repeated name is an error."""
         found = Listing()
         folders: set[str] = set()
         for name in sorted(self.archive().namelist()):
@@ -180,7 +180,7 @@ class ZipFiles:
             if name.endswith("/"):
                 continue
             if name in found.real:
-                raise DataError(f"{self.path(name)}: stands twice in the zip file: keep one")
+                raise DataError(f"{self.path(name)}: occurs twice in the zip file: keep one")
             found.files.append(name)
             found.real[name] = name
         found.folders.extend(sorted(folders))
@@ -191,7 +191,7 @@ class ZipFiles:
 
 
 class EncodedImages:
-    """Images that lie in memory as the bytes of their files; their names are numbers, their paths are given."""
+    """Images in memory as the bytes of their files; names are indices, paths are given."""
 
     threads = THREADS
 

@@ -1,6 +1,6 @@
-"""Images read from where they lie: all at once into one tensor where it fits, else each time they are asked for.
+"""Images read from a store: into one tensor where they fit into memory, else decoded on access.
 
-Every image is read once before anything is trained, so that one that cannot be is known, with the reason, from the start.
+Every image is decoded once at the start, so that unreadable ones are known, with the reason, before any training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class ImageFiles:
-    """Inputs (N, C, H, W) uint8 that are read when they are asked for."""
+    """Inputs (N, C, H, W) uint8, decoded on access."""
 
     def __init__(self, store: Store, names: Sequence[Any], *, mode: str, size: Size) -> None:
         self.store, self.names, self.mode, self.size = store, names, mode, size
@@ -42,7 +42,7 @@ class ImageFiles:
         found = over_names(self.store, names, lambda name: _pixels(self.store, name, self.mode, self.size))
         for name, one in zip(names, found, strict=True):
             if isinstance(one, LeftOut):
-                raise DataError(f"{self.store.path(name)}: cannot be read any more: {one.reason}")
+                raise DataError(f"{self.store.path(name)}: can no longer be read: {one.reason}")
         return torch.from_numpy(np.stack(found)) if found else torch.empty(0, *self.shape[1:], dtype=torch.uint8)  # type: ignore[arg-type]
 
     def take(self, places: Tensor, /) -> ImageFiles:
@@ -50,7 +50,7 @@ class ImageFiles:
         return ImageFiles(self.store, [self.names[i] for i in places.tolist()], mode=self.mode, size=self.size)
 
     def fingerprint(self) -> str:
-        """A hash of the names, their sizes in bytes, and how they are read."""
+        """A hash of the names, sizes in bytes, mode and image size."""
         digest = hashlib.sha256(repr((self.mode, self.size)).encode())
         for name in self.names:
             digest.update(repr((name, self.store.size(name))).encode())
@@ -62,7 +62,7 @@ class ImageFiles:
 
 @dataclass(frozen=True)
 class Read:
-    """Images as inputs, the places (in the names given) of those that could be read, what could not, and what to say of it."""
+    """Images as inputs, the places of the readable ones among the names, the skipped ones, and notes."""
 
     inputs: Inputs | Tensor
     kept: list[int]
@@ -73,7 +73,7 @@ class Read:
 def read_images(
     store: Store, names: Sequence[Any], *, image_size: int | Size | None = None, memory_limit: int = MEMORY_LIMIT
 ) -> Read:
-    """Read the images of these names, to one mode and size."""
+    """Read the images of these names, all in one mode and size."""
     with strictly():
         heads = over_names(store, names, lambda name: _header(store, name))
         left_out = {i: one for i, one in enumerate(heads) if isinstance(one, LeftOut)}
@@ -94,9 +94,9 @@ def read_images(
                 whole[at] = found
             return None
 
-        told = over_names(store, range(len(sound)), decode)
-    left_out |= {sound[at]: one for at, one in enumerate(told) if one is not None}
-    good = [at for at, one in enumerate(told) if one is None]
+        failed = over_names(store, range(len(sound)), decode)
+    left_out |= {sound[at]: one for at, one in enumerate(failed) if one is not None}
+    good = [at for at, one in enumerate(failed) if one is None]
     kept = [sound[at] for at in good]
     if not fits:
         return Read(ImageFiles(store, [names[i] for i in kept], mode=mode, size=size), kept, left_out, notes)
@@ -104,7 +104,7 @@ def read_images(
 
 
 def over_names(store: Store, names: Sequence[Any], work: Callable[[Any], Result]) -> list[Result]:
-    """The work done for each name, by as many threads as the store allows, in order."""
+    """The results of the work for each name, in order, with as many threads as the store allows."""
     if store.threads < 2 or len(names) < 2:
         return [work(name) for name in names]
     with ThreadPoolExecutor(store.threads) as pool:
@@ -115,7 +115,7 @@ def _header(store: Store, name: Any) -> Header | LeftOut:
     try:
         with store.image(name) as image:
             return header(image)
-    except Exception as error:  # decoders raise anything: whatever it is, it is told with the file's name
+    except Exception as error:  # decoders raise any error; it is listed with the file's name
         return LeftOut(store.path(name), why(error))
 
 

@@ -1,7 +1,7 @@
-"""Labels of any kind to numbers of classes, with the missing ones told.
+"""Labels of any type as class indices, and which of them are missing.
 
-Names, whole numbers (floats that are whole count) and truth values are labels; None, NaN and empty text are missing. The
-classes are those the training labels bear, sorted, or those declared; other splits may bear no others.
+Strings, integers (also as floats such as 2.0) and booleans are labels; None, NaN and empty strings are missing. The classes are
+the distinct training labels, sorted, or those declared; a label of another split that is not among them is an error.
 """
 
 from __future__ import annotations
@@ -16,59 +16,58 @@ from torch import Tensor
 
 from mohs._core.errors import DataError
 
-LABELS = ("label", "labels", "target", "targets", "y", "class")
 SHOWN = 5
 WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 Array = np.ndarray[Any, Any]
 
 
 def label_values(labels: Any, name: str) -> tuple[Array, Array]:
-    """Labels (N,) as names or whole numbers, and which of them are missing (N,) bool."""
+    """Labels (N,) as strings or integers, and which of them are missing (N,) bool."""
     values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise DataError(f"{name}: labels must be one an example, shape (N,), got shape {values.shape}")
+        raise DataError(f"{name}: labels must have shape (N,), one per example, got shape {values.shape}")
     if values.dtype.kind == "f":
         missing = np.isnan(values)
         broken = np.flatnonzero(~missing & (values != np.round(values)))
         if broken.size:
             row = int(broken[0])
-            raise DataError(f"{name}: the label of row {row} is {values[row]}: labels are names or whole numbers")
+            raise DataError(f"{name}: the label of row {row} is {values[row]}: labels are strings or integers")
         return np.where(missing, 0, values).astype(np.int64), missing
     if values.dtype.kind == "O":
         missing = np.fromiter((one is None or one != one or one == "" for one in values), bool, len(values))
         known = {type(one) for one in values[~missing]}
         if len(known) > 1 or not known <= {str, int, bool, float, np.str_, np.int64}:
             kinds = ", ".join(sorted(kind.__name__ for kind in known))
-            raise DataError(f"{name}: labels must be names or whole numbers, all of one kind, got {kinds}")
+            raise DataError(f"{name}: labels must be strings or integers, all of one type, got {kinds}")
         kept, _ = label_values(np.asarray(values[~missing].tolist()), name) if known else (np.zeros(0, np.int64), None)
         filled = np.zeros(len(values), kept.dtype)
         filled[~missing] = kept
         return filled, missing
     if values.dtype.kind not in "iuUSb":
-        raise DataError(f"{name}: labels must be names or whole numbers, got {values.dtype}")
+        raise DataError(f"{name}: labels must be strings or integers, got {values.dtype}")
     values = np.char.decode(values, "utf-8", "backslashreplace") if values.dtype.kind == "S" else values
     return values, values == "" if values.dtype.kind == "U" else np.zeros(len(values), bool)
 
 
 def numbers_where_whole(names: Sequence[str | None]) -> list[Any]:
-    """Text as whole numbers where all of it is that, written plainly: "007" and "1.0" stay text."""
+    """Strings as integers where all of them are integers, written plainly: "007" and "1.0" stay strings."""
     if all(not name or WHOLE.fullmatch(name) for name in names):
         return [int(name) if name else None for name in names]
     return list(names)
 
 
 def classes_in(values: Array) -> list[Any]:
-    """The different labels, sorted."""
+    """The distinct labels, sorted."""
     return [one.item() if isinstance(one, np.generic) else one for one in np.unique(values)]
 
 
 def class_numbers(values: Array, classes: Sequence[Any], name: str) -> Tensor:
-    """Labels (N,) -> the place of each in `classes` (N,) int64; whole numbers beside names that are none are places."""
+    """Labels (N,) -> class indices (N,) int64; integers are class indices when the class names are strings."""
     place = {one: i for i, one in enumerate(classes)}
     if len(place) != len(classes):
-        raise DataError(f"{name}: classes names a class twice")
+        raise DataError(f"{name}: two classes have the same name")
     if values.dtype.kind in "iu" and not any(isinstance(one, int) for one in place):
         place = {i: i for i in range(len(classes))}
     different, inverse = np.unique(values, return_inverse=True)
@@ -77,5 +76,7 @@ def class_numbers(values: Array, classes: Sequence[Any], name: str) -> Tensor:
     if unknown.size:
         row = int(unknown[0])
         shown = ", ".join([repr(one) for one in classes[:SHOWN]] + ["..."] * (len(classes) > SHOWN))
-        raise DataError(f"{name}: the label of row {row} is {values[row].item()!r}, none of the {len(classes)} classes ({shown})")
+        raise DataError(
+            f"{name}: the label of row {row} is {values[row].item()!r}, not one of the {len(classes)} classes ({shown})"
+        )
     return torch.from_numpy(index)

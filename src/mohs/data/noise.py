@@ -1,12 +1,12 @@
-"""Wrong labels on purpose, by a seed: what the label noise of the literature is, as functions from labels to labels.
+"""Label noise of the literature, by a seed: functions from labels to labels.
 
-    symmetric     with probability r, to one of the other K − 1 classes, each as likely (so 1 − r keep their label)
-    asymmetric    with probability r, to one of the other classes of its group, each as likely; or by a map, class → class
+    symmetric     with probability r, to one of the other K − 1 classes, uniformly (so 1 − r keep their label)
+    asymmetric    with probability r, to another class of its group, uniformly; or by a map, class → class
     pair          with probability r, to the next class (the last to the first)
 
-Each label is moved by itself, so the share moved is binomial about r; `exact=True` moves exactly that share (rounded) of the
-labels that can move. "Uniform over all classes" (which leaves some labels as they were) is r (K − 1)/K here.
-Labels that people gave are in `human_labels.py`, images of no class in `open_set.py`; NOISES has them all.
+Labels move independently, so the share of moved labels is binomial about r; `exact=True` moves exactly that share (rounded)
+of the labels that can move. A rate r "uniform over all classes" (which keeps some labels) is a rate r (K − 1)/K here.
+Human labels are in `human_labels.py`, images of other data in `open_set.py`; NOISES lists them all.
 Gradient Rescaling (Wang et al., arXiv 1905.11233), section 4; G. Patrini et al. (CVPR 2017) for the maps.
 """
 
@@ -44,14 +44,14 @@ def symmetric_noise(labels: Tensor, *, rate: float, num_classes: int, seed: int,
 def asymmetric_noise(
     labels: Tensor, *, rate: float, groups: Sequence[Sequence[int]], num_classes: int, seed: int, exact: bool = False
 ) -> Tensor:
-    """Each label moved, with probability rate, to another class of its group; a class in no group stays."""
+    """Each label moved, with probability rate, to another class of its group; a class without a group stays."""
     _check(labels, num_classes)
     size, place, first = (torch.zeros(num_classes, dtype=torch.long) for _ in range(3))
     members: list[int] = []
     for group in groups:
         for i, one in enumerate(group):
             if not 0 <= one < num_classes or one in members:
-                raise ValueError(f"groups: class {one} stands twice, or is outside 0..{num_classes - 1}")
+                raise ValueError(f"groups: class {one} occurs twice, or is outside 0..{num_classes - 1}")
             size[one], place[one], first[one] = len(group), i, len(members) - i
             members.append(one)
     table = torch.tensor(members or [0])
@@ -63,7 +63,7 @@ def asymmetric_noise(
 
 
 def map_noise(labels: Tensor, *, rate: float, to: Mapping[int, int], num_classes: int, seed: int, exact: bool = False) -> Tensor:
-    """Each label in the map moved, with probability rate, to the class the map says."""
+    """Each label in the map moved, with probability rate, to the class it maps to."""
     _check(labels, num_classes)
     table = torch.arange(num_classes)
     for one, other in to.items():
@@ -108,7 +108,7 @@ class Asymmetric:
     def __post_init__(self) -> None:
         check_between("rate", self.rate, 0, 1)
         if (self.groups is None) == (self.to is None):
-            raise ValueError("asymmetric noise needs groups or to (a map from class to class), one of the two")
+            raise ValueError("asymmetric noise needs either groups or to (a map from class to class)")
         for field, given, known in (("groups", self.groups, GROUPS), ("to", self.to, MAPS)):
             if isinstance(given, str) and given not in known:
                 raise ValueError(f"{field}: unknown name {given!r}; known: {', '.join(known)}")
@@ -152,12 +152,21 @@ NOISES: dict[str, type[Noise]] = {
 
 
 def add_noise(examples: Examples, spec: Mapping[str, Any], seed: int) -> Examples:
-    """The examples with the noise that {name = "symmetric", rate = 0.4} names; their labels until now are kept as the truth."""
+    """Examples with label noise.
+
+    Args:
+        examples: the examples to change.
+        spec: name and fields of the noise, such as {"name": "symmetric", "rate": 0.4}.
+        seed: random seed.
+
+    Returns:
+        The examples with noisy labels; the original labels are kept as `truth`.
+    """
     return create_spec(NOISES, "noise", spec)(examples, seed)
 
 
 def _moved(labels: Tensor, choices: Tensor, to: Any, rate: float, seed: int, exact: bool) -> Tensor:
-    """labels where they stay, to(steps) where they move; choices (N,): how many other classes each may move to."""
+    """labels where they stay, to(steps) where they move; choices (N,): number of classes each may move to."""
     check_between("rate", rate, 0, 1)
     generator = torch.Generator().manual_seed(seed)
     lot = torch.rand(len(labels), generator=generator, dtype=torch.float64)
@@ -179,7 +188,7 @@ def _check(labels: Tensor, num_classes: int) -> None:
 
 
 def _number(one: Any, classes: Sequence[Any]) -> int:
-    """The number of a class by its name, or by its number where names are none; text may be a number (as keys in TOML are)."""
+    """Index of a class given by name, or by index where no class name is an integer; a string of digits is an integer too."""
     if one in classes:
         return list(classes).index(one)
     whole = int(one) if isinstance(one, int) or (isinstance(one, str) and one.isdecimal()) else None

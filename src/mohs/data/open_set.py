@@ -1,6 +1,6 @@
-"""Open-set noise: some of the images are replaced by images of another source, and keep the labels they had.
+"""Open-set noise: some images are replaced by images of another data set, and keep their labels.
 
-Such an image has no true class here: its truth is NO_LABEL (−100), which losses leave out.
+Such an image has no true class here: its truth is NO_LABEL (−100), which losses ignore.
 Y. Wang et al., "Iterative learning with open-set noisy labels" (CVPR 2018).
 """
 
@@ -14,16 +14,17 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs._core.validation import check_between
 from mohs.data.examples import Examples
+from mohs.data.open_single import open_single
 from mohs.margin import NO_LABEL
 
 
 def replace_images(examples: Examples, others: Examples, *, rate: float, seed: int) -> tuple[Examples, Tensor]:
-    """The examples with round(rate N) of their inputs replaced by different ones of others, and which (N,) bool."""
+    """The examples with round(rate N) of their inputs replaced by distinct inputs of `others`, and which (N,) bool."""
     check_between("rate", rate, 0, 1)
     inputs, theirs = examples.inputs, others.inputs
     if not isinstance(inputs, Tensor) or not isinstance(theirs, Tensor):
         raise DataError(
-            f"{examples.name}, {others.name}: images are replaced in memory only: raise memory_limit, or lower image_size"
+            f"{examples.name}, {others.name}: open-set noise needs images in memory: raise memory_limit, or lower image_size"
         )
     if examples.shape != others.shape or inputs.dtype != theirs.dtype:
         raise DataError(
@@ -31,7 +32,7 @@ def replace_images(examples: Examples, others: Examples, *, rate: float, seed: i
         )
     number = round(rate * len(examples))
     if number > len(others):
-        raise DataError(f"{others.name} has {len(others)} images, {number} are wanted: lower the rate")
+        raise DataError(f"{others.name} has {len(others)} images, {number} are needed: lower the rate")
     generator = torch.Generator().manual_seed(seed)
     places = torch.randperm(len(examples), generator=generator)[:number]
     chosen = torch.randperm(len(others), generator=generator)[:number]
@@ -45,7 +46,7 @@ def replace_images(examples: Examples, others: Examples, *, rate: float, seed: i
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSet:
-    """source: what `open_data` opens ("cifar100"); of its training images, scaled to the examples' size where they are files."""
+    """source: data set of the other images ("cifar100"); its training images are resized to the size of the examples."""
 
     rate: float
     source: str
@@ -54,7 +55,5 @@ class OpenSet:
         check_between("rate", self.rate, 0, 1)
 
     def __call__(self, examples: Examples, seed: int) -> Examples:
-        from mohs.data.open_data import open_data
-
         size = (examples.shape[1], examples.shape[2]) if examples.kind == "images" else None
-        return replace_images(examples, open_data(self.source, image_size=size).train, rate=self.rate, seed=seed)[0]
+        return replace_images(examples, open_single(self.source, image_size=size).train, rate=self.rate, seed=seed)[0]

@@ -1,28 +1,40 @@
-"""How data are to be read: what `open_data` was asked for, handed on to whatever reads."""
+"""Options of reading data, as `open_data` got them, for whichever reader is chosen."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mohs._core.errors import DataError
-from mohs.data.decode import Size
+from mohs.data.decode import Size, as_size
 from mohs.data.image_stores import printable
 from mohs.data.images import MEMORY_LIMIT
 
 ARROW = "->"  # between the two domains of a pair
-FOLDER = "MOHS_DATA"  # the variable that names where known data sets lie
+FOLDER = "MOHS_DATA"  # environment variable: the folder of the known data sets
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read: where known names lie, and what images become."""
+    """Where known data sets are, which columns hold labels and text, and the size of images."""
 
     root: Path | None = None
     label: str | None = None
-    image_size: int | Size | None = None
+    text: str | None = None
+    image_size: Size | None = None
     memory_limit: int = MEMORY_LIMIT
+
+    @classmethod
+    def of(cls, *, root: str | Path | None, image_size: int | Size | None, **options: Any) -> Reading:
+        """The options with their defaults resolved: the root by MOHS_DATA, the size as (height, width)."""
+        home = os.environ.get(FOLDER) if root is None else root
+        return cls(Path(home) if home else None, image_size=None if image_size is None else as_size(image_size), **options)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return {"label": self.label, "text": self.text}
 
     @property
     def images(self) -> dict[str, Any]:
@@ -31,12 +43,12 @@ class Reading:
     @property
     def given(self) -> dict[str, Any]:
         """The same as arguments of `open_data`."""
-        return {"root": self.root, "label": self.label, **self.images}
+        return {"root": self.root, **self.columns, **self.images}
 
     def home(self, name: str, *below: str) -> Path:
-        """The folder of a known name: the first of these below the root that exists, or the root itself."""
+        """The folder of a known data set: the first of these below the root that exists, or the root itself."""
         if self.root is None:
-            raise DataError(f"{name}: where is it? Pass root, or set {FOLDER} to the folder it lies in")
+            raise DataError(f"{name}: pass root, or set {FOLDER} to the folder that holds it")
         if not self.root.is_dir():
-            raise DataError(f"{name}: {printable(str(self.root))} (root, or {FOLDER}) is no folder")
+            raise DataError(f"{name}: {printable(str(self.root))} (root, or {FOLDER}) is not a folder")
         return next((self.root / one for one in below if (self.root / one).exists()), self.root)

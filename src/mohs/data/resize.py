@@ -1,6 +1,6 @@
-"""Images in memory at another size: scaled (bicubic, smoothed where they shrink) to cover it, and cropped about the center.
+"""Images in memory at another size: scaled (bicubic, antialiased) to cover it, and center-cropped.
 
-Files are read at any size by `pictures.py`, which crops between pixels where it must; here a crop falls on whole pixels.
+Files are resized by `decode.py`, which may crop between pixels; here a crop falls on whole pixels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mohs._core.errors import DataError
 from mohs.data.decode import Size
 from mohs.data.examples import Data, Examples
 
-CHUNK_ENTRIES = 2**24  # pixels scaled at a time, in float32
+CHUNK_ENTRIES = 2**24  # pixels resized at a time, in float32
 
 
 def resize_images(images: Tensor, size: Size) -> Tensor:
@@ -37,18 +37,16 @@ def resize_images(images: Tensor, size: Size) -> Tensor:
 
 
 def resized_data(data: Data, size: Size) -> Data:
-    """The data with all images of this size; an error where they are features, or are made elsewhere when asked for."""
+    """The data with all images of this size; an error for other inputs, and for images that are decoded on access."""
     parts = {name: _resized(examples, size) for name, examples in data.splits.items()}
     return Data(parts["train"], parts.get("val"), parts.get("test"))
 
 
 def _resized(examples: Examples, size: Size) -> Examples:
     if examples.kind != "images":
-        raise DataError(f"{examples.name}: image_size is for images; these are features of shape {examples.shape}")
+        raise DataError(f"{examples.name}: image_size is for images; these are {examples.kind} of shape {examples.shape}")
     if examples.shape[1:] == size:
         return examples
     if not isinstance(examples.inputs, Tensor):
-        raise DataError(
-            f"{examples.name}: images of {examples.shape[1:]} are not in memory: give the data set itself image_size {size}"
-        )
+        raise DataError(f"{examples.name}: images of {examples.shape[1:]} are not in memory: open them with image_size={size}")
     return replace(examples, inputs=resize_images(examples.inputs, size))

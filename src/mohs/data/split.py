@@ -1,9 +1,9 @@
-"""Splits: what they are called, and how to hold some examples of every class out of a set that has none.
+"""Splits: their names, and a stratified hold-out for data without one.
 
     split(examples, share, seed) -> (the rest, the held out)
 
-Of class c with n_c examples about share · n_c are held out: the whole part of that, and one more for the classes with the
-largest remainders until share · N are held in all. One example of every class always stays, so a tiny class stays whole.
+About share · n_c of the n_c examples of class c are held out: the integer part, and one more for the classes with the largest
+remainders until share · N are held out in all. At least one example of every class stays.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def split_called(name: str) -> str | None:
 
 
 def split(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
-    """The examples less a share of each class, and that share; what was left out in reading stays with the first."""
+    """The remaining examples, and a share of each class; examples skipped in reading are listed with the first."""
     check_between("share", share, 0, 1, ends="()")
     held = held_out(examples.labels, share=share, seed=seed)
     if not len(held):
         raise DataError(
-            f"{examples.name}: a share of {share:g} of {len(examples)} examples in {len(examples.classes)} classes is none: "
-            "raise the share or give a split of your own"
+            f"{examples.name}: a share of {share:g} of {len(examples)} examples in {len(examples.classes)} classes is empty: "
+            "raise the share or provide your own split"
         )
     rest = torch.ones(len(examples), dtype=torch.bool)
     rest[held] = False
@@ -44,27 +44,27 @@ def split(examples: Examples, share: float, seed: int) -> tuple[Examples, Exampl
 
 
 def held_out(labels: Tensor, *, share: float, seed: int) -> Tensor:
-    """labels (N,) -> the places of the held out, in order."""
+    """labels (N,) -> the places held out, in order."""
     generator = torch.Generator().manual_seed(seed)
     counts = torch.bincount(labels)  # (K,)
     quota = share * counts.double()
     most = (counts - 1).clamp(min=0)
     number = torch.minimum(quota.floor().long(), most)
-    wanting = round(share * len(labels)) - int(number.sum())
+    missing = round(share * len(labels)) - int(number.sum())
     by_chance = torch.rand(len(counts), generator=generator)  # among equal remainders
     order = sorted(range(len(counts)), key=lambda c: (float(quota[c].floor() - quota[c]), float(by_chance[c])))
-    for c in [c for c in order if number[c] < most[c]][: max(wanting, 0)]:
+    for c in [c for c in order if number[c] < most[c]][: max(missing, 0)]:
         number[c] += 1
     shuffled = torch.randperm(len(labels), generator=generator)
     places = [shuffled[labels[shuffled] == c][: int(number[c])] for c in range(len(counts))]
     return torch.cat(places).sort().values if places else torch.empty(0, dtype=torch.long)
 
 
-def only(data: Data, wanted: str | None) -> Data:
-    """The data as they are, or one split of them as the training examples."""
-    if wanted is None:
+def only(data: Data, name: str | None) -> Data:
+    """The data unchanged, or one of their splits as the training examples."""
+    if name is None:
         return data
-    check_choice("split", wanted, list(SPLITS))
-    if wanted not in data.splits:
-        raise DataError(f"{data.name} has no {wanted} split; it has {', '.join(data.splits)}")
-    return Data(data.splits[wanted])
+    check_choice("split", name, list(SPLITS))
+    if name not in data.splits:
+        raise DataError(f"{data.name} has no {name} split; it has {', '.join(data.splits)}")
+    return Data(data.splits[name])

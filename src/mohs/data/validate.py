@@ -1,4 +1,4 @@
-"""What must be so before any training: at least two classes, an example of each, labels that say which."""
+"""Validation of examples: at least two classes, an example of each, labels within their range; and inputs a network takes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from mohs._core.errors import DataError
 from mohs.data.examples import Examples
 
 SHOWN = 5
+ADVICE = {
+    "text": "turn the text into features with `mohs embed` and use those, or find wrong labels with `mohs audit`",
+    "table": "find wrong labels with `mohs audit`, or encode the columns as numbers and fill in missing values",
+}
 
 
 def check_examples(examples: Examples) -> None:
-    """Raise, naming the data and what is wrong, unless a classifier can be trained on these examples."""
+    """Validate that a classifier can be trained on these examples."""
     name, number, classes = examples.name, len(examples), examples.classes
-    left = f" ({len(examples.left_out)} were left out, {_first(examples)})" if examples.left_out else ""
+    left = f" ({len(examples.left_out)} were skipped, {_first(examples)})" if examples.left_out else ""
     if number < 2:
         raise DataError(f"{name}: {number} example(s){left}: at least 2 are needed")
     if len(classes) < 2:
@@ -22,7 +26,7 @@ def check_examples(examples: Examples) -> None:
         )
     labels = examples.labels
     if labels.dtype != torch.int64 or labels.dim() != 1:
-        raise DataError(f"{name}: labels must be int64, one an example, got {labels.dtype} {tuple(labels.shape)}")
+        raise DataError(f"{name}: labels must be int64, one per example, got {labels.dtype} {tuple(labels.shape)}")
     outside = ((labels < 0) | (labels >= len(classes))).nonzero()
     if len(outside):
         row = int(outside[0])
@@ -30,10 +34,16 @@ def check_examples(examples: Examples) -> None:
     empty = (torch.bincount(labels, minlength=len(classes)) == 0).nonzero().flatten().tolist()
     if empty:
         shown = ", ".join(repr(classes[i]) for i in empty[:SHOWN]) + (", ..." if len(empty) > SHOWN else "")
-        raise DataError(f"{name}: no example of {shown}{left}: add some, or take the class out")
+        raise DataError(f"{name}: no example of {shown}{left}: add some, or remove the class")
     if 0 in examples.shape:
-        raise DataError(f"{name}: inputs of shape {examples.shape} hold nothing")
+        raise DataError(f"{name}: inputs of shape {examples.shape} are empty")
 
 
 def _first(examples: Examples) -> str:
     return f"the first: {examples.left_out[0].path}: {examples.left_out[0].reason}"
+
+
+def check_numeric(examples: Examples, *, verb: str = "train on") -> None:
+    """Validate that a network can take these inputs: images or features, not text or a table."""
+    if examples.kind in ADVICE:
+        raise DataError(f"{examples.name}: cannot {verb} {examples.kind} directly: {ADVICE[examples.kind]}")

@@ -1,10 +1,10 @@
-"""Ids that travel with the batch: a data set whose items carry the number they were fetched by.
+"""Ids that travel with the batch: a data set whose items carry their index.
 
     (input, label) -> (input, label, id)          {"input": ..., "label": ...} -> {..., "id": id}
 
-The id is the item's place in the wrapped data set, 0..N−1, what a `Recorder(N)` expects; shuffling, samplers, workers and
-several processes leave it as it is. Wrap first and take a `Subset` of the result to keep the numbers of the whole set;
-wrap the `Subset` to number it afresh. Only data sets with a length can be wrapped: a stream has no places.
+The id is the item's index in the wrapped data set, 0..N−1, as `Recorder(N)` expects; shuffling, samplers, workers and
+several processes do not change it. Wrap first and take a `Subset` of the result to keep the ids of the whole set; wrap the
+`Subset` to number it from 0. Only data sets with a length can be wrapped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def with_id(item: Any, index: int, *, key: str = "id") -> Any:
     """A tuple or list with the id as its last entry, or a mapping with it under `key`."""
     if isinstance(item, Mapping):
         if key in item:
-            raise ValueError(f"item {index} has an entry {key!r} already: pick another name with WithIds(dataset, key=...)")
+            raise ValueError(f"item {index} already has an entry {key!r}: choose another name with WithIds(dataset, key=...)")
         return {**item, key: index}
     if isinstance(item, tuple | list):
         return (*item, index)
@@ -32,7 +32,7 @@ class WithIds(Dataset[Any]):
 
     def __init__(self, dataset: Any, *, key: str = "id") -> None:
         if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
-            raise ValueError(f"dataset must have a length and items by number to give ids, got {type(dataset).__name__}")
+            raise ValueError(f"dataset must have a length and items by index, got {type(dataset).__name__}")
         self.dataset, self.key = dataset, key
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class WithIds(Dataset[Any]):
         (place,) = self._places([index])
         return with_id(self.dataset[place], place, key=self.key)
 
-    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:  # a DataLoader asks for a whole batch by this name
+    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:  # a DataLoader fetches a whole batch by this method
         places = self._places(indices)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[place] for place in places] if fetch is None else fetch(places)
@@ -52,7 +52,7 @@ class WithIds(Dataset[Any]):
         return f"WithIds({self.dataset!r}, key={self.key!r})"
 
     def _places(self, indices: Sequence[Any]) -> list[int]:
-        """Whole numbers from 0; negative ones count from the end, as in a list."""
+        """Indices from 0; negative ones count from the end, as in a list."""
         size = len(self)
         places = [operator.index(index) for index in indices]
         for place in places:

@@ -1,11 +1,11 @@
-"""Accuracy when every input may be changed a little by somebody who knows the model: FGSM and PGD, the worst case an example.
+"""Accuracy under white-box adversarial attacks: FGSM and PGD, worst case per example.
 
     x ← Π(x + α · sign ∇ℓ)            L∞: Π keeps |δ| ≤ ε              FGSM: one step of α = ε from x itself
-    x ← Π(x + α · ∇ℓ/‖∇ℓ‖₂)           L2: Π keeps ‖δ‖₂ ≤ ε             PGD: many, from a random start, some times over
+    x ← Π(x + α · ∇ℓ/‖∇ℓ‖₂)           L2: Π keeps ‖δ‖₂ ≤ ε             PGD: many, from a random start, with restarts
 
-All in the inputs' own units with pixels kept in 0..1. An example is broken once any iterate of any restart is misclassified,
-the untouched input included: accuracy never exceeds the clean one and ε = 0 gives it exactly. What is reported is an upper
-bound of robustness; `masking.py` says whether it is a loose one.
+All in the inputs' own units, with pixels kept in 0..1. An example is broken once any iterate of any restart is misclassified,
+the clean input included: robust accuracy never exceeds the clean one, and equals it for ε = 0. The result is an upper bound
+of robustness; `masking` checks whether it is a loose one.
 Goodfellow et al. (ICLR 2015); Madry et al., "Towards deep learning models resistant to adversarial attacks" (ICLR 2018).
 """
 
@@ -19,17 +19,18 @@ import torch
 from torch import Tensor
 
 from mohs._core.errors import DataError
+from mohs._core.eval_mode import eval_mode
 from mohs._core.specs import create_spec
 from mohs._core.validation import check_between, check_choice
 from mohs.evaluate.attack_ball import BOX, NORMS, direction, noise, wide, within
 from mohs.evaluate.attack_loss import ATTACK_LOSSES
-from mohs.evaluate.outputs import Model, evaluating, input_batches, logits_of, logits_over
+from mohs.evaluate.outputs import Model, input_batches, logits_of, logits_over
 from mohs.evaluate.validate_inputs import class_labels, same_length
 
 
 @dataclass(frozen=True, kw_only=True)
 class FGSM:
-    """One step of the whole budget from the input itself."""
+    """One step of size ε from the clean input."""
 
     loss: str = "cross_entropy"
     steps: ClassVar[int] = 1
@@ -45,7 +46,7 @@ class FGSM:
 
 @dataclass(frozen=True, kw_only=True)
 class PGD:
-    """Many steps (α = `step`, by default 2.5 ε/steps), each followed by the projection onto the ball."""
+    """Many steps (α = `step`, default 2.5 ε/steps), each followed by a projection onto the ball."""
 
     loss: str = "cross_entropy"
     steps: int = 40
@@ -70,7 +71,16 @@ ATTACKS: dict[str, type[Attack]] = {"fgsm": FGSM, "pgd": PGD}
 
 @dataclass(frozen=True, eq=False)
 class Robustness:
-    """Accuracies from 0 to 1 at one ε: clean, under each attack, under the worst for each example; who survived all (N,)."""
+    """Accuracies from 0 to 1 at one ε.
+
+    Attributes:
+        eps: Radius of the ball.
+        norm: "linf" or "l2".
+        clean: Accuracy without an attack.
+        attacks: Accuracy under each attack.
+        worst: Accuracy under the worst attack of each example.
+        survived: Whether each example (N,) survived all attacks.
+    """
 
     eps: float
     norm: str
@@ -91,10 +101,23 @@ def robust_accuracy(
     batch_size: int = 256,
     seed: int = 0,
 ) -> Robustness:
-    """images (N, ...) as floats 0..1 or uint8, labels (N,) -> accuracy under attack.
+    """Accuracy of a model under adversarial attacks.
 
-    attacks: names, `{name = "pgd", loss = "margin"}`, attacks, or {label: attack}; by default FGSM and 40-step PGD on
-    cross-entropy, margin and (from 3 classes) DLR.
+        mohs.robust_accuracy(model, images, labels, eps=8 / 255)
+
+    Args:
+        model: Any callable that returns logits.
+        images: (N, ...), floats from 0 to 1 or uint8; the model does its own normalization.
+        labels: (N,), class indices.
+        eps: Radius of the ball.
+        norm: "linf" or "l2".
+        attacks: Names, specs such as {"name": "pgd", "loss": "margin"}, attacks, or {label: attack}; default: FGSM and
+            40-step PGD on cross-entropy, margin and (from 3 classes) DLR.
+        batch_size: Images attacked at once.
+        seed: Random seed of the starting points.
+
+    Returns:
+        Clean accuracy, accuracy under each attack and under the worst of them.
     """
     check_between("eps", eps, 0)
     check_choice("norm", norm, NORMS)
@@ -127,29 +150,28 @@ def perturb(
     batch_size: int = 256,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """The attacked images (N, ...), each the first that was misclassified or else the last tried, and whether it was (N,)."""
+    """The attacked images (N, ...), each the first misclassified iterate or else the last, and which are misclassified (N,)."""
     check_between("eps", eps, 0)
     check_choice("norm", norm, NORMS)
     same_length(images=images, labels=labels)
-    parts, start = [], 0
-    with evaluating(model) as device:
-        for batch in input_batches(images, batch_size, device):
-            generator = torch.Generator(batch.device).manual_seed(seed + start)
-            y = labels[start : start + len(batch)].to(batch.device)
+    parts = []
+    with eval_mode(model, freeze=True) as device:
+        for rows, batch in input_batches(images, batch_size, device):
+            generator = torch.Generator(batch.device).manual_seed(seed + rows.start)
+            y = labels[rows].to(batch.device)
             parts.append(_search(model, checked_pixels(batch), y, attack, eps, norm, generator))
-            start += len(batch)
     return torch.cat([x for x, _ in parts]), torch.cat([broken for _, broken in parts])
 
 
 def input_gradient(model: Model, x: Tensor, labels: Tensor, loss: str) -> tuple[Tensor, Tensor]:
-    """Gradient of the loss by the inputs (n, ...), and the logits (n, K) there."""
+    """Gradient of the loss with respect to the inputs (n, ...), and the logits (n, K)."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
         logits = logits_of(model(x))
         value = ATTACK_LOSSES[loss](logits, labels).sum()
         if not value.requires_grad:
             raise ValueError(
-                "the model gives its inputs no gradient (is it run under no_grad, or does it round?): no attack runs"
+                "the loss has no gradient with respect to the inputs (does the model use no_grad, or round?): attacks need one"
             )
         (gradient,) = torch.autograd.grad(value, x)
     return gradient, logits.detach()
@@ -164,7 +186,7 @@ def standard_attacks(classes: int) -> list[Attack]:
 def _search(
     model: Model, x: Tensor, y: Tensor, attack: Attack, eps: float, norm: str, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """One batch: the images found and whether each is misclassified."""
+    """Attack one batch: the images found, and whether each is misclassified."""
     found, broken, size = x, torch.zeros_like(y, dtype=torch.bool), attack.step_size(eps)
     for _ in range(attack.restarts):
         tried = within(x + noise(x, eps, norm, generator), x, eps, norm) if attack.random_start else x
@@ -178,12 +200,12 @@ def _search(
 
 
 def _keep(found: Tensor, broken: Tensor, tried: Tensor, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The broken stay as they are; the others move on to what was tried."""
+    """Keep broken examples as they are; move the others on to what was tried."""
     return torch.where(wide(broken, tried), found, tried), broken | (logits.argmax(1) != y)
 
 
 def checked_pixels(images: Any) -> Any:
-    """The images again; a tensor of floats is looked at, and refused where it leaves the box."""
+    """The images, validated: floats must lie in 0..1."""
     if not isinstance(images, Tensor) or images.dtype == torch.uint8:
         return images
     if not images.is_floating_point():
@@ -192,7 +214,7 @@ def checked_pixels(images: Any) -> Any:
         low, high = images.aminmax()
         raise DataError(
             f"images must lie in 0..1, got {float(low):.3g} to {float(high):.3g}: "
-            "attack before normalizing, with the scale in the model"
+            "attack images before normalization, and put the normalization into the model"
         )
     return images
 
@@ -206,6 +228,6 @@ def _named(attacks: Sequence[str | Mapping[str, Any] | Attack] | Mapping[str, At
         attack: Attack = create_spec(ATTACKS, "attack", spec) if isinstance(spec, Mapping) else spec
         name = f"{type(attack).__name__.lower()} {attack.loss}"
         if name in named:
-            raise ValueError(f"attacks holds {name} twice: pass them as {{label: attack}}")
+            raise ValueError(f"attacks contains {name} twice: pass them as {{label: attack}}")
         named[name] = attack
     return named

@@ -1,4 +1,4 @@
-"""The ball that an attack moves in, L∞ or L2: steepest directions, random points and the way back into it and into the box.
+"""The ball of an attack, L∞ or L2: steepest directions, random points, and projection onto ball and box.
 
 L∞: sign(g), |δ_i| ≤ ε          L2: g/‖g‖₂, ‖δ‖₂ ≤ ε          pixels stay in 0..1
 """
@@ -16,14 +16,14 @@ def direction(gradient: Tensor, norm: str) -> Tensor:
     """The steepest direction of length 1 in this norm; 0 where the gradient is 0."""
     if norm == "linf":
         return gradient.sign()
-    largest = gradient.flatten(1).abs().amax(1)  # first, so that the squares of a tiny gradient do not underflow
+    largest = gradient.flatten(1).abs().amax(1)  # so that squares of a tiny gradient do not underflow
     gradient = gradient / wide(largest.masked_fill(largest == 0, 1.0), gradient)
     length = gradient.flatten(1).norm(dim=1)
     return gradient / wide(length.masked_fill(length == 0, 1.0), gradient)
 
 
 def noise(x: Tensor, eps: float, norm: str, generator: torch.Generator) -> Tensor:
-    """Uniform in the ball."""
+    """A uniform random point of the ball."""
     if norm == "linf":
         return (2 * torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype) - 1) * eps
     drawn = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
@@ -32,7 +32,7 @@ def noise(x: Tensor, eps: float, norm: str, generator: torch.Generator) -> Tenso
 
 
 def within(tried: Tensor, x: Tensor, eps: float, norm: str) -> Tensor:
-    """The nearest point of the ball around x, then of the box; x is in the box, so the ball is not left again."""
+    """Project onto the ball around x, then onto the box; x is in the box, so the result stays in the ball."""
     change = tried.detach() - x
     if norm == "linf":
         change = change.clamp(-eps, eps)

@@ -1,12 +1,12 @@
-"""What an attack climbs: per-example losses of logits and labels whose rise brings the example nearer to an error.
+"""Losses that attacks maximize, per example.
 
     cross_entropy   −log p_y                        its gradient vanishes where the softmax is saturated
     margin          max_{k≠y} z_k − z_y             Carlini & Wagner's: never vanishes, positive exactly on errors
-    dlr             (max_{k≠y} z_k − z_y)/(z_(1) − z_(3))    the same free of scale and shift; z_(i): the i-th largest
+    dlr             (max_{k≠y} z_k − z_y)/(z_(1) − z_(3))    the same, invariant to scale and shift; z_(i): the i-th largest
     scaled          cross-entropy of z/SD(z)        SD over the classes, not differentiated: no saturation at any scale
-    logit           −z_y                            what Encouraging Loss's published FGSM climbs
+    logit           −z_y                            as in Encouraging Loss's published FGSM
 
-Where the first does much worse than the others, gradients were masked and the model was not robust.
+If attacks on the first succeed much less often than on the others, gradients are masked and the model is not robust.
 Carlini & Wagner (S&P 2017); Croce & Hein, "Reliable evaluation of adversarial robustness" (ICML 2020), eq. 6.
 """
 
@@ -24,7 +24,7 @@ AttackLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """As torch has it, saturation and all: the attack that most people run."""
+    """torch's cross-entropy, which saturates: the most common choice."""
     return plain_cross_entropy(logits, labels, reduction="none")
 
 

@@ -1,13 +1,13 @@
-"""Whether a model is right as often as it says: reliability by bins of confidence, their summaries, and one temperature.
+"""Calibration: reliability by bins of confidence, ECE, MCE, Brier score, NLL, and temperature scaling.
 
     ECE  = Σ_b share_b |accuracy_b − confidence_b|          MCE = max_b |accuracy_b − confidence_b|
     Brier = mean Σ_k (p_k − [k = y])²                        NLL = −mean log p_y
     T    = argmin −mean log softmax(z/T)_y                   convex in 1/T: the root of its slope, by bisection
 
-probs (N, K): confidence is the largest probability, right is where it is the label's. probs (N,): the probability of an
-event, confidence is that probability, right is where the event happened (labels 0 or 1), and Brier is mean (p − y)².
-Bins are (low, high]; "width": equal widths (10 in Encouraging Loss, 15 in most others); "mass": as many examples each, equal
-confidences kept together. ECE is biased upwards for few examples and depends on the bins: compare models on the same ones.
+probs (N, K): confidence is the largest probability, correct is where it is the label's. probs (N,): the probability of an
+event; confidence is that probability, correct is where the event happened (labels 0 or 1), and Brier is mean (p − y)².
+Bins are (low, high]; "width": equal widths (10 in Encouraging Loss, 15 in most others); "mass": equal numbers of examples,
+with equal confidences in one bin. ECE is biased upwards for few examples and depends on the bins: use the same for all models.
 Guo et al., "On calibration of modern neural networks" (ICML 2017), eqs. 3, 5 and 9; Brier (1950).
 """
 
@@ -23,13 +23,20 @@ from mohs._core.validation import check_choice
 from mohs.evaluate.validate_inputs import class_labels, numbers, probabilities
 
 BINNINGS = ("width", "mass")
-TEMPERATURES = (0.01, 100.0)  # a model that is right on every example has no best one: the lowest is given
+TEMPERATURES = (0.01, 100.0)  # if every example is correct, there is no minimum: the lowest is returned
 HALVINGS = 60
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """By bin (B,), float64 on the CPU: its edges, mean confidence and accuracy (NaN where empty), share of the examples."""
+    """A reliability diagram: per bin (B,), float64 on the CPU.
+
+    Attributes:
+        low, high: Edges of the bins.
+        confidence: Mean confidence; NaN if empty.
+        accuracy: Accuracy; NaN if empty.
+        share: Share of the examples.
+    """
 
     low: Tensor
     high: Tensor
@@ -39,15 +46,22 @@ class Reliability:
 
     @property
     def gaps(self) -> Tensor:
-        """Accuracy less confidence (B,), 0 where a bin is empty; negative: over-confident."""
+        """Accuracy minus confidence (B,), 0 for empty bins; negative: overconfident."""
         return (self.accuracy - self.confidence).nan_to_num(0.0)
 
 
 @torch.no_grad()
 def reliability(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> Reliability:
-    """probs (N, K) or (N,), labels (N,) -> confidence, accuracy and share of each bin."""
+    """Confidence and accuracy by bins of confidence.
+
+    Args:
+        probs: Probabilities (N, K) of the classes, or (N,) of one event.
+        labels: (N,), class indices, or 0 and 1 for an event.
+        bins: Number of bins.
+        binning: "width" (bins of equal width) or "mass" (bins with equal numbers of examples).
+    """
     if not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}")
+        raise ValueError(f"bins must be an integer of at least 1, got {bins!r}")
     check_choice("binning", binning, BINNINGS)
     given, right = _confidence(probs, labels)
     confidence = given.double()
@@ -64,13 +78,16 @@ def reliability(probs: Any, labels: Any, bins: int = 15, *, binning: str = "widt
 
 
 def ece(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> float:
-    """Expected calibration error, from 0 to 1: how far accuracy is from confidence, on average over the examples."""
+    """Expected calibration error, from 0 to 1: the mean distance of accuracy from confidence; arguments as for `reliability`.
+
+    mohs.ece(logits.softmax(1), labels)
+    """
     found = reliability(probs, labels, bins, binning=binning)
     return float((found.share * found.gaps.abs()).sum())
 
 
 def mce(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> float:
-    """Maximum calibration error: that of the worst bin, however few examples it holds."""
+    """Maximum calibration error: that of the worst bin, however few examples it has."""
     return float(reliability(probs, labels, bins, binning=binning).gaps.abs().max())
 
 
@@ -93,14 +110,22 @@ def nll(probs: Any, labels: Any) -> float:
 
 @torch.no_grad()
 def fit_temperature(logits: Any, labels: Any) -> float:
-    """The temperature T from 0.01 to 100 by which to divide these held-out logits (N, K) so that their NLL is least."""
+    """The temperature by which to divide logits so that their NLL is smallest.
+
+    Args:
+        logits: Held-out logits (N, K).
+        labels: (N,), class indices.
+
+    Returns:
+        T, from 0.01 to 100.
+    """
     z = numbers("logits", logits, dims=(2,)).double()
     y = class_labels(labels, count=len(z), classes=z.shape[1], device=z.device).unsqueeze(1)
-    z = z - z.gather(1, y)  # the label's at 0: the slope is then the mean of the others under softmax
+    z = z - z.gather(1, y)  # with the label's at 0, the slope is the mean of the others under softmax
     low, high = (z.new_tensor(1 / t).log() for t in reversed(TEMPERATURES))
-    for _ in range(HALVINGS):  # on the device throughout: nothing waits
+    for _ in range(HALVINGS):  # on the device, without host synchronization
         middle = (low + high) / 2
-        rising = ((z * middle.exp()).softmax(1) * z).sum(1).mean() > 0  # NLL rises with 1/T here: the best is below
+        rising = ((z * middle.exp()).softmax(1) * z).sum(1).mean() > 0  # NLL increases with 1/T: the minimum is below
         low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
     return float((-(low + high) / 2).exp())
 

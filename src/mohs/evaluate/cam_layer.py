@@ -1,4 +1,4 @@
-"""The feature map that an explanation looks at, found by running the model once: the last of its last convolution, or tokens.
+"""The feature map that Grad-CAM uses, found by running the model once: that of the last convolution, or the tokens.
 
 For convolutional nets: the last module to give a map of the size that the last convolution gives (so with its batch norm,
 activation, shortcut and other branches), if that is more than one pixel. For transformers: the last layer norm at which the
@@ -18,15 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mohs.evaluate.outputs import evaluating, logits_of
+from mohs._core.eval_mode import eval_mode
+from mohs.evaluate.outputs import logits_of
 
 EXTRA_TOKENS = 8
 NORMS = ("LayerNorm", "RMSNorm")  # by name, for libraries have their own
 
 
 @dataclass(frozen=True)
-class FeatureMap:
-    """Where: the layer's name; how its output becomes (N, C, H, W): "map", "grid" or "tokens"; tokens: extra, H and W."""
+class CamLayer:
+    """A layer's name, and how its output becomes (N, C, H, W): "map", "grid", or "tokens" with `extra` leading ones on a grid."""
 
     layer: str
     kind: str
@@ -40,14 +41,14 @@ class FeatureMap:
         return out.movedim(-1, 1) if self.kind == "grid" else out
 
     def fold(self, grid: Tensor, out: Tensor) -> Tensor:
-        """The way back, so that the model goes on with a copy that nothing keeps; the leading tokens come from its output."""
+        """The inverse of `unfold`, as a copy for the model to continue with; the leading tokens come from its output."""
         if self.kind == "tokens":
             return torch.cat([out[:, : self.extra], grid.flatten(2).transpose(1, 2)], 1)
         return (grid.movedim(1, -1) if self.kind == "grid" else grid).clone()
 
 
-def find_feature_map(model: nn.Module, images: Tensor, *, layer: str | None = None) -> FeatureMap:
-    """The map of this model for images (n, C, H, W) like these; layer: its name, where another one is meant."""
+def find_cam_layer(model: nn.Module, images: Tensor, *, layer: str | None = None) -> CamLayer:
+    """The layer of this model for images (n, C, H, W); layer: its name, to choose another one."""
     ran = _ran(model, images[:1])
     if layer is not None:
         return _of_layer(ran, layer, images, type(model).__name__)
@@ -65,7 +66,7 @@ def find_feature_map(model: nn.Module, images: Tensor, *, layer: str | None = No
         )
     size = ran[convolutions[-1]][2].shape[2:]
     last = max(i for i, (_, _, out) in enumerate(ran) if out.dim() == 4 and out.shape[2:] == size)
-    return FeatureMap(ran[last][0], "map")
+    return CamLayer(ran[last][0], "map")
 
 
 def _by_tokens(ran: list[tuple[str, nn.Module, Tensor]], convolutions: list[int], tokens: list[int]) -> bool:
@@ -90,7 +91,7 @@ def _ran(model: nn.Module, image: Tensor) -> list[tuple[str, nn.Module, Tensor]]
 
     handles = [module.register_forward_hook(watch(name)) for name, module in model.named_modules() if name]
     try:
-        with torch.no_grad(), evaluating(model) as device:
+        with torch.no_grad(), eval_mode(model) as device:
             model(image if device is None else image.to(device))
     finally:
         for handle in handles:
@@ -98,7 +99,7 @@ def _ran(model: nn.Module, image: Tensor) -> list[tuple[str, nn.Module, Tensor]]
     return [entry for entry in ran if times[entry[0]] == 1]
 
 
-def _patches_matter(model: nn.Module, image: Tensor, found: FeatureMap) -> bool:
+def _patches_matter(model: nn.Module, image: Tensor, found: CamLayer) -> bool:
     """Whether the top logit has any gradient by the map's cells."""
     caught: list[Tensor] = []
 
@@ -106,28 +107,32 @@ def _patches_matter(model: nn.Module, image: Tensor, found: FeatureMap) -> bool:
         caught.append(found.unfold(out).detach().requires_grad_())
         return found.fold(caught[0], out)
 
-    with evaluating(model) as device, model.get_submodule(found.layer).register_forward_hook(hook), torch.enable_grad():
+    with (
+        eval_mode(model, freeze=True) as device,
+        model.get_submodule(found.layer).register_forward_hook(hook),
+        torch.enable_grad(),
+    ):
         logits = logits_of(model(image if device is None else image.to(device)))
         (gradient,) = torch.autograd.grad(logits.max(), caught[0], allow_unused=True)
     return gradient is not None and bool((gradient != 0).any())
 
 
-def _of_layer(ran: list[tuple[str, nn.Module, Tensor]], layer: str, images: Tensor, kind: str) -> FeatureMap:
+def _of_layer(ran: list[tuple[str, nn.Module, Tensor]], layer: str, images: Tensor, kind: str) -> CamLayer:
     entry = next((entry for entry in ran if entry[0] == layer), None)
     if entry is None:
-        raise ValueError(f"layer={layer!r} is no module of {kind} that runs once and gives a tensor ({_listed(ran)})")
+        raise ValueError(f"layer={layer!r} is not a module of {kind} that runs once and returns a tensor ({_listed(ran)})")
     found = _as_tokens(entry[1], entry[2], images, name=layer)
     if found is not None:
         return found
     if not _is_map(entry[2]):
         raise ValueError(f"layer={layer!r} gives shape {tuple(entry[2].shape)}, neither a map nor tokens ({_listed(ran)})")
-    return FeatureMap(layer, "map")
+    return CamLayer(layer, "map")
 
 
-def _as_tokens(module: nn.Module, out: Tensor, images: Tensor, *, name: str = "") -> FeatureMap | None:
+def _as_tokens(module: nn.Module, out: Tensor, images: Tensor, *, name: str = "") -> CamLayer | None:
     """Tokens (1, T, D) or a grid (1, H, W, D) of a norm; None for anything else."""
     if out.dim() == 4 and _is_norm(module) and out.shape[-1] == _width(module) and min(out.shape[1:3]) > 1:
-        return FeatureMap(name, "grid")
+        return CamLayer(name, "grid")
     if out.dim() != 3:
         return None
     height, width = images.shape[-2:]
@@ -135,7 +140,7 @@ def _as_tokens(module: nn.Module, out: Tensor, images: Tensor, *, name: str = ""
         cells = out.shape[1] - extra
         rows = round(math.sqrt(max(cells, 0) * height / width))
         if rows > 1 and cells % rows == 0 and abs(cells / rows * height - rows * width) < 0.5 * max(height, width):
-            return FeatureMap(name, "tokens", extra, (rows, cells // rows))
+            return CamLayer(name, "tokens", extra, (rows, cells // rows))
     return None
 
 

@@ -1,10 +1,10 @@
-"""Accuracy where classes are of unequal size: by class, balanced, and on the classes with many, medium and few examples.
+"""Accuracy on imbalanced data: per class, balanced, and on classes with many, medium and few training examples.
 
-    accuracy_k = right of class k / all of class k          balanced = mean over the classes that have test examples
+    accuracy_k = correct of class k / all of class k          balanced = mean over the classes that have test examples
     many: more than 100 training examples     few: fewer than 20     medium: the others
 
-A group's accuracy is the mean over its classes, as Liu et al. have it; on a balanced test set that is the mean over
-its examples. A class without test examples has NaN and counts in no mean, nor does an empty group.
+A group's accuracy is the mean over its classes, as in Liu et al.; on a balanced test set that is the mean over
+its examples. Classes without test examples are NaN and are left out of means.
 Liu et al., "Large-scale long-tailed recognition in an open world" (CVPR 2019), section 5.
 """
 
@@ -24,7 +24,7 @@ GROUPS = ("many", "medium", "few")
 
 @dataclass(frozen=True)
 class Shots:
-    """Accuracies from 0 to 1, NaN for a group without classes; classes: how many each group has."""
+    """Accuracies from 0 to 1, NaN for an empty group; classes: number of classes of each group."""
 
     all: float
     balanced: float
@@ -35,7 +35,7 @@ class Shots:
 
 
 def per_class(predicted: Any, labels: Any, *, classes: int) -> Tensor:
-    """predicted (N,), labels (N,) -> the accuracy of each class (K,), float64; NaN where no example bears it."""
+    """predicted (N,), labels (N,) -> the accuracy of each class (K,), float64; NaN without examples."""
     count = same_length(predicted=predicted, labels=labels)
     y = class_labels(labels, count=count, classes=classes)
     right = class_labels(predicted, count=count, classes=classes, name="predicted", device=y.device) == y
@@ -43,7 +43,7 @@ def per_class(predicted: Any, labels: Any, *, classes: int) -> Tensor:
 
 
 def balanced_accuracy(predicted: Any, labels: Any, *, classes: int) -> float:
-    """The mean of the classes' accuracies, however many examples each has."""
+    """The mean of the per-class accuracies."""
     return float(per_class(predicted, labels, classes=classes).nanmean())
 
 
@@ -53,10 +53,10 @@ def by_shots(predicted: Any, labels: Any, train_counts: Any, *, many: int = 100,
     many: classes with more than this; few: classes with fewer than this.
     """
     if not 0 <= few <= many + 1:
-        raise ValueError(f"few must lie between 0 and many + 1, got few={few}, many={many}: a class would be both")
+        raise ValueError(f"few must be between 0 and many + 1, got few={few}, many={many}: the groups would overlap")
     counts = torch.as_tensor(train_counts).cpu()
     if counts.dim() != 1 or counts.is_floating_point() or not len(counts) or bool((counts < 0).any()):
-        raise ValueError(f"train_counts must be whole numbers of at least 0, one a class, got {train_counts!r}")
+        raise ValueError(f"train_counts must be integers of at least 0, one per class, got {train_counts!r}")
     accuracy = per_class(predicted, labels, classes=len(counts)).cpu()
     members = {"many": counts > many, "medium": (counts <= many) & (counts >= few), "few": counts < few}
     means = {group: float(accuracy[inside].nanmean()) if inside.any() else math.nan for group, inside in members.items()}

@@ -1,11 +1,11 @@
-"""How features and predictions group the classes: homogeneity and completeness, angles within and between, a t-SNE map.
+"""Class structure of features and predictions: homogeneity and completeness, angles within and between classes, t-SNE.
 
     homogeneity 1 − H(class | group)/H(class)          completeness 1 − H(group | class)/H(group)
     within_k    mean angle of class k's examples to the mean direction c_k of their unit features
     between_jk  angle of c_j and c_k
 
-Groups are the predicted classes, as in AMC's Figure 4, or k-means on unit features, which looks at the features themselves.
-Separation, the smallest angle between two classes over the mean angle within, is above 1 where classes stand apart.
+Groups are the predicted classes, as in AMC's Figure 4, or k-means clusters of unit features. Separation, the smallest angle
+between two classes over the mean angle within, is above 1 for well separated classes.
 Rosenberg & Hirschberg, "V-measure" (EMNLP 2007); van der Maaten & Hinton, "Visualizing data using t-SNE" (JMLR 2008).
 """
 
@@ -27,7 +27,7 @@ PERPLEXITY = 30.0
 
 @dataclass(frozen=True)
 class Grouping:
-    """From 0 to 1: whether each group holds one class, whether each class lies in one group, and their harmonic mean."""
+    """From 0 to 1: whether each group has one class, whether each class is in one group, and their harmonic mean."""
 
     homogeneity: float
     completeness: float
@@ -36,7 +36,7 @@ class Grouping:
 
 @dataclass(frozen=True, eq=False)
 class Angles:
-    """In radians. within: mean over examples; within_class (K,); between: mean and least over pairs of classes."""
+    """In radians. within: mean over examples; within_class (K,); between: mean and minimum over pairs of classes."""
 
     within: float
     between: float
@@ -46,12 +46,12 @@ class Angles:
 
     @property
     def separation(self) -> float:
-        """The least angle between two classes over the mean angle within; infinite where classes are points."""
+        """The smallest angle between two classes over the mean angle within; infinite if classes are points."""
         return self.between_least / self.within if self.within else float("inf")
 
 
 def grouping(assigned: Any, labels: Any) -> Grouping:
-    """Groups (N,), predictions for one, and labels (N,) -> how they agree."""
+    """Groups (N,), such as predictions, and labels (N,) -> their agreement."""
     from sklearn.metrics import homogeneity_completeness_v_measure
 
     same_length(assigned=assigned, labels=labels)
@@ -65,10 +65,10 @@ def kmeans_grouping(features: Any, labels: Any, *, clusters: int | None = None, 
     x = unit(numbers("features", features, dims=(2,))).cpu().numpy()
     same_length(features=x, labels=labels)
     different = len(np.unique(x, axis=0))
-    wanted = len(np.unique(_array(labels))) if clusters is None else clusters
-    if not 1 <= wanted <= different:
-        raise ValueError(f"clusters must lie between 1 and the {different} different directions there are, got {wanted}")
-    return grouping(KMeans(wanted, n_init=restarts, random_state=seed).fit_predict(x), labels)
+    count = len(np.unique(_array(labels))) if clusters is None else clusters
+    if not 1 <= count <= different:
+        raise ValueError(f"clusters must be between 1 and {different}, the number of distinct directions, got {count}")
+    return grouping(KMeans(count, n_init=restarts, random_state=seed).fit_predict(x), labels)
 
 
 @torch.no_grad()
@@ -88,9 +88,9 @@ def class_angles(features: Any, labels: Any) -> Angles:
 
 
 def tsne(features: Any, *, perplexity: float = PERPLEXITY, at_most: int = 5000, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """features (N, D) -> places in the plane (n, 2) of their directions, and which rows these are (n,): a draw beyond at_most.
+    """features (N, D) -> t-SNE coordinates (n, 2) of their directions, and their rows (n,): a random subset if N > at_most.
 
-    Perplexity is lowered for few examples. Distances between clusters in the map, and their sizes, mean nothing.
+    Perplexity is lowered for few examples. Distances between clusters, and their sizes, have no meaning.
     """
     from sklearn.manifold import TSNE
 

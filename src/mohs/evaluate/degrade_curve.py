@@ -1,8 +1,8 @@
-"""How hardness moves as inputs are degraded: AVH, norm, confidence and accuracy at each level of contrast, noise or blur.
+"""Hardness of degraded inputs: AVH, norm, confidence and accuracy at each level of contrast, noise or blur.
 
-AVH's Figures 17 and 18: angles rise with noise and fall with contrast. `degrade(images, level)` is any function of a batch of
-floats from 0 to 1, such as `lambda images, level: contrast(images, level=level)` with those of `mohs.data.degrade`.
-`trend` puts a curve into one number, Spearman's ρ of level and mean; over few levels it is coarse.
+AVH's Figures 17 and 18: angles increase with noise and decrease with contrast. `degrade(images, level)` is any function of a
+batch of floats from 0 to 1, such as `lambda images, level: contrast(images, level=level)` with `mohs.data.degrade`.
+`trend` summarizes a curve by Spearman's ρ of level and mean; over few levels it is coarse.
 Chen et al., "Angular Visual Hardness" (ICML 2020), Appendix B: contrast .1, .2, .3, .6, 1; noise 0, .1, .2, .3, .4.
 """
 
@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mohs._core.device import device_of
 from mohs._core.validation import check_choice
 from mohs.data.examples import Examples, Inputs
-from mohs.evaluate.outputs import Outputs, evaluating, input_batches, outputs_over
+from mohs.evaluate.outputs import Outputs, input_batches, outputs_over
 from mohs.evaluate.validate_inputs import class_labels
 from mohs.hardness.angular import avc, avh
 from mohs.hardness.correlation import coefficients
@@ -49,20 +50,19 @@ def degrade_curve(
     layer: str | None = None,
     batch_size: int = 256,
 ) -> list[Degraded]:
-    """One row a level, in the order given; degrade(batch, level) -> a batch of the same shape."""
+    """One row per level, in the order given; degrade(batch, level) returns a batch of the same shape."""
     if not len(levels):
-        raise ValueError("levels is empty: give the levels of degradation to try, such as 0, .1, .2")
+        raise ValueError("levels is empty: give levels of degradation, such as [0, 0.1, 0.2]")
     rows = []
     for level in levels:
-        with evaluating(model) as device:
-            batches = (_degraded(batch, degrade, level) for batch in input_batches(images, batch_size, device))
-            parts = [outputs_over(model, batch, layer=layer, batch_size=batch_size) for batch in batches]
+        batches = (_degraded(batch, degrade, level) for _, batch in input_batches(images, batch_size, device_of(model)))
+        parts = [outputs_over(model, batch, layer=layer, batch_size=batch_size) for batch in batches]
         rows.append(_row(level, _joined(parts), labels))
     return rows
 
 
 def trend(curve: Sequence[Degraded], measure: str = "avh") -> float:
-    """Spearman's ρ of a measure with the level: 1 rises throughout, −1 falls; NaN for fewer than 3 levels or a flat one."""
+    """Spearman's ρ of a measure with the level: 1 increases throughout, −1 decreases; NaN for fewer than 3 levels or no change."""
     check_choice("measure", measure, [f.name for f in fields(Degraded) if f.name != "level"])
     if len(curve) < 3:
         return math.nan

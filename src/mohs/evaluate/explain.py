@@ -1,9 +1,9 @@
-"""Grad-CAM: which parts of an image a class's score rests on, for a whole data set, with numbers and pictures.
+"""Grad-CAM: the parts of an image that a class's logit depends on, for a whole data set, with metrics and overlays.
 
-    cam = ReLU Σ_c α_c A_c,   α_c = mean over places of ∂z_k/∂A_c          A (C, H, W): the last feature map (`feature_map.py`)
+    cam = ReLU Σ_c α_c A_c,   α_c = mean over places of ∂z_k/∂A_c          A (C, H, W): the last feature map (`cam_layer`)
 
-brought to the image's size and divided by its maximum; a map without positive evidence stays 0. The class is the predicted
-one, or the one given. Needs captum (the extra "explain"). Maps are as coarse as the feature map: 7×7 for a ResNet.
+resized to the image and divided by its maximum; a map without positive evidence stays 0. The class is the predicted one
+or a given one. Needs captum (the extra "explain"). Maps are as coarse as the feature map: 7×7 for a ResNet.
 Selvaraju et al., "Grad-CAM" (ICCV 2017), eqs. 1 and 2.
 """
 
@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from mohs._core.eval_mode import eval_mode
 from mohs._core.validation import check_between
-from mohs.evaluate.cam_layer import FeatureMap, find_feature_map
-from mohs.evaluate.cam_numbers import area, deletion, insertion, map_entropy
-from mohs.evaluate.outputs import evaluating, input_batches, logits_of, logits_over
+from mohs.evaluate.cam_layer import CamLayer, find_cam_layer
+from mohs.evaluate.cam_metrics import area, deletion, insertion, map_entropy
+from mohs.evaluate.outputs import input_batches, logits_of, logits_over
 from mohs.evaluate.validate_inputs import class_labels
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ COLORS = ((0.0, 0.0, 0.35), (0.45, 0.05, 0.55), (0.85, 0.25, 0.35), (0.98, 0.6, 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """An image each (N,): area above half-maximum, entropy, deletion and insertion; their means (maps of 0 left out)."""
+    """Per image (N,): area above half-maximum, entropy, deletion, insertion; and the maps (N, H, W)."""
 
     layer: str
     area: Tensor
@@ -47,40 +48,38 @@ class Explanation:
         return float(self.area.isnan().double().mean())
 
     def means(self) -> dict[str, float]:
-        """The mean of each number over the images."""
+        """The mean of each metric over the images; maps of 0 are left out."""
         return {name: float(getattr(self, name).nanmean()) for name in ("area", "entropy", "deletion", "insertion")}
 
 
 def explain(
     model: nn.Module, images: Any, classes: Any = None, *, layer: str | None = None, steps: int = 20, batch_size: int = 64
 ) -> Explanation:
-    """Maps and numbers of images (N, C, H, W), tensors or Examples, for these classes (N,) or the predicted ones."""
+    """Maps and metrics of images (N, C, H, W), tensors or Examples, for given classes (N,) or the predicted ones."""
     check_between("steps", steps, 1)
     found, targets = _prepared(model, images, classes, layer, batch_size)
-    parts, start = [], 0
-    with evaluating(model) as device:
-        for x in input_batches(images, batch_size, device):
-            own = targets[start : start + len(x)]
+    parts = []
+    with eval_mode(model, freeze=True) as device:
+        for rows, x in input_batches(images, batch_size, device):
+            own = targets[rows]
             maps = _cams(model, x, own, found)
             curves = [curve(model, x, maps, own, steps=steps) for curve in (deletion, insertion)]
             parts.append((area(maps), map_entropy(maps), *curves, maps))
-            start += len(x)
     return Explanation(found.layer, *(torch.cat([part[i] for part in parts]).cpu() for i in range(5)))
 
 
 def grad_cam(model: nn.Module, images: Any, classes: Any = None, *, layer: str | None = None, batch_size: int = 64) -> Tensor:
     """Maps (N, H, W) from 0 to 1 for images (N, C, H, W) and classes (N,), by default the predicted ones."""
     found, targets = _prepared(model, images, classes, layer, batch_size)
-    maps, start = [], 0
-    with evaluating(model) as device:
-        for x in input_batches(images, batch_size, device):
-            maps.append(_cams(model, x, targets[start : start + len(x)], found))
-            start += len(x)
+    maps = []
+    with eval_mode(model, freeze=True) as device:
+        for rows, x in input_batches(images, batch_size, device):
+            maps.append(_cams(model, x, targets[rows], found))
     return torch.cat(maps)
 
 
 def overlay(image: Tensor, cam: Tensor, *, strength: float = 0.5) -> Image:
-    """image (C, H, W), uint8 or floats 0..1, and its map (H, W) -> the picture with the map laid over it in color."""
+    """image (C, H, W), uint8 or floats 0..1, and its map (H, W) -> the image with the map as a color overlay."""
     from PIL import Image as Pictures
 
     check_between("strength", strength, 0, 1)
@@ -101,19 +100,19 @@ def colored(cam: Tensor) -> Tensor:
     return (anchors[low] * (1 - between) + anchors[low + 1] * between).movedim(-1, 0)
 
 
-def _prepared(model: nn.Module, images: Any, classes: Any, layer: str | None, batch_size: int) -> tuple[FeatureMap, Tensor]:
-    """The map to look at and the class of each image (N,)."""
-    first = next(input_batches(images, 1, None))
+def _prepared(model: nn.Module, images: Any, classes: Any, layer: str | None, batch_size: int) -> tuple[CamLayer, Tensor]:
+    """The layer to use and the class of each image (N,)."""
+    _, first = next(input_batches(images, 1, None))
     if first.dim() != 4:
         raise ValueError(f"images must have shape (N, C, H, W), got {('N', *first.shape[1:])}")
-    found = find_feature_map(model, first, layer=layer)
+    found = find_cam_layer(model, first, layer=layer)
     logits = logits_over(model, images, batch_size=batch_size)
     if classes is None:
         return found, logits.argmax(1)
     return found, class_labels(classes, count=len(logits), classes=logits.shape[1], name="classes", device=logits.device)
 
 
-def _cams(model: nn.Module, x: Tensor, targets: Tensor, found: FeatureMap) -> Tensor:
+def _cams(model: nn.Module, x: Tensor, targets: Tensor, found: CamLayer) -> Tensor:
     """Maps (n, H, W) of one batch, through captum."""
     try:
         from captum.attr import LayerGradCam  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -128,7 +127,7 @@ def _cams(model: nn.Module, x: Tensor, targets: Tensor, found: FeatureMap) -> Te
 
 
 @contextmanager
-def _mapped(model: nn.Module, found: FeatureMap) -> Iterator[nn.Module]:
+def _mapped(model: nn.Module, found: CamLayer) -> Iterator[nn.Module]:
     """A module that gives the map as (N, C, H, W), put behind the layer for a while: what captum attributes to."""
     grid = nn.Identity()
 

@@ -1,12 +1,12 @@
-"""Whether a model that looks robust only hides its gradients: five checks, each of which a sound evaluation passes.
+"""Gradient masking: five checks of whether a model only appears robust because attacks get no useful gradient.
 
     loss       PGD on cross-entropy leaves much more accuracy than PGD on margin, DLR or rescaled logits
-    iteration  one step does more harm than many
+    iteration  one step is more successful than many
     zero       the gradient of cross-entropy is exactly 0 at many correctly classified inputs
-    range      with the whole pixel range to choose from accuracy stays above chance
+    range      with the whole pixel range allowed, accuracy stays above chance
     growth     a larger budget leaves much more accuracy than a smaller one
 
-"Much" is `tolerance`, .05 by default. Passing is no proof: it says that these five did not find masking.
+"Much" is `tolerance`, 0.05 by default. Passing all checks is not a proof of robustness.
 Athalye, Carlini & Wagner, "Obfuscated gradients give a false sense of security" (ICML 2018), section 3.1.
 """
 
@@ -19,16 +19,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs._core.eval_mode import eval_mode
 from mohs._core.validation import check_between, check_choice
 from mohs.evaluate.attack import FGSM, PGD, Attack, checked_pixels, input_gradient, robust_accuracy
 from mohs.evaluate.attack_loss import ATTACK_LOSSES
-from mohs.evaluate.outputs import Model, evaluating, input_batches, logits_over
+from mohs.evaluate.outputs import Model, input_batches, logits_over
 from mohs.evaluate.validate_inputs import class_labels
 
 
 @dataclass(frozen=True, eq=False)
 class Masking:
-    """What was found: whether masking is suspected, a sentence for each check that failed, and the accuracies behind them."""
+    """Result of the checks.
+
+    Attributes:
+        suspected: Whether any check failed.
+        reasons: One sentence per failed check.
+        accuracies: Accuracies from 0 to 1 under each attack.
+        zero_gradients: Share of correctly classified inputs whose gradient is exactly 0.
+    """
 
     suspected: bool
     reasons: tuple[str, ...]
@@ -48,11 +56,23 @@ def masking_report(
     batch_size: int = 256,
     seed: int = 0,
 ) -> Masking:
-    """images (N, ...) as floats 0..1 or uint8, labels (N,) -> the report at this ε."""
+    """Check a model for gradient masking.
+
+    Args:
+        model: Any callable that returns logits.
+        images: (N, ...), floats from 0 to 1 or uint8; a few hundred are enough.
+        labels: (N,), class indices.
+        eps: Radius of the ball.
+        norm: "linf" or "l2".
+        steps: Number of PGD steps.
+        tolerance: Differences of accuracy below this are ignored.
+        batch_size: Images attacked at once.
+        seed: Random seed of the attacks.
+    """
     check_between("eps", eps, 0, ends="(]")
     check_between("tolerance", tolerance, 0, 1)
     if not isinstance(images, Tensor):
-        raise ValueError(f"images must be one tensor (N, ...), got {type(images).__name__}: take a few hundred into memory")
+        raise ValueError(f"images must be one tensor (N, ...), got {type(images).__name__}: load a few hundred into memory")
     options: dict[str, Any] = {"norm": norm, "batch_size": batch_size, "seed": seed}
     attacks: dict[str, Attack] = {"fgsm": FGSM()}
     classes = logits_over(model, checked_pixels(images[:1])).shape[1]
@@ -73,17 +93,16 @@ def masking_report(
 def zero_gradient_share(
     model: Model, images: Tensor, labels: Any, *, loss: str = "cross_entropy", batch_size: int = 256
 ) -> float:
-    """Of the correctly classified, the share whose input gradient is exactly 0; NaN where none is correct."""
+    """The share of correctly classified examples whose input gradient is exactly 0; NaN if none is correct."""
     check_choice("loss", loss, tuple(ATTACK_LOSSES))
     images = checked_pixels(images)
     right = logits_over(model, images, batch_size=batch_size)
     y = class_labels(labels, count=len(right), classes=right.shape[1], device=right.device)
-    right, zeros, start = right.argmax(1) == y, [], 0
-    with evaluating(model) as device:
-        for x in input_batches(images, batch_size, device):
-            gradient, _ = input_gradient(model, x, y[start : start + len(x)], loss)
+    right, zeros = right.argmax(1) == y, []
+    with eval_mode(model, freeze=True) as device:
+        for rows, x in input_batches(images, batch_size, device):
+            gradient, _ = input_gradient(model, x, y[rows], loss)
             zeros.append((gradient == 0).flatten(1).all(1))
-            start += len(x)
     return float((torch.cat(zeros) & right).sum() / right.sum())
 
 
@@ -91,15 +110,17 @@ def _reasons(found: dict[str, float], zero: float, classes: int, tolerance: floa
     iterated = found["pgd cross_entropy"]
     others = {name: accuracy for name, accuracy in found.items() if name in ("pgd margin", "pgd dlr", "pgd scaled")}
     name, lowest = min(others.items(), key=lambda item: item[1])
-    told = []
+    reasons = []
     if iterated - lowest > tolerance:
-        told.append(f"loss: {iterated:.1%} survive PGD on cross-entropy but {lowest:.1%} survive {name}")
+        reasons.append(f"loss: {iterated:.1%} survive PGD on cross-entropy but {lowest:.1%} survive {name}")
     if iterated - found["fgsm"] > tolerance:
-        told.append(f"iteration: one step leaves {found['fgsm']:.1%}, many leave {iterated:.1%}")
+        reasons.append(f"iteration: one step leaves {found['fgsm']:.1%}, many leave {iterated:.1%}")
     if zero > tolerance:
-        told.append(f"zero: the gradient is exactly 0 at {zero:.1%} of the correctly classified")
+        reasons.append(f"zero: the gradient is exactly 0 at {zero:.1%} of the correctly classified")
     if found["pgd at full range"] > 1 / classes + tolerance:
-        told.append(f"range: with all pixel values allowed {found['pgd at full range']:.1%} survive, chance is {1 / classes:.1%}")
+        reasons.append(
+            f"range: with all pixel values allowed {found['pgd at full range']:.1%} survive, chance is {1 / classes:.1%}"
+        )
     if iterated - found["pgd at ε/2"] > tolerance:
-        told.append(f"growth: {iterated:.1%} survive ε but {found['pgd at ε/2']:.1%} survive ε/2")
-    return told
+        reasons.append(f"growth: {iterated:.1%} survive ε but {found['pgd at ε/2']:.1%} survive ε/2")
+    return reasons

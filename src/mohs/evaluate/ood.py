@@ -1,6 +1,6 @@
-"""Whether a model tells data of its own kind from data of another: five indicators, and how well each separates.
+"""Out-of-distribution detection: five indicators, and how well each separates in-distribution from other data.
 
-    max_softmax   log-odds of the top class: in the order of its probability, without the ties at 1 that rounding makes
+    max_softmax   log-odds of the top class: ordered as its probability, without ties at 1 from rounding
     max_logit     max_k z_k          free_energy   log Σ_k e^{z_k}
     max_cosine    max_k cos θ_k      avc           max_k (π − θ_k)/Σ_k (π − θ_k)
 
@@ -9,7 +9,7 @@ Every indicator is **higher for data like the training data**, which is the posi
     auroc   P(inside > outside) + ½ P(equal)          fpr95   share of outside at or above the highest threshold that
     aupr    average precision, Σ (R_n − R_{n−1}) P_n           keeps at least 95 % of inside
 
-Metrics take scores of any size and sign (no sigmoid is applied) and are exact with ties, in O(n log n).
+Metrics take any real scores and are exact with ties, in O(n log n).
 Hendrycks & Gimpel (ICLR 2017); Liu et al., "Energy-based out-of-distribution detection" (NeurIPS 2020); Encouraging Loss,
 Table 4; AVC: Chen et al. (ICML 2020), eq. 3.
 """
@@ -79,7 +79,7 @@ def ood(
     layer: str | None = None,
     batch_size: int = 256,
 ) -> dict[str, dict[str, float]]:
-    """{indicator: its metrics} for inputs of the model's own kind and of another; tensors or Examples."""
+    """{indicator: metrics} for in-distribution inputs (inside) and others (outside); tensors or Examples."""
     unknown = [name for name in indicators if name not in INDICATORS]
     if unknown:
         raise ValueError(f"unknown indicator {unknown[0]!r}; known: {', '.join(INDICATORS)}")
@@ -88,7 +88,7 @@ def ood(
 
 
 def separation(inside: Any, outside: Any) -> dict[str, float]:
-    """Scores (N,) and (M,) -> auroc, fpr95, aupr (inside the positive class) and aupr_out (outside, scores turned)."""
+    """Scores (N,) and (M,) -> auroc, fpr95, aupr (inside the positive class) and aupr_out (outside positive, scores negated)."""
     return {
         "auroc": auroc(inside, outside),
         "fpr95": fpr_at(inside, outside, tpr=0.95),
@@ -105,7 +105,7 @@ def auroc(inside: Any, outside: Any) -> float:
 
 
 def fpr_at(inside: Any, outside: Any, *, tpr: float = 0.95) -> float:
-    """Share of outside taken for inside at the highest threshold that keeps at least a share `tpr` of inside."""
+    """False positive rate: share of outside above the highest threshold that keeps at least a share `tpr` of inside."""
     check_between("tpr", tpr, 0, 1, ends="(]")
     positive, negative = np.sort(_array("inside", inside))[::-1], _array("outside", outside)
     kept = np.arange(1, len(positive) + 1) / len(positive)

@@ -1,11 +1,11 @@
-"""How good the features are by themselves: a fresh linear head trained on them, frozen, and judged on held-out examples.
+"""Linear probe: a new linear head trained on frozen features and evaluated on held-out examples.
 
     sampling "as_is"     every example once an epoch: a linear probe
-    sampling "balanced"  each draw a class at random, then one of its examples: cRT, the second stage for long tails
+    sampling "balanced"  a random class, then a random example of it: cRT, the second stage for long tails
 
 Cross-entropy by SGD (momentum .9, cosine schedule to 0) on features standardized by the training set's mean and SD, which
-are then folded into the head: weight and bias are of the raw features. The whole fit runs on the features' device and waits
-for nothing. A class without training examples is never drawn and its row stays near where it began.
+are then folded into the head: weight and bias apply to raw features. The fit runs on the features' device without host
+synchronization. A class without training examples is never sampled.
 Kang et al., "Decoupling representation and classifier for long-tailed recognition" (ICLR 2020), section 4.1;
 Encouraging Loss, section 5.3.
 """
@@ -31,7 +31,7 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """The head (of raw features) and its accuracies from 0 to 1, on training and held-out examples."""
+    """The head (for raw features) and its accuracies from 0 to 1 on training and held-out examples."""
 
     weight: Tensor
     bias: Tensor
@@ -58,7 +58,7 @@ def probe(
     batch_size: int = 256,
     seed: int = 0,
 ) -> Probe:
-    """Train on features (N, D) and labels (N,), judge on held_out (M, D) and held_out_labels (M,)."""
+    """Train on features (N, D) and labels (N,), evaluate on held_out (M, D) and held_out_labels (M,)."""
     check_choice("sampling", sampling, SAMPLINGS)
     check_between("epochs", epochs, 1)
     check_between("lr", lr, 0, ends="(]")
@@ -66,12 +66,12 @@ def probe(
     check_between("batch_size", batch_size, 1)
     x, test = numbers("features", features, dims=(2,)), numbers("held_out", held_out, dims=(2,))
     if x.shape[1] != test.shape[1]:
-        raise ValueError(f"features have {x.shape[1]} dimensions and held_out {test.shape[1]}: both must be of one model")
+        raise ValueError(f"features have {x.shape[1]} dimensions and held_out {test.shape[1]}: both must come from one model")
     number = _classes(labels, held_out_labels) if classes is None else classes
     y = class_labels(labels, count=len(x), classes=number, device=x.device)
     z = class_labels(held_out_labels, count=len(test), classes=number, name="held_out_labels", device=test.device)
     mean, sd = x.mean(0), x.std(0, correction=0)
-    sd = sd.masked_fill(sd < 1e-6 * sd.max().clamp_min(1e-30), 1.0)  # a constant feature says nothing: leave it at 0
+    sd = sd.masked_fill(sd < 1e-6 * sd.max().clamp_min(1e-30), 1.0)  # constant features become 0
     order = _order(y, number, sampling, epochs, torch.Generator().manual_seed(seed))
     weight, bias = _fitted((x - mean) / sd, y, number, order, lr, weight_decay, batch_size)
     weight, bias = weight / sd, bias - weight @ (mean / sd)
@@ -85,7 +85,7 @@ def _classes(*labels: Any) -> int:
 
 
 def _order(y: Tensor, classes: int, sampling: str, epochs: int, generator: torch.Generator) -> Tensor:
-    """Which examples come when (epochs, N)."""
+    """The order of the examples (epochs, N)."""
     if sampling == "as_is":
         return torch.stack([torch.randperm(len(y), generator=generator) for _ in range(epochs)]).to(y.device)
     host = y.cpu()

@@ -1,11 +1,11 @@
-"""Whether examples of classes never trained on are found by their features: mean average precision and CMC.
+"""Retrieval of unseen classes by features: mean average precision and CMC.
 
     AP_q = (1/R_q) Σ_{ranks r of matches} (matches up to r)/r          mAP = mean over queries
     CMC-k = share of queries with a match among the k most similar
 
-Similarity is the cosine. Without a gallery each example queries all the others (leave one out). A query without any
-match in the gallery has no AP: it counts in neither and `skipped` says how many there were. Time is O(Q G log G), memory
-one block of queries × the gallery, never Q × G. Among equal cosines the gallery's order decides.
+Similarity is the cosine. Without a gallery each example queries all others (leave-one-out). Queries without a match in the
+gallery have no AP: they are left out and counted in `skipped`. Time is O(Q G log G), memory
+one block of queries × the gallery, never Q × G. Ties are broken by the order of the gallery.
 Zheng et al., "MARS" (ECCV 2016), section 4; Gradient Rescaling, Table 7.
 """
 
@@ -22,12 +22,12 @@ from mohs._core.errors import DataError
 from mohs.angle import unit
 from mohs.evaluate.validate_inputs import numbers, same_length
 
-BLOCK_ENTRIES = 2**23  # cosines at a time: 32 MB, sorted with their places in about four times that
+BLOCK_ENTRIES = 2**23  # cosines at a time: 32 MB, and about 128 MB to sort them
 
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Mean average precision and {k: CMC-k} from 0 to 1; how many queries counted and how many had no match to find."""
+    """Mean average precision and {k: CMC-k} from 0 to 1; numbers of queries used and of queries without a match."""
 
     mean_average_precision: float
     cmc: dict[int, float]
@@ -39,11 +39,11 @@ class Retrieval:
 def retrieval(
     features: Any, labels: Any, gallery: Any = None, gallery_labels: Any = None, *, ranks: Sequence[int] = (1, 5)
 ) -> Retrieval:
-    """Queries' features (Q, D) and labels (Q,), a gallery's (G, D) and (G,) or none -> mAP and CMC at these ranks."""
+    """Queries (Q, D) with labels (Q,), and optionally a gallery (G, D) with labels (G,) -> mAP and CMC at these ranks."""
     if not ranks or min(ranks) < 1:
-        raise ValueError(f"ranks must be whole numbers of at least 1, got {list(ranks)}")
+        raise ValueError(f"ranks must be integers of at least 1, got {list(ranks)}")
     if (gallery is None) != (gallery_labels is None):
-        raise ValueError("gallery and gallery_labels go together: give both, or neither to leave one out")
+        raise ValueError("give both gallery and gallery_labels, or neither for leave-one-out")
     queries, y = _directions("features", features, "labels", labels)
     found, theirs = (queries, y) if gallery is None else _directions("gallery", gallery, "gallery_labels", gallery_labels)
     if queries.shape[1] != found.shape[1]:
@@ -68,7 +68,7 @@ def _blocks(
         cos = queries[start : start + step] @ gallery.T  # (b, G)
         own = torch.arange(start, start + len(cos), device=cos.device)
         if left_out:
-            cos[torch.arange(len(cos), device=cos.device), own] = -torch.inf  # itself comes last, and is no match
+            cos[torch.arange(len(cos), device=cos.device), own] = -torch.inf  # itself comes last and does not count
         order = cos.argsort(dim=1, descending=True, stable=True)
         match = theirs[order] == y[start : start + step].unsqueeze(1)
         if left_out:

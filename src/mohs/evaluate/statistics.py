@@ -1,12 +1,12 @@
-"""Whether one result is larger than another, from few runs: means with intervals, t-tests, bootstrap, Holm, a verdict.
+"""Statistics of few runs: means with intervals, t-tests, bootstrap, Holm's correction, and a verdict on two results.
 
     t-interval  x̄ ± t_{1−α/2, n−1} s/√n              SD: s, of n − 1
     Welch       (x̄ − ȳ)/√(s_x²/n + s_y²/m)            unequal variances; pooled: Student's, as most papers run it
     paired      x̄ − ȳ over the SD of the differences: runs that share a seed are compared run by run
-    Holm        p_(i) · (n − i + 1), made to rise: the family-wise correction that always beats Bonferroni's
+    Holm        p_(i) · (n − i + 1), made monotone: uniformly more powerful than Bonferroni's correction
 
-With n = 1 there is no SD and no test: NaN, and the verdict is a draw that says so. Where both sides are constant p is 1 for
-equal and 0 for different means. `from_summary` tests a paper's mean ± SD (n): AMC's Table 1 is Student's, two-sided, n = 5.
+With n = 1 SD and test are NaN, and the verdict is a draw that says so. If both samples are constant, p is 1 for equal and 0
+for different means. `from_summary` tests a paper's mean ± SD (n): AMC's Table 1 is Student's, two-sided, n = 5.
 Welch (1947); Holm (1979); Efron, "Better bootstrap confidence intervals" (JASA 1987).
 """
 
@@ -43,7 +43,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class TTest:
-    """Difference of means (first less second), t, degrees of freedom, two-sided p, and the interval of the difference."""
+    """Difference of means (first minus second), t, degrees of freedom, two-sided p, and the interval of the difference."""
 
     difference: float
     t: float
@@ -55,7 +55,7 @@ class TTest:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The verdict ("holds", "fails" or "draw"), the test behind it (None for one run) and a sentence to print."""
+    """The verdict ("holds", "fails" or "draw"), its test (None for a single run) and a sentence to print."""
 
     verdict: str
     test: TTest | None
@@ -77,7 +77,7 @@ def summary(values: Sequence[float], *, interval: float = 0.95) -> Summary:
 def from_summary(
     mean_a: float, sd_a: float, n_a: int, mean_b: float, sd_b: float, n_b: int, *, pooled: bool = False, interval: float = 0.95
 ) -> TTest:
-    """Two-sample t-test of what papers print, mean, SD and n of each: Welch's, or Student's with pooled variance."""
+    """Two-sample t-test from mean, SD and n of each: Welch's, or Student's with pooled variance."""
     _check_interval(interval)
     for name, value, least in (("n_a", n_a, 2), ("n_b", n_b, 2), ("sd_a", sd_a, 0), ("sd_b", sd_b, 0)):
         check_between(name, value, least)
@@ -99,10 +99,10 @@ def two_sample(a: Sequence[float], b: Sequence[float], *, pooled: bool = False, 
 
 
 def paired(a: Sequence[float], b: Sequence[float], *, interval: float = 0.95) -> TTest:
-    """t-test of runs that belong together one by one, as with the same seed."""
+    """Paired t-test, for runs that share a seed one by one."""
     x, y = _runs("a", a, least=2), _runs("b", b, least=2)
     if len(x) != len(y):
-        raise ValueError(f"a has {len(x)} runs and b {len(y)}: a paired test needs as many, in the same order")
+        raise ValueError(f"a has {len(x)} runs and b {len(y)}: a paired test needs equal numbers, in the same order")
     _check_interval(interval)
     gaps = x - y
     return _test(float(gaps.mean()), float(gaps.std(ddof=1)) / math.sqrt(len(gaps)), float(len(gaps) - 1), interval)
@@ -117,7 +117,7 @@ def bootstrap(
     resamples: int = 9999,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Bootstrap interval of a statistic, statistic(values, axis=...); a constant sample has an interval of one point."""
+    """Bootstrap interval of a statistic, statistic(values, axis=...); a constant sample has a single point as its interval."""
     from scipy.stats import bootstrap as scipy_bootstrap
 
     check_choice("method", method, METHODS)
@@ -133,11 +133,11 @@ def bootstrap(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for their number by Holm's method, in the order given; NaN stays NaN and is not counted."""
+    """p-values corrected by Holm's method, in the order given; NaN stays NaN and is not counted."""
     p = np.asarray(p_values, dtype=float)
     known = np.flatnonzero(~np.isnan(p))
     if ((p[known] < 0) | (p[known] > 1)).any():
-        raise ValueError(f"p_values must lie between 0 and 1, got {list(p_values)}")
+        raise ValueError(f"p_values must be between 0 and 1, got {list(p_values)}")
     order = known[np.argsort(p[known], kind="stable")]
     raised = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
     corrected = np.full(len(p), np.nan)
@@ -148,15 +148,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def compare(
     ours: Sequence[float], baseline: Sequence[float], direction: str = "higher", alpha: float = 0.05, *, pair: bool = False
 ) -> Comparison:
-    """Whether ours is better: "holds" or "fails" where the two-sided p is below alpha, else a "draw".
+    """Whether ours is better: "holds" or "fails" if the two-sided p is below alpha, otherwise a "draw".
 
-    direction: which is better, "higher" or "lower". pair: the runs share seeds in this order, so that the paired test is right.
+    direction: Which is better, "higher" or "lower". pair: Whether runs share seeds in this order (paired test).
     """
     check_choice("direction", direction, DIRECTIONS)
     check_between("alpha", alpha, 0, 1, ends="()")
     a, b = summary(ours, interval=1 - alpha), summary(baseline, interval=1 - alpha)
     if min(a.n, b.n) < 2:
-        return Comparison("draw", None, f"draw: ours {a} against {b}: one run cannot tell a difference from chance")
+        return Comparison("draw", None, f"draw: ours {a} against {b}: one run cannot show a difference")
     test = (paired if pair else two_sample)(ours, baseline, interval=1 - alpha)
     better = (test.difference > 0) == (direction == "higher")
     verdict = "draw" if not test.p < alpha else "holds" if better else "fails"
@@ -186,12 +186,12 @@ def _t_quantile(interval: float, df: float) -> float:
 def _runs(name: str, values: Sequence[float], *, least: int = 1) -> Array:
     x = np.asarray(values, dtype=float)
     if x.ndim != 1:
-        raise ValueError(f"{name} must be one number a run, shape (n,), got shape {x.shape}")
+        raise ValueError(f"{name} must hold one number per run, shape (n,), got shape {x.shape}")
     if len(x) < least:
         raise DataError(f"{name} has {len(x)} run(s): this needs at least {least}")
     bad = ~np.isfinite(x)
     if bad.any():
-        raise DataError(f"{name}[{int(bad.argmax())}] is {x[bad.argmax()]}: leave failed runs out, and say so")
+        raise DataError(f"{name}[{int(bad.argmax())}] is {x[bad.argmax()]}: leave failed runs out, and report it")
     return x
 
 

@@ -14,13 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
-LABELS = ("label", "labels", "target", "targets", "y")
-IDS = ("id", "ids", "index", "idx", "sample_id")
-PATHS = ("path", "paths", "file", "filename")
-INPUTS = ("input", "inputs", "image", "images", "img", "x", "data", "features")
+from mohs._core.vocabulary import IDS, INPUTS, LABELS, PATHS, find_name
+
 WALKS = (SequentialSampler, RandomSampler, DistributedSampler)  # samplers that visit the data set once each, in some order
 
 
@@ -88,11 +85,11 @@ def _unpack_mapping(items: Mapping[str, Any], start: int) -> Batch:
     left = dict(items)
     found = []
     for keys in (LABELS, IDS, PATHS):
-        key = next((key for key in keys if key in left), None)
+        key = find_name(left, keys)
         found.append(None if key is None else left.pop(key))
     if found[0] is None:
         raise ValueError(f"data gives no label at row {start}: of the keys {', '.join(items)} one must be {' or '.join(LABELS)}")
-    single = next((key for key in INPUTS if key in left), None)
+    single = find_name(left, INPUTS)
     arguments, keywords = ((), left) if single is None else _arguments(left[single])
     return Batch(start, arguments, keywords, *found)
 
@@ -101,14 +98,3 @@ def _arguments(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given) if isinstance(given, tuple | list) else (given,)), {}
-
-
-def moved(value: Any, device: torch.device) -> Any:
-    """The same with every tensor on the device, through tuples, lists and mappings."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, Mapping):
-        return {key: moved(part, device) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(moved(part, device) for part in value) if type(value) in (tuple, list) else value
-    return value

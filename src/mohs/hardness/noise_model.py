@@ -1,16 +1,24 @@
-"""The probability that a label is right, from logits of a model that did not see it, fitted by maximum likelihood.
+"""How likely each given label is wrong, from scores of models that did not see that label.
 
-    p = softmax(z/τ)                          τ: temperature; p then is the probability of each true class
-    P(given = g) = Σ_t p_t T[t, g]            T[t, g]: how often an example of class t is labeled g
-    q = p_y T[y, y] / P(given = y)            P(the given label is right), by Bayes
+    p = softmax(Σ_m a_m s_m(x))                   s_m (K,): scores of model m; a_m ≥ 0; p: probabilities of the true class
+    P(given = g) = Σ_t p_t T[t, g]                T[t, g]: how often an example of class t is labeled g
+    P(true = t | given = g) = p_t T[t, g] / P(given = g)
 
-τ and T are those under which the given labels are likeliest (T by expectation maximization for each τ tried): mistakes near
-the boundary raise τ, labels that sure predictions contradict fill T beside its diagonal. Each row of T is drawn to even
-noise at the rate ρ = Σ (1 − q)/N as if by 50 more examples. The labels must have had no part in their own logits, and the model
-should be trained with a robust loss: one that believes wrong labels which favor a class pair shows them as ambiguity (τ).
-Pairs of classes that the features hardly tell apart are in part taken for noise.
-The noise model is that of Patrini et al., "Making deep neural networks robust to label noise" (CVPR 2017), the temperature
-that of Guo et al., "On calibration of modern neural networks" (ICML 2017).
+a and T maximize the likelihood of the given labels: errors near a class boundary make p less sharp, labels that confident
+predictions contradict fill T off its diagonal. Four penalties keep the fit sober where there are few examples: each row of T is
+drawn to even noise as if by STRENGTH more examples, (Σ a)² is penalized, the rate has a Beta(½, 10) prior, and the fit
+starts once from little noise and once from much, the likelier result is kept.
+
+A model that expects to err often makes some of those errors confidently, and they look like wrong labels. So the odds of a
+wrong label are multiplied by
+
+    r = 1 − κ u/e,  κ = ⅓ √(50 K/N),  at least 1/50     e = mean P(wrong), u = mean(1 − max p): the errors the model expects
+
+which leaves a strong judge alone and silences one that knows too little. Labels that look merely ambiguous are wrong in about
+5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w) for w = r o/(1 + r o), o = P(wrong)/P(right).
+
+The noise model is that of Patrini et al., "Making deep neural networks robust to label noise" (CVPR 2017); with one model a is
+its inverse temperature, as in Guo et al., "On calibration of modern neural networks" (ICML 2017).
 """
 
 from __future__ import annotations
@@ -20,83 +28,215 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from scipy.optimize import minimize
 
-MOST_ROWS, MOST_ENTRIES = 20_000, 4_000_000  # fitted to, evenly drawn: more change no digit that matters
-GRID = tuple(-3 + 0.75 * i for i in range(7))  # log τ over the logits' own scale, where the search begins
-STRENGTH = 50.0  # examples that even noise counts for in each row of T
-ROUNDS, SETTLED, RAREST = 60, 1e-6, 1e-6
+from mohs._core.validation import check_between
+
 Array = np.ndarray[Any, Any]
+MOST_ENTRIES = 200_000  # rows × classes that the model is fitted to; more change no digit that matters
+STRENGTH = 100.0  # examples that even noise counts for in each row of T
+SHARPNESS = 0.05  # penalty on (Σ a)²/2
+RATE_PRIOR = (0.5, 10.0)  # wrong and right labels believed beforehand
+ROUNDS, SETTLED = 10, 5e-5
+SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 3, 50, 0.02
+AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
+SLACK = 0.1  # how far below the asked precision the probability of a flagged example may be
+TINY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class NoiseFit:
-    """τ, the share ρ of wrong labels, and T[true, given] (K, K); `right(logits, labels)` is q."""
+class NoiseModel:
+    """Weights of the M models (M,), T[true, given] (K, K), and the share of wrong labels before skepticism."""
 
-    temperature: float
+    weights: Array
+    transition: Array = field(repr=False)
     rate: float
-    transition: Tensor = field(repr=False)
 
-    @torch.no_grad()
-    def right(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """logits (N, K), labels (N,) -> P(the given label is right) (N,), in float64; NaN where logits are."""
-        log_t = self.transition.log()
-        made = []
-        for start in range(0, len(labels), MOST_ROWS):
-            z, y = logits[start : start + MOST_ROWS], labels[start : start + MOST_ROWS].long()
-            joint = torch.log_softmax(z.double() / self.temperature, 1) + log_t.T[y]  # (n, K)
-            made.append((joint.gather(1, y.unsqueeze(1)).squeeze(1) - joint.logsumexp(1)).exp())
-        return torch.cat(made) if made else torch.empty(0, dtype=torch.float64)
+    def probs(self, scores: Array) -> Array:
+        """scores (M, N, K) -> probabilities of the true class (N, K), before the given label is known."""
+        return softmax(np.tensordot(self.weights, scores, 1).astype(np.float64))
+
+    def posterior(self, scores: Array, labels: Array) -> Array:
+        """scores (M, N, K), labels (N,) -> probabilities of the true class (N, K), given the label."""
+        joint = self.probs(scores) * self.transition.T[labels]
+        return joint / (joint.sum(1, keepdims=True) + 1e-300)
 
 
-@torch.no_grad()
-def fit_noise(logits: Tensor, labels: Tensor) -> NoiseFit:
-    """τ, ρ and T for out-of-sample logits (N, K) and the given labels (N,); rows with NaN or ∞ are left out."""
-    from scipy.optimize import minimize_scalar
+@dataclass(frozen=True, eq=False)
+class LabelJudgment:
+    """The judgment on N labels.
 
-    if logits.dim() != 2 or labels.shape != logits.shape[:1]:
-        raise ValueError(f"logits must be (N, K) and labels (N,), got {tuple(logits.shape)} and {tuple(labels.shape)}")
-    sound = logits.isfinite().all(1)
-    if not sound.any():
-        raise ValueError("logits hold no row without NaN or infinity: there is nothing to fit")
-    most = max(1, min(MOST_ROWS, MOST_ENTRIES // logits.shape[1]))
-    step = -(-int(sound.sum()) // most)
-    z, y = logits[sound][::step].double(), labels[sound][::step].long()
-    z = z - z.mean(1, keepdim=True)
-    size = float(z.square().mean().sqrt()) or 1.0
+    Attributes:
+        p_mislabeled: Probability that the given label is wrong (N,).
+        flagged: The largest set whose expected precision is the one asked for (N,).
+        cannot_tell: Not flagged, but the judge does not support the label either (N,).
+        suggested: Most probable class (N,), an index; the given one unless another is more probable.
+        p_suggested: Its probability (N,).
+        probs: Probabilities of the true class (N, K) that ignore the given label.
+        rate, low, high: Share of wrong labels with its 95 % interval.
+        trust: The factor r; small if the judge is too weak.
+        model: The fitted noise model.
+    """
 
-    def unlikely(log_tau: float) -> float:
-        return -transition(torch.softmax(z / (size * math.exp(log_tau)), 1), y)[0]
+    p_mislabeled: Array = field(repr=False)
+    flagged: Array = field(repr=False)
+    cannot_tell: Array = field(repr=False)
+    suggested: Array = field(repr=False)
+    p_suggested: Array = field(repr=False)
+    probs: Array = field(repr=False)
+    posterior: Array = field(repr=False)
+    rate: float
+    low: float
+    high: float
+    trust: float
+    model: NoiseModel
 
-    tried = [unlikely(log_tau) for log_tau in GRID]
-    best = GRID[tried.index(min(tried))]
-    width = GRID[1] - GRID[0]
-    found = minimize_scalar(unlikely, bounds=(best - width, best + width), method="bounded", options={"xatol": 0.02})
-    tau = size * math.exp(float(found.x))
-    _, rate, table = transition(torch.softmax(z / tau, 1), y)
-    return NoiseFit(temperature=tau, rate=rate, transition=table)
+
+def judge_labels(scores: Array, labels: Array, *, precision: float = 0.8) -> LabelJudgment:
+    """Judge given labels by scores that are out of sample.
+
+    Args:
+        scores: Log-probabilities or logits (N, K), or those of several models (M, N, K). The labels must have had no part in
+            their own scores: cross-validation, or a network that does not memorize.
+        labels: Class indices (N,).
+        precision: Expected share of the flagged examples whose label is wrong.
+    """
+    check_between("precision", precision, 0, 1, ends="()")
+    s = np.asarray(scores, dtype=np.float32)
+    s = s[None] if s.ndim == 2 else s
+    y = np.asarray(labels, dtype=np.int64)
+    if s.ndim != 3 or s.shape[1] != len(y):
+        raise ValueError(f"scores must have shape (N, K) or (M, N, K) for {len(y)} labels, got {np.shape(scores)}")
+    known = np.isfinite(s).all((0, 2))
+    if not known.any():
+        raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
+    model = fit_noise(s[:, known], y[known])
+    return _judgment(model, s, y, known, precision)
 
 
-def transition(probs: Tensor, labels: Tensor) -> tuple[float, float, Tensor]:
-    """The mean log-likelihood with its prior, ρ and T[true, given] (K, K) for probs (N, K) by expectation maximization."""
-    n, classes = probs.shape
-    table, before = even_noise(0.1, classes), -math.inf
+def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: float) -> LabelJudgment:
+    (_, n, k), rows = s.shape, np.arange(s.shape[1])
+    filled = np.where(known[None, :, None], s, 0.0)
+    p, posterior = model.probs(filled), model.posterior(filled, y)
+    right = posterior[rows, y].clip(TINY, 1)
+    apparent, unsure = float(1 - right[known].mean()), float((1 - p.max(1))[known].mean())
+    kappa = SKEPTICISM * math.sqrt(PER_CLASS * k / known.sum())
+    trust = float(np.clip(1 - kappa * unsure / max(apparent, 1e-9), LEAST_TRUST, 1))
+    odds = trust * (1 - right).clip(TINY) / right
+    wrong = odds / (1 + odds)
+    wrong = wrong + AMBIGUOUS * (1 - p[rows, y]) * (1 - wrong)
+    flagged = known & choose_flags(np.where(known, wrong, 0.0), precision)
+    others = posterior.copy()
+    others[rows, y] = 0
+    best = others.argmax(1)
+    p_best = wrong * others[rows, best] / others.sum(1).clip(1e-300)
+    moved = known & (p_best > 1 - wrong)
+    rate, doubted = float(wrong[known].mean()), float((p.argmax(1) != y)[known].mean())
+    sure = max(0.0, apparent - 2 * kappa * unsure)
+    return LabelJudgment(
+        p_mislabeled=np.where(known, wrong, np.nan),
+        flagged=flagged,
+        cannot_tell=known & ~flagged & (p[rows, y] < 0.5),
+        suggested=np.where(moved, best, y),
+        p_suggested=np.where(known, np.where(moved, p_best, 1 - wrong), np.nan),
+        probs=np.where(known[:, None], p, np.nan),
+        posterior=posterior,
+        rate=rate,
+        low=max(0.0, min(sure, rate) - _spread(sure, n)),
+        high=min(1.0, max(rate, apparent, doubted) + _spread(max(rate, doubted), n)),
+        trust=trust,
+        model=model,
+    )
+
+
+def choose_flags(p: Array, precision: float) -> Array:
+    """The largest set (N,) whose mean probability is at least `precision`, each at least `precision` − SLACK."""
+    order = np.argsort(-p, kind="stable")
+    mean = np.cumsum(p[order]) / np.arange(1, len(p) + 1)
+    last = np.flatnonzero((mean >= precision) & (p[order] >= precision - SLACK))
+    flagged = np.zeros(len(p), dtype=bool)
+    flagged[order[: last[-1] + 1 if len(last) else 0]] = True
+    return flagged
+
+
+def fit_noise(scores: Array, labels: Array) -> NoiseModel:
+    """scores (M, N, K), finite, and labels (N,) -> weights a and T of the highest penalized likelihood."""
+    step = max(1, -(-scores.shape[1] * scores.shape[2] // MOST_ENTRIES))
+    scores, y = scores[:, ::step], labels[::step]
+    m, _, k = scores.shape
+    size = np.sqrt(((scores - scores.mean(2, keepdims=True)) ** 2).mean((1, 2))) + TINY
+    s = ((scores - scores.mean(2, keepdims=True)) / size[:, None, None]).astype(np.float32)
+    first = _alternate(s, y, np.full(m, 1.0 / m), even_noise(0.02, k))  # from little noise
+    sharp = np.maximum(first[1], 0.02) * 2.5  # and from much
+    second = _alternate(s, y, sharp, _transition_step(s, y, sharp, even_noise(0.2, k), times=15, pull=2.0)[0])
+    _, weights, transition, rate = max(first, second, key=lambda fit: fit[0])
+    return NoiseModel(weights / size, transition, rate)
+
+
+def _alternate(s: Array, y: Array, weights: Array, transition: Array) -> tuple[float, Array, Array, float]:
+    """Fit weights and T in turn until the likelihood settles: (value, a, T, rate)."""
+    before = value = -math.inf
+    rate = 0.0
     for _ in range(ROUNDS):
-        joint = probs * table.T[labels]
-        given = joint.sum(1, keepdim=True).clamp(min=1e-300)
-        counts = probs.new_zeros(classes, classes).index_add_(0, labels, joint / given).T  # (true, given)
-        rate = min(max(1 - float(counts.trace()) / n, RAREST), 1 - 1 / classes)
-        even = even_noise(rate, classes)
-        value = float(given.log().sum() + STRENGTH * (even * (table / even).log()).sum()) / n
-        table = (counts + STRENGTH * even) / (counts.sum(1, keepdim=True) + STRENGTH)
-        if value - before < SETTLED:
+        weights = _weights_step(s, y, weights, transition)
+        transition, rate, value = _transition_step(s, y, weights, transition, times=4, pull=STRENGTH)
+        value -= 0.5 * SHARPNESS * float(weights.sum()) ** 2
+        if value - before < SETTLED * len(y):
             break
         before = value
-    return value, rate, table
+    return value, weights, transition, rate
 
 
-def even_noise(rate: float, classes: int) -> Tensor:
-    """T (K, K) of labels of which this share is wrong, all other classes alike."""
-    table = torch.full((classes, classes), rate / (classes - 1), dtype=torch.float64)
-    return table.fill_diagonal_(1 - rate)
+def _weights_step(s: Array, y: Array, weights: Array, transition: Array) -> Array:
+    """a (M,) by L-BFGS for fixed T."""
+    column = transition.T[y].astype(np.float32)
+    flat = s.reshape(len(s), -1)
+
+    def value_and_gradient(a: Array) -> tuple[float, Array]:
+        p = softmax(np.tensordot(a.astype(np.float32), s, 1))
+        joint = p * column
+        given = joint.sum(1, keepdims=True) + 1e-30
+        pull = p - joint / given
+        gradient = (flat @ pull.ravel()).astype(np.float64) + SHARPNESS * float(a.sum())
+        return float(-np.log(given).sum() + 0.5 * SHARPNESS * a.sum() ** 2), gradient
+
+    found = minimize(value_and_gradient, weights, jac=True, method="L-BFGS-B", bounds=[(0, 30)] * len(s), options={"maxiter": 10})
+    return np.asarray(found.x)
+
+
+def _transition_step(s: Array, y: Array, weights: Array, table: Array, *, times: int, pull: float) -> tuple[Array, float, float]:
+    """T (K, K) by expectation maximization for fixed a, with its rate and penalized log-likelihood."""
+    n, k = s.shape[1:]
+    p = softmax(np.tensordot(weights.astype(np.float32), s, 1)).astype(np.float64)
+    rate = value = 0.0
+    for _ in range(times):
+        joint = p * table.T[y]
+        given = joint.sum(1, keepdims=True) + 1e-300
+        counts = np.zeros((k, k))
+        np.add.at(counts, y, joint / given)  # (given, true)
+        counts = counts.T
+        rate = float(np.clip((n - np.trace(counts) + RATE_PRIOR[0]) / (n + sum(RATE_PRIOR)), 1e-5, 0.9))
+        even = even_noise(rate, k)
+        value = float(np.log(given).sum() + pull * (even * np.log(table / even)).sum())
+        value += RATE_PRIOR[0] * math.log(rate) + RATE_PRIOR[1] * math.log1p(-rate)
+        table = (counts + pull * even) / (counts.sum(1, keepdims=True) + pull)
+    return table, rate, value
+
+
+def even_noise(rate: float, classes: int) -> Array:
+    """T (K, K) with this share of wrong labels, spread evenly over the other classes."""
+    table = np.full((classes, classes), rate / max(classes - 1, 1))
+    np.fill_diagonal(table, 1 - rate)
+    return table
+
+
+def softmax(z: Array) -> Array:
+    """z (N, K) -> (N, K)."""
+    e = np.exp(z - z.max(1, keepdims=True))
+    normalized: Array = e / e.sum(1, keepdims=True)
+    return normalized
+
+
+def _spread(share: float, n: int) -> float:
+    """Half the width of a share's 95 % interval from n examples."""
+    return 1.96 * math.sqrt(max(share * (1 - share), 1 / n) / n)

@@ -32,23 +32,15 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from mohs.hardness.anchors import (
-    Array,
-    anchor_counts,
-    effective_size,
-    joint_counts,
-    least_rate,
-    lower_weight,
-    noise_kind,
-    row_shares,
-    wilson,
-)
 from mohs.hardness.classes import encode
+from mohs.hardness.noise_model import LabelJudgment, judge_labels
+from mohs.hardness.noise_shape import Array, lower_weight, noise_kind, row_shares, wilson
 from mohs.hardness.table import classes_of, column
 from mohs.losses import create_loss
 
 STRONG_NOISE, STRONG_IMBALANCE = 0.2, 10.0
 SELDOM_BELIEVED = 1 / 3  # mean probability over training
+LEAST_PROBABILITY = 1e-7
 ROUNDING = 1e-3  # how far a row of probabilities may be from 1, as half precision leaves it
 
 
@@ -122,15 +114,25 @@ def estimate_noise(
     p = _checked_probs(probs)
     given, names = encode(labels, num_classes=p.shape[1], classes=classes)
     _check_labels(given, len(p))
-    predicted = p.argmax(1)
-    anchors = anchor_counts(given, p)
-    counts = joint_counts(anchors, np.bincount(predicted, minlength=p.shape[1]), given)
-    rate = max(0.0, float(1 - np.trace(counts) / len(p)))
-    sure, high = wilson(rate, effective_size(anchors, counts.sum(0) / len(p), rate), interval)
-    low = min(sure, least_rate(given, p, interval))
-    high = max(high, wilson(float((predicted != given).mean()), len(p), interval)[1])
-    kind = noise_kind(anchors, low=sure, seed=seed)
-    return _estimate(rate, low, high, counts, kind, given, predicted, names, "out-of-sample probabilities")
+    judgment = judge_labels(np.log(p.clip(LEAST_PROBABILITY)), given)
+    return estimate_from(judgment, given, names, seed=seed)
+
+
+def estimate_from(judgment: LabelJudgment, given: Array, names: Sequence[Any], *, seed: int = 0) -> NoiseEstimate:
+    """The estimate that a judgment of all labels (N,) amounts to."""
+    known = ~np.isnan(judgment.p_mislabeled)
+    given, posterior, wrong = given[known], judgment.posterior[known], judgment.p_mislabeled[known]
+    rows = np.arange(len(given))
+    others = posterior.copy()
+    others[rows, given] = 0
+    others *= (wrong / others.sum(1).clip(1e-300))[:, None]
+    others[rows, given] = 1 - wrong
+    counts = np.zeros((posterior.shape[1],) * 2)
+    np.add.at(counts, given, others)  # (given, true)
+    kind = noise_kind(counts.T, low=judgment.low, seed=seed)
+    predicted = judgment.probs[known].argmax(1)
+    found = (judgment.rate, judgment.low, judgment.high)
+    return _estimate(*found, counts, kind, given, predicted, list(names), "out-of-sample predictions")
 
 
 def suggest_emphasis(estimate: NoiseEstimate) -> Suggestion:

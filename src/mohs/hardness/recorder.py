@@ -97,7 +97,7 @@ class Recorder:
         sums, state = self._sums[:, :-1].cpu(), self._state[:, :-1].cpu()
         columns: dict[str, Any] = {"id": torch.arange(self.num_examples), **summarize(sums, state, self.track)}
         if not self._quick:
-            columns |= {"margin": state[1], "confidence": state[2]}
+            columns |= {"margin": state[1], "confidence": state[2], "top_confidence": state[8]}
             columns |= {"predicted": _names(state[3].long(), classes), "label": _names(state[4].long(), classes)}
         unseen = (sums[0] == 0).numpy()
         whole = {name: pa.array(columns[name].numpy(), mask=unseen) for name in WHOLE if isinstance(columns.get(name), Tensor)}
@@ -160,7 +160,7 @@ class Recorder:
         _check_finite(seen[1])
         if logits.is_cpu:
             self._known.index_select(0, ids)  # an error for a strange id, before anything is recorded
-        before = self._state.index_select(1, ids)  # (8, B)
+        before = self._state.index_select(1, ids)  # (9, B)
         added, after = advance(before, seen, (logits.argmax(1), labels), epoch)
         if "mean_avh" in self.track and features is not None:
             hardness = avh(features.detach(), self.head.weight.detach(), labels)

@@ -15,8 +15,7 @@ whole table, the same to the bit as one process's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from mohs._core.device import choose_device, device_of
 from mohs._core.distributed import gathered, ranks
 from mohs._core.errors import DataError
-from mohs._core.eval_mode import evaluating
+from mohs._core.forward import inference, logits_of, row_slices
 from mohs.angle import products
-from mohs.hardness.batches import Batch, batches, moved
+from mohs.hardness.batches import Batch, batches
 from mohs.hardness.classes import encode
 from mohs.hardness.measure import Columns, finished, host, joined, measure, repeated, sound, with_table
 from mohs.heads.find_head import FoundHead, candidates, find_head
@@ -106,10 +106,12 @@ def score(
     rank, number = ranks()
     parts: list[Columns] = []
     failure: Exception | None = None
-    with _evaluating(model, device) as place:
+    chosen = None if device is None else choose_device(device)
+    place = chosen or device_of(model) or torch.device("cpu")
+    with inference(model, device=chosen) as run:
         try:
             for batch in batches(data, batch_size=batch_size, rank=rank, ranks=number):
-                parts.append(_score_batch(found, batch, classes, place, keep_features=neighbors))
+                parts.append(_score_batch(found, run, batch, classes, keep_features=neighbors))
         except Exception as error:  # raised again below, with what was scored, when the other processes know
             failure = error
     told = "" if failure is None else f"rank {rank}: {type(failure).__name__}: {failure}"
@@ -126,11 +128,10 @@ def score(
 
 
 def _score_batch(
-    found: FoundHead, batch: Batch, classes: Sequence[Any] | None, device: torch.device, *, keep_features: bool
+    found: FoundHead, run: Callable[..., Any], batch: Batch, classes: Sequence[Any] | None, *, keep_features: bool
 ) -> Columns:
     weight = found.weight.detach()
-    with torch.no_grad():
-        outputs, features = found.run(*moved(batch.arguments, device), **moved(batch.keywords, device))
+    outputs, features = run(found.run, *batch.arguments, **batch.keywords)
     logits = logits_of(outputs)
     if logits.shape != (len(batch), weight.shape[0]) or features.shape[0] != len(batch):
         raise ValueError(
@@ -149,18 +150,6 @@ def _score_batch(
     return made | {name: given for name, given in (("id", batch.ids), ("path", batch.paths)) if given is not None}
 
 
-def logits_of(outputs: Any) -> Tensor:
-    """The logits of a model's outputs: the tensor, its `.logits` or ["logits"], or the first of a tuple."""
-    found = getattr(outputs, "logits", None)
-    if found is None and isinstance(outputs, Mapping):
-        found = outputs.get("logits")
-    if found is None:
-        found = outputs[0] if isinstance(outputs, tuple | list) and outputs else outputs
-    if not isinstance(found, Tensor):
-        raise ValueError(f"the model gives {type(outputs).__name__} without logits: wrap it so that it returns logits (N, K)")
-    return found
-
-
 def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """features (n, D), weight (K, D), bias (K,) -> logits (n, K)."""
     z = products(features, weight)
@@ -176,9 +165,7 @@ def as_tensor(values: Any, device: torch.device | None = None) -> Tensor:
 
 def chunks(rows: int, classes: int) -> Iterator[slice]:
     """Slices of rows whose logits fit in a chunk."""
-    step = max(1, CHUNK_ENTRIES // classes)
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
+    return row_slices(rows, max(1, CHUNK_ENTRIES // classes))
 
 
 def checked_head(features: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor | None]:
@@ -218,17 +205,3 @@ def _in_order(columns: Columns) -> Columns:
     columns = {name: values[order] for name, values in columns.items()}
     row = columns.pop("row")
     return {"id": row, **columns}
-
-
-@contextmanager
-def _evaluating(model: nn.Module, device: str | torch.device | None) -> Iterator[torch.device]:
-    """Evaluation mode on the device, and everything as it was afterwards; gives the device."""
-    with evaluating(model) as home:
-        if device is None:
-            yield home
-            return
-        model.to(device)
-        try:
-            yield torch.device(device)
-        finally:
-            model.to(home)

@@ -45,7 +45,7 @@ SCORES: dict[str, Score] = {
     "mean_confidence": Score("mean_confidence", -1, "the label's probability was low during training"),
     "variability": Score("variability", 1, "the label's probability moved during training"),
     "mean_avh": Score("mean_avh", 1, "the features pointed away from the label's weights during training"),
-    "forgetting": Score("forgetting", 1, "it was learned and lost again"),
+    "forgetting": Score("forgetting", 1, "it was learned and forgotten again, or never learned"),
     "first_learned": Score("first_learned", 1, "it was learned late or never"),
     "neighbors": Score("neighbors", -1, "its nearest neighbors bear other labels"),
 }

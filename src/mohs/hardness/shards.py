@@ -10,7 +10,6 @@ folder's shards are read in the order of their names. What does not fit is an er
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +20,21 @@ import pyarrow as pa
 import pyarrow.parquet
 from torch import Tensor
 
+from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
+from mohs._core.vocabulary import CLASSES, FEATURES, IDS, LABELS, PATHS, find_name
 from mohs.hardness.list_columns import matrix, width_of
 from mohs.hardness.score import checked_head
 
 KEYS = {
     "logits": ("logits",),
-    "features": ("features", "embeddings", "embedding"),
-    "labels": ("labels", "label", "targets", "target", "y"),
-    "ids": ("ids", "id", "index"),
-    "paths": ("paths", "path", "file"),
+    "features": FEATURES,
+    "labels": LABELS,
+    "ids": IDS,
+    "paths": PATHS,
     "weight": ("weight",),
     "bias": ("bias",),
-    "classes": ("classes",),
+    "classes": CLASSES,
 }
 HEAD = ("weight", "bias", "classes")
 ARRAY_UNIT = 65_536  # rows
@@ -77,11 +78,11 @@ class Source:
 
 def open_source(path: Path, *, weight: Path | None = None) -> Source:
     """The source a path names: .npz, .parquet, or a folder of .parquet files; `weight`: a .npz or .npy file with the head."""
-    head = {} if weight is None else read_arrays(weight)
+    head = {} if weight is None else arrays_in(weight)
     if not path.exists():
         raise DataError(f"{path}: there is no such file or folder")
     if path.suffix == ".npz":
-        return array_source({**read_arrays(path), **head}, str(path))
+        return array_source({**arrays_in(path), **head}, str(path))
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or files[0].suffix != ".parquet":
         what = "holds no .parquet files" if path.is_dir() else "is neither .npz nor .parquet"
@@ -89,16 +90,11 @@ def open_source(path: Path, *, weight: Path | None = None) -> Source:
     return _parquet_source(files, head, str(path))
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def arrays_in(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a .npz file under their names in KEYS; a .npy file is a weight."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"weight": loaded}
-        named = {key: next((name for name in names if name in loaded), None) for key, names in KEYS.items()}
-        return {key: loaded[name] for key, name in named.items() if name is not None}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: cannot be read as .npz or .npy ({error}); no pickled objects are loaded") from error
+    found = read_arrays(path, single="weight")
+    named = {key: find_name(found, names) for key, names in KEYS.items()}
+    return {key: found[name] for key, name in named.items() if name is not None}
 
 
 def array_source(arrays: Mapping[str, np.ndarray[Any, Any]], name: str) -> Source:
@@ -125,7 +121,7 @@ def array_source(arrays: Mapping[str, np.ndarray[Any, Any]], name: str) -> Sourc
 
 def _parquet_source(files: list[Path], head: Mapping[str, np.ndarray[Any, Any]], name: str) -> Source:
     schema = _opened(files[0]).schema_arrow
-    named = {key: next((column for column in names if column in schema.names), "") for key, names in KEYS.items()}
+    named = {key: find_name(schema.names, names) for key, names in KEYS.items()}
     columns = {key: column for key, column in named.items() if column and key not in HEAD}
     _check_keys({**columns, **head}, str(files[0]))
     units: list[Unit] = []
@@ -188,7 +184,7 @@ def _check_schema(file: Path, schema: pa.Schema, expected: pa.Schema, columns: M
         if column not in schema.names:
             raise DataError(f"{file}: column {column!r} is missing, which the first shard has; its columns: {schema.names}")
         kind, wanted = schema.field(column).type, expected.field(column).type
-        if kind != wanted and column not in KEYS["logits"] + KEYS["features"]:
+        if kind != wanted and column not in (columns.get("logits"), columns.get("features")):
             raise DataError(f"{file}: column {column!r} is {kind}, in the first shard {wanted}: write the shards alike")
 
 

@@ -26,6 +26,7 @@ def measure_logits(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     return {
         "predicted": logits.argmax(1),
         "confidence": torch.sigmoid(m),
+        "top_confidence": log_probs(logits).amax(1).exp(),
         "margin": m,
         "loss": softplus(-m),
         "el2n": el2n(logits, labels),

@@ -1,84 +1,168 @@
-"""Easy, hard, ambiguous or mislabeled: a probability of each for every example, from one rule on its margin.
+"""Easy, hard, ambiguous, mislabeled or cannot tell: a verdict on every example, with probabilities.
 
-    q = σ(4 m/s − ½ log(π/(1 − π)))       P(the given label is right); m: its margin, s: the median |m| of the table,
-                                          π: the mean of p_mislabeled itself, ½ at the most
-    p_mislabeled = 1 − q
-    p_ambiguous   = q α                   α = 1 − (1 − 4q(1 − q))(1 − (2v)²): undecided now, or wavering (v: variability)
-    p_hard        = q (1 − α) r⁴          r: the example's place in hardness, from 0 to 1; ½ for the hardest sixth
-    p_easy        = q (1 − α) (1 − r⁴)
+    p_mislabeled = w                          by the noise model (`noise_model`); q = 1 − w
+    p_ambiguous  = q α                        α = 1 − (1 − 4q(1 − q))(1 − (2v)²): undecided, or wavering (v: variability)
+    p_hard       = q (1 − α) r⁴               r: the example's rank in hardness, from 0 to 1; ½ for the hardest sixth
+    p_easy       = q (1 − α) (1 − r⁴)
 
-The division by s makes the verdict independent of the logits' temperature. 4 and ½ are round numbers read off networks
-trained on CIFAR-10, where the logistic slope that fits best is 3.4 to 5.0 medians for GCE, 2.2 to 5.4 for cross-entropy
-(results/wrong_labels.csv); half of the prior, because a network has seen the labels and knows part of it. The order is the
-margin's own. The margin must not come from a network that learned the wrong labels by heart: train with a robust
-emphasis (GCE, GR); for plain cross-entropy pass `by="aum"`. results/wrong_labels.md has precision and calibration;
-on out-of-fold margins the order is good but the probabilities are off by up to .2: there `out_of_sample` fits better ones.
-Data maps' ambiguous examples: Swayamdipta et al. (EMNLP 2020).
+"mislabeled" is the largest set of examples whose mean p_mislabeled is at least the precision asked for; "cannot tell" are
+examples outside it whose label the judge does not support either, because it is too weak there. The rest get the most
+probable of the other three.
+
+A table with a `LabelJudgment` of full scores (what `mohs.audit` makes) is judged by it. From a table alone, as
+`mohs.score_logits` and `Recorder.table` give, the same model is fitted to two numbers per example: the probability of the
+given label and that of the predicted class, the rest of the probability spread evenly,
+
+    p_k(τ) ∝ p_k^(1/τ),   P(given) = (1 − ε) p_g(τ) + ε (1 − p_g(τ))/(K − 1)
+
+with τ and ε of the highest likelihood. The scores should be out of sample, or come from training with a robust loss (GCE,
+GR) or regularizer (`EarlyLearning`): a network that has memorized its labels agrees with all of them. For the dynamics of
+plain cross-entropy use `by="aum"`. Ambiguous examples of data maps: Swayamdipta et al. (EMNLP 2020).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import expit, logit
+from scipy.special import expit
 
-from mohs._core.validation import check_choice
+from mohs._core.validation import check_between, check_choice
+from mohs.hardness.noise_model import AMBIGUOUS, LEAST_TRUST, PER_CLASS, RATE_PRIOR, SKEPTICISM, LabelJudgment, choose_flags
 from mohs.hardness.scores import SCORES, hardness, with_grade
-from mohs.hardness.table import add_columns, column
+from mohs.hardness.table import add_columns, classes_of, column
 
-STEEPNESS, PRIOR = 4.0, 0.5
-ROUNDS, RAREST = 50, 1e-4
-VERDICTS = ("easy", "hard", "ambiguous", "mislabeled")
+VERDICTS = ("easy", "hard", "ambiguous", "mislabeled", "cannot tell")
+PROBABILITIES = VERDICTS[:4]
 MARGINS = ("margin", "mean_margin", "aum")
 PLACES = ("mean_margin", "aum", "mean_confidence", "first_learned", "forgetting", "avh", "mean_avh", "neighbors", "margin")
+PRECISION = 0.8
+TEMPERATURES, RATES = np.geomspace(0.2, 12, 40), np.geomspace(0.001, 0.6, 40)
 Array = np.ndarray[Any, Any]
 
 
-def verdict(table: pa.Table, *, by: str = "margin", right: Any = None, variability: Any = None) -> pa.Table:
-    """The table with p_easy, p_hard, p_ambiguous, p_mislabeled, verdict, suggested_label, why and the grade `mohs`.
+def verdict(
+    table: pa.Table,
+    *,
+    by: str = "margin",
+    judgment: LabelJudgment | None = None,
+    precision: float = PRECISION,
+    variability: Any = None,
+) -> pa.Table:
+    """Add verdict, probabilities, suggested label and reasons to a hardness table.
 
-    `by` is the margin to go by: "margin", "mean_margin" or "aum". A row without one (NaN) gets no verdict. right (N,): the
-    probabilities that the labels are right, where they are known better than by q, as by `fit_noise` out of sample.
-    variability (N,): in place of the table's, which counts the first epochs too, when nothing was learned yet.
+    Args:
+        table: As `score`, `score_logits` or `Recorder.table` return it.
+        by: Margin to judge by if there is no judgment: "margin", "mean_margin" or "aum".
+        judgment: Judgment of the labels by full scores, one entry per row.
+        precision: Expected share of the examples called mislabeled whose label is wrong.
+        variability: Per-example values (N,) that replace the table's column.
+
+    Returns:
+        The table with p_easy, p_hard, p_ambiguous, p_mislabeled, verdict, suggested_label, p_suggested, why and the grade
+        `mohs`. A row without a margin has no verdict.
     """
     check_choice("by", by, MARGINS)
-    q = label_right(column(table, by)) if right is None else _by_row("right", right, table)
+    check_between("precision", precision, 0, 1, ends="()")
+    n = len(table)
+    if judgment is None:
+        wrong, p_given = label_wrong(table, by)
+        known = ~np.isnan(wrong)
+        flagged = known & choose_flags(np.nan_to_num(wrong), precision)
+        unsupported = known & ~flagged & (p_given < 0.5)
+    else:
+        wrong, flagged, unsupported = judgment.p_mislabeled, judgment.flagged, judgment.cannot_tell
+        if len(wrong) != n:
+            raise ValueError(f"judgment must have one entry for each of the {n} rows of the table, got {len(wrong)}")
+        known = ~np.isnan(wrong)
     if variability is None:
-        variability = column(table, "variability") if "variability" in table.column_names else np.zeros(len(table))
-    p = probabilities(q, _by_row("variability", variability, table), place(table))  # (N, 4)
-    best = np.where(np.isnan(q), -1, np.nan_to_num(p).argmax(1))
-    columns: dict[str, Any] = {f"p_{name}": p[:, i] for i, name in enumerate(VERDICTS)}
-    columns["verdict"] = pa.array([VERDICTS[i] if i >= 0 else None for i in best])
+        variability = column(table, "variability") if "variability" in table.column_names else np.zeros(n)
+    p = probabilities(1 - wrong, _by_row("variability", variability, table), place(table))  # (N, 4)
+    best = np.nan_to_num(p[:, :3]).argmax(1)
+    best = np.where(flagged, 3, np.where(unsupported, 4, best))
+    columns: dict[str, Any] = {f"p_{name}": p[:, i] for i, name in enumerate(PROBABILITIES)}
+    columns["verdict"] = pa.array([VERDICTS[i] if ok else None for i, ok in zip(best, known, strict=True)])
     if {"label", "predicted"} <= set(table.column_names):
-        wrong = best == VERDICTS.index("mislabeled")
-        label, predicted = table.column("label").to_pylist(), table.column("predicted").to_pylist()
-        columns["suggested_label"] = pa.array([new if w else old for old, new, w in zip(label, predicted, wrong, strict=True)])
+        columns |= _suggestions(table, judgment, wrong, flagged)
     return with_grade(add_columns(table, columns | {"why": reasons(table, by)}))
+
+
+def _suggestions(table: pa.Table, judgment: LabelJudgment | None, wrong: Array, flagged: Array) -> dict[str, Any]:
+    """The suggested label of every example and its probability; the given one unless the example is flagged."""
+    label, predicted = table.column("label").to_pylist(), table.column("predicted").to_pylist()
+    if judgment is not None:
+        classes = classes_of(table)
+        if classes is None:
+            raise ValueError("the table does not know its classes: make it with classes=")
+        other = [classes[i] for i in judgment.suggested.tolist()]
+        chance = np.where(flagged, judgment.p_suggested, 1 - wrong)
+    else:
+        other, chance = predicted, np.where(flagged, wrong, 1 - wrong)
+    chosen = [new if moved else old for old, new, moved in zip(label, other, flagged, strict=True)]
+    return {"suggested_label": pa.array(chosen), "p_suggested": chance}
 
 
 def _by_row(name: str, values: Any, table: pa.Table) -> Array:
     made: Array = np.asarray(values, dtype=float)
     if made.shape != (len(table),):
-        raise ValueError(f"{name} must have shape ({len(table)},), one a row of the table, got {made.shape}")
+        raise ValueError(f"{name} must have shape ({len(table)},), one value per row of the table, got {made.shape}")
     return made
 
 
-def label_right(margins: Array) -> Array:
-    """q, (N,): the probability that the given label is right; NaN where there is no margin."""
+def label_wrong(table: pa.Table, by: str = "margin") -> tuple[Array, Array]:
+    """P(wrong) and the calibrated probability of the given label (N,), from the margins of a table; NaN where unknown."""
+    margins = column(table, by).astype(float)
     known = np.isfinite(margins)
-    scale = (np.median(np.abs(margins[known])) if known.any() else 0.0) or 1.0
-    odds = STEEPNESS * margins / scale
-    right: Array = expit(odds)
-    for _ in range(ROUNDS if known.any() else 0):  # π is what the verdict itself finds
-        prior = np.clip(1 - np.nanmean(right), RAREST, 0.5)
-        right = expit(odds - PRIOR * logit(prior))
-    return right
+    wrong, given = np.full((2, len(table)), np.nan)
+    if not known.any():
+        return wrong, given
+    classes = len(classes_of(table) or ()) or len(set(table.column("label").to_pylist())) if "label" in table.column_names else 2
+    top = (
+        column(table, "top_confidence").astype(float)[known]
+        if by == "margin" and "top_confidence" in table.column_names
+        else None
+    )
+    wrong[known], given[known] = wrong_by_margin(margins[known], top, max(2, classes))
+    return wrong, given
+
+
+def wrong_by_margin(margins: Array, top: Array | None, classes: int) -> tuple[Array, Array]:
+    """Margins (N,) and probabilities of the predicted class (N,) -> P(wrong) and calibrated p of the given label (N,)."""
+    own = expit(margins).clip(1e-12, 1 - 1e-12)
+    agrees = margins > 0 if top is None else own >= top - 1e-6
+    first = np.where(agrees, own, 1 - own if top is None else top)
+    others = classes - np.where(agrees, 1, 2)
+    rest = np.log(((1 - np.where(agrees, own, own + first)).clip(1e-12) / np.maximum(others, 1)).clip(1e-12))
+    own, first = np.log(own), np.log(first.clip(1e-12))
+    best = (-math.inf, 1.0, 0.01)
+    for tau in TEMPERATURES:
+        p = _tempered(own, first, rest, agrees, others, tau)
+        for rate in RATES:
+            value = float(np.log((1 - rate) * p + rate * (1 - p) / (classes - 1)).sum())
+            value += RATE_PRIOR[0] * math.log(rate) + RATE_PRIOR[1] * math.log1p(-rate)
+            best = max(best, (value, float(tau), float(rate)))
+    _, tau, rate = best
+    p = _tempered(own, first, rest, agrees, others, tau)
+    highest = np.where(agrees, p, _tempered(first, own, rest, agrees, others, tau))
+    odds = rate * (1 - p) / (classes - 1) / ((1 - rate) * p)
+    apparent, unsure = float((odds / (1 + odds)).mean()), float((1 - highest).mean())
+    kappa = SKEPTICISM * math.sqrt(PER_CLASS * classes / len(p))
+    odds = odds * np.clip(1 - kappa * unsure / max(apparent, 1e-9), LEAST_TRUST, 1)
+    wrong = odds / (1 + odds)
+    return wrong + AMBIGUOUS * (1 - p) * (1 - wrong), p
+
+
+def _tempered(one: Array, other: Array, rest: Array, agrees: Array, others: Array, tau: float) -> Array:
+    """Probability of the class of log-probability `one` at temperature τ."""
+    a, b, c = np.exp(one / tau), np.where(agrees, 0.0, np.exp(other / tau)), others * np.exp(rest / tau)
+    tempered: Array = (a / (a + b + c)).clip(1e-12, 1 - 1e-12)
+    return tempered
 
 
 def probabilities(right: Array, variability: Array, rank: Array) -> Array:
-    """q, v and r, (N,) each -> the four probabilities (N, 4) in the order of VERDICTS; each row sums to 1."""
+    """q, v and r, (N,) each -> the four probabilities (N, 4) in the order of PROBABILITIES; each row sums to 1."""
     wavering = np.nan_to_num((2 * variability) ** 2).clip(0, 1)
     undecided = 1 - (1 - 4 * right * (1 - right)) * (1 - wavering)
     settled, hard = right * (1 - undecided), rank**4
@@ -86,7 +170,7 @@ def probabilities(right: Array, variability: Array, rank: Array) -> Array:
 
 
 def place(table: pa.Table) -> Array:
-    """r, (N,): the mean of the example's places (0 the easiest, 1 the hardest) in the scores the table has, ranked again."""
+    """r (N,): mean rank of the example (0 the easiest, 1 the hardest) over the scores that the table has, ranked again."""
     names = [name for name in PLACES if SCORES[name].column in table.column_names]
     if not names:
         raise ValueError(f"the table has none of the columns a verdict needs: {', '.join(PLACES)}")
@@ -94,7 +178,7 @@ def place(table: pa.Table) -> Array:
 
 
 def reasons(table: pa.Table, by: str) -> list[str]:
-    """Two or three facts a row, in words: the margin, the neighbors, the course of training."""
+    """Two or three facts per row, in words: the margin, the neighbors, the course of training."""
     names = {name: table.column(name).to_pylist() for name in table.column_names if name in FACTS}
     rows = zip(*names.values(), strict=True)
     return ["; ".join(_facts(dict(zip(names, row, strict=True)), by)) for row in rows]
@@ -107,21 +191,21 @@ def _facts(row: dict[str, Any], by: str) -> list[str]:
     if row[by] is None or row[by] != row[by]:
         return ["not scored"]
     agrees = row.get("predicted") == row.get("label")
-    said = "predicted as labeled" if agrees else f"predicted {row.get('predicted')}, not {row.get('label')}"
-    told = [f"{said} ({by.replace('_', ' ')} {row[by]:+.1f})"]
+    outcome = "predicted as labeled" if agrees else f"predicted {row.get('predicted')}, not {row.get('label')}"
+    facts = [f"{outcome} ({by.replace('_', ' ')} {row[by]:+.1f})"]
     if row.get("neighbors") is not None:
-        told.append(f"{row['neighbors']:.0%} of its neighbors bear its label")
+        facts.append(f"{row['neighbors']:.0%} of its neighbors have its label")
     epochs = row.get("epochs")
     if row.get("first_learned") is not None and epochs:
         never = row["first_learned"] >= epochs
         forgotten = row.get("forgetting") or 0
         again = f", forgotten {forgotten:.0f} time{'s' if forgotten > 1 else ''} since" if forgotten else ""
-        told.append(f"never learned in {epochs:.0f} looks" if never else f"learned at epoch {row['first_learned']:.0f}{again}")
-    return told
+        facts.append(f"never learned in {epochs:.0f} epochs" if never else f"learned at epoch {row['first_learned']:.0f}{again}")
+    return facts
 
 
 def _ranks(values: Array) -> Array:
-    """Places from 0 to 1, ties in the middle; the middle where there is no value."""
+    """Ranks from 0 to 1, ties in the middle; the middle where there is no value."""
     from scipy.stats import rankdata
 
     known = ~np.isnan(values)

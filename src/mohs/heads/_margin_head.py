@@ -1,61 +1,89 @@
-"""What the heads share: the Module shell, the class weights, and the one step from plain logits to logits with a margin.
+"""What the heads share: the Module, the class weights, and the one step from plain logits to logits with a margin.
 
-    logit_y  = plain_y + what the margin takes away          logit_k = plain_k for the other classes
+    logit_y = plain_y − (the margin's penalty)          logit_k = plain_k for the other classes
 
-The margin is there where labels are: for training, or for the loss on held-out data. Without labels (prediction)
-the plain logits come out; a head in training mode asks for them, since forgetting them would train without a margin.
+`head(features, labels)` applies the margin to the labeled class: for training, and for the loss on held-out data. These
+logits depend on the labels. `head.logits(features)` gives the plain ones in either mode: for prediction, evaluation, and
+the record of each example's training. `head(features)` is the same in evaluation mode and an error in training mode, where
+forgetting the labels would train without a margin.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mohs._core.dataclass_module import DataclassModule
 from mohs._core.validation import check_between
 from mohs.margin import checked_labels
 
 
-def with_target(logits: Tensor, labels: Tensor, target: Tensor) -> Tensor:
-    """logits (N, K) with target (N,) in the labeled class's place."""
+def replace_target(logits: Tensor, labels: Tensor, target: Tensor) -> Tensor:
+    """logits (N, K) -> the same with target (N,) at the labeled class."""
     return logits.scatter(1, labels.unsqueeze(1), target.unsqueeze(1).to(logits.dtype))  # (N, K)
 
 
-def of_target(logits: Tensor, labels: Tensor) -> Tensor:
+def target_of(logits: Tensor, labels: Tensor) -> Tensor:
     """logits (N, K) -> the labeled class's (N,)."""
     return logits.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
-def indices(logits: Tensor, labels: Tensor, strength: float) -> Tensor:
-    """Checked labels, ready for indexing; a row to ignore (-100) gets class 0's margin, which no loss then counts."""
+def margin_labels(logits: Tensor, labels: Tensor, strength: float) -> Tensor:
+    """Validated labels for indexing; an ignored row (-100) gets class 0's margin, and the loss leaves that row out."""
     check_between("strength", strength, 0, 1)
     return checked_labels(logits, labels)
 
 
-def become_head(head: nn.Module) -> nn.Parameter:
-    """For `__post_init__` of every head: the dataclass becomes a Module. Returns class weights as `nn.Linear` would draw them."""
-    nn.Module.__init__(head)
-    sizes = {f.name: getattr(head, f.name) for f in fields(head)}  # type: ignore[arg-type]
-    check_between("in_features", sizes["in_features"], 1)
-    check_between("num_classes", sizes["num_classes"], 2)
-    if "scale" in sizes:
-        check_positive("scale", sizes["scale"])
-    if "strength" in sizes:
-        check_between("strength", sizes["strength"], 0, 1)
-    weight = nn.Parameter(torch.empty(sizes["num_classes"], sizes["in_features"]))
-    nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
-    return weight
+@dataclass(eq=False, repr=False)
+class HeadModule(DataclassModule):
+    """The base of every head: class weights (K, D) initialized as in `nn.Linear`, and logits (N, K) of features (N, D)."""
+
+    in_features: int
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        nn.Module.__init__(self)
+        check_between("in_features", self.in_features, 1)
+        check_between("num_classes", self.num_classes, 2)
+        self.setup()
+        self.weight = nn.Parameter(torch.empty(self.num_classes, self.in_features))
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+
+    def arguments(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.kw_only}  # all but the sizes
+
+    def logits(self, features: Tensor) -> Tensor:
+        """features (N, D) -> the label-free logits (N, K), in training and in evaluation mode.
+
+        Predict, evaluate and record with these: unlike `head(features, labels)`, they hold no margin.
+
+        Example:
+            logits = head(features, labels)
+            loss(logits, labels).backward()
+            recorder.update(ids, head.logits(features.detach()), labels)
+        """
+        return self.function(features, self.weight, **self.arguments())
+
+    def forward(self, features: Tensor, labels: Tensor | None = None) -> Tensor:
+        return self.logits(features)
 
 
-def needs_labels(head: nn.Module, labels: Tensor | None) -> None:
-    """Raise where a head in training mode would silently leave its margin out."""
-    if head.training and labels is None:
-        raise ValueError(
-            f"labels are needed while {type(head).__name__} is in training mode, for its margin: "
-            "call head(features, labels), or head.eval() first to predict without them"
-        )
+class MarginHeadModule(HeadModule):
+    """The base of every head with a margin for the labeled class."""
+
+    def forward(self, features: Tensor, labels: Tensor | None = None) -> Tensor:
+        if labels is not None:
+            return self.function(features, self.weight, labels, **self.arguments())
+        if self.training:
+            raise ValueError(
+                f"{type(self).__name__} in training mode needs labels for its margin: call head(features, labels), "
+                "or head.logits(features) for logits without the margin"
+            )
+        return self.logits(features)
 
 
 def check_positive(name: str, value: float) -> None:
@@ -64,7 +92,7 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be above 0 and finite, got {value!r}")
 
 
-def check_multiple(name: str, value: object) -> None:
-    """Raise, naming the argument and its value, unless it is a whole number from 1 on."""
+def check_multiplier(name: str, value: object) -> None:
+    """Raise, naming the argument and its value, unless it is a positive integer."""
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} multiplies the angle and must be a whole number, 1 (no margin) or more, got {value!r}")

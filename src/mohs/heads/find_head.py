@@ -2,9 +2,9 @@
 
     found = find_head(model);  outputs, features = found.run(images)          found.weight (K, D), found.bias (K,) or None
 
-The last in the order of registration among `nn.Linear` and the heads of this package, but for auxiliary classifiers
-(`aux1`, `AuxLogits`, `head_dist`); `layer="name"` says which, where that is not the one meant. A model whose last layer
-is a convolution (SqueezeNet) has no head in this sense. A model wrapped by `torch.compile` is run in its original form.
+The head is the last registered `nn.Linear` or head of this package, except auxiliary classifiers (`aux1`, `AuxLogits`,
+`head_dist`); `layer="name"` selects another. A model whose last layer is a convolution (SqueezeNet) has no such head. A
+model wrapped by `torch.compile` is run in its original form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mohs.heads import HEADS
 
 LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, *HEADS.values())
 AUXILIARY = re.compile(r"(^|[._])aux|head_dist", re.IGNORECASE)
-SHOWN = 8  # how many names an error lists
+SHOWN = 8  # number of names that an error lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +36,22 @@ class FoundHead:
 
     @property
     def weight(self) -> Tensor:
-        """The class weights (K, D), as they are now."""
+        """The current class weights (K, D)."""
         return self.module.weight  # type: ignore[return-value]
 
     @property
     def bias(self) -> Tensor | None:
-        """The class biases (K,), as they are now; None where the layer has none."""
+        """The current class biases (K,); None if the layer has no bias."""
         return getattr(self.module, "bias", None)
 
     def run(self, *inputs: Any, **kwargs: Any) -> tuple[Any, Tensor]:
-        """The model's outputs and the features (N, D) that entered the head; further dimensions are flattened into N.
+        """Run the model once, in its own mode and the caller's gradient mode, and catch the features that enter the head.
 
-        One forward pass, in the model's own mode and the caller's gradient mode. ValueError unless the head ran once.
+        Returns:
+            The model's outputs, and features (N, D); further dimensions are flattened into N.
+
+        Raises:
+            ValueError: If the head did not run exactly once.
         """
         entered: list[Tensor] = []
 
@@ -59,21 +63,32 @@ class FoundHead:
         if len(entered) != 1:
             times = f"{len(entered)} times" if entered else "not at all"
             raise ValueError(
-                f"layer {self.name!r} ran {times} in one forward pass, where its features are caught if it runs once: "
-                'pass another to find_head(model, layer="name"), or features and weight to score_features'
+                f"layer {self.name!r} ran {times} in one forward pass, but features can be caught only if it runs once: "
+                'choose another with find_head(model, layer="name"), or pass features and weight to score_features'
             )
         return outputs, entered[0].reshape(-1, entered[0].shape[-1])  # (N, D)
 
 
 def find_head(model: nn.Module, *, layer: str | None = None) -> FoundHead:
-    """The last linear layer of the model, or the one named (as in `model.named_modules()`)."""
+    """Find the head of a classifier: its last linear layer.
+
+    Args:
+        model: The classifier.
+        layer: Name of the layer, as in `model.named_modules()`; by default the last linear layer.
+
+    Returns:
+        The layer's `name`, `module`, `weight` (K, D) and `bias` (K,) or None; `run(inputs)` gives outputs and features.
+
+    Raises:
+        ValueError: If there is no such linear layer.
+    """
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper would not call the hook
     kind = type(model).__name__
     if layer is None:
         main = [name for name in linear_layers(model) if not AUXILIARY.search(name)]
         if not main:
             raise ValueError(
-                f"{kind} has no linear layer to take for its head ({candidates(model)}): "
+                f"{kind} has no linear layer that could be its head ({candidates(model)}): "
                 'pass layer="name" of a linear layer, or features and weight to score_features'
             )
         layer = main[-1]
@@ -87,14 +102,14 @@ def find_head(model: nn.Module, *, layer: str | None = None) -> FoundHead:
 
 
 def linear_layers(model: nn.Module) -> list[str]:
-    """The names of all linear layers, auxiliary ones too, in the order of registration."""
+    """The names of all linear layers, auxiliary ones included, in order of registration."""
     return [name for name, module in model.named_modules() if isinstance(module, LINEAR)]
 
 
 def candidates(model: nn.Module) -> str:
-    """For an error: the linear layers' names, the last first; where there are none, the layers that the model ends with."""
+    """For an error: the names of the linear layers, or else of the layers at the end of the model, the last first."""
     names = [repr(name) for name in linear_layers(model)]
     if names:
         return f"linear layers, the last first: {', '.join(names[: -SHOWN - 1 : -1])}"
     leaves = [f"{name!r} {type(m).__name__}" for name, m in model.named_modules() if not list(m.children())]
-    return f"there is none; the layers, the last first: {', '.join(leaves[: -SHOWN - 1 : -1])}"
+    return f"it has none; layers, the last first: {', '.join(leaves[: -SHOWN - 1 : -1])}"

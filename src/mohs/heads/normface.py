@@ -1,4 +1,4 @@
-"""NormFace: softmax on scaled cosines, so that neither the features' nor the weights' lengths count.
+"""NormFace: softmax on scaled cosines, independent of the lengths of features and weights.
 
     z_k = s cos θ_k                                           θ_k: angle between the features and class k's weights
 
@@ -9,14 +9,11 @@ Wang et al., "NormFace: L2 hypersphere embedding for face verification" (ACM MM 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from torch import Tensor
 
-from torch import Tensor, nn
-
+from mohs._core.dataclass_module import module_of
 from mohs.angle import cosines
-from mohs.heads._margin_head import become_head
-from mohs.losses._drop_in import rebuildable
+from mohs.heads._margin_head import HeadModule, check_positive
 
 
 def normface(features: Tensor, weight: Tensor, *, scale: float = 20.0) -> Tensor:
@@ -24,20 +21,13 @@ def normface(features: Tensor, weight: Tensor, *, scale: float = 20.0) -> Tensor
     return scale * cosines(features, weight)  # (N, K)
 
 
-@dataclass(eq=False, repr=False)
-class NormFaceHead(nn.Module):
-    """NormFace as a Module, in place of the last `nn.Linear`; labels may be given and change nothing."""
+@module_of(normface)
+class NormFaceHead(HeadModule):
+    """NormFace as a Module to replace the last `nn.Linear`; labels are accepted and ignored."""
 
-    formula: ClassVar[str] = "s cos θ"
-    purpose: ClassVar[str] = "directions only: the head that the margins below are added to"
-    in_features: int
-    num_classes: int
-    scale: float = field(default=20.0, kw_only=True)
+    formula = "s cos θ"
+    purpose = "directions only: the head to which CosFace and ArcFace add a margin"
+    scale: float = 20.0
 
-    def __post_init__(self) -> None:
-        self.weight = become_head(self)
-
-    def forward(self, features: Tensor, labels: Tensor | None = None) -> Tensor:
-        return normface(features, self.weight, scale=self.scale)
-
-    __repr__ = rebuildable
+    def setup(self) -> None:
+        check_positive("scale", self.scale)

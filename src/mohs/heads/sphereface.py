@@ -1,11 +1,11 @@
 """SphereFace (A-Softmax): the labeled class's angle is multiplied, so it must be m times smaller to win.
 
     z_y = ‖x‖ ψ(θ_y),  z_k = ‖x‖ cos θ_k                      θ_k: angle between features x and class k's weights
-    ψ(θ) = (−1)^k cos(mθ) − 2k,  k = ⌊mθ/π⌋                   falls from 1 at 0 to 1 − 2m at π, without a jump
+    ψ(θ) = (−1)^k cos(mθ) − 2k,  k = ⌊mθ/π⌋                   decreases continuously from 1 at 0 to 1 − 2m at π
 
-m = 1 is softmax with weights of length 1 and no bias. The full margin is hard to learn from scratch, so the two are
+m = 1 is softmax with unit weights and no bias. The full margin is hard to learn from scratch, so the two are
 blended: z_y = ‖x‖ ((1 − strength) cos θ_y + strength ψ(θ_y)); the paper's λ is strength = 1/(1 + λ).
-Published: m = 4 with λ falling from 1500 to 5 (`sphereface_strength`), so the margin never counts for more than 1/6;
+Published: m = 4 with λ falling from 1500 to 5 (`sphereface_strength`), so that the margin's share is at most 1/6;
 m = 2 here, which trains without a schedule.
 Liu et al., "SphereFace: deep hypersphere embedding for face recognition" (CVPR 2017), eq. 7.
 """
@@ -13,32 +13,31 @@ Liu et al., "SphereFace: deep hypersphere embedding for face recognition" (CVPR 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from mohs._core.dataclass_module import module_of
+from mohs._core.validation import check_between
 from mohs.angle import angle, products, unit
-from mohs.heads._margin_head import become_head, check_multiple, indices, needs_labels, of_target, with_target
-from mohs.losses._drop_in import rebuildable
+from mohs.heads._margin_head import MarginHeadModule, check_multiplier, margin_labels, replace_target, target_of
 from mohs.margin import full_precision
 
 
 def sphereface(
     features: Tensor, weight: Tensor, labels: Tensor | None = None, *, margin: int = 2, strength: float = 1.0
 ) -> Tensor:
-    """features (N, D), weight (K, D), labels (N,) -> logits (N, K), without a margin if without labels; margin is m."""
+    """features (N, D), weight (K, D), labels (N,) -> logits (N, K), without labels no margin; margin is m."""
     logits = products(features, unit(weight))  # (N, K)
     if labels is None:
         return logits
-    labels = indices(logits, labels, strength)
+    labels = margin_labels(logits, labels, strength)
     target = vector_length(features) * psi(angle(features, weight[labels]), margin=margin)  # (N,)
-    return with_target(logits, labels, torch.lerp(of_target(logits, labels), target.to(logits.dtype), strength))
+    return replace_target(logits, labels, torch.lerp(target_of(logits, labels), target.to(logits.dtype), strength))
 
 
 def psi(theta: Tensor, *, margin: int) -> Tensor:
-    """ψ(θ), elementwise: cos(mθ) made to fall all the way from 0 to π."""
+    """ψ(θ), elementwise: cos(mθ) made decreasing on [0, π]."""
     k = torch.floor(theta.detach() * (margin / math.pi))
     sign = 1 - 2 * torch.remainder(k, 2)
     return sign * torch.cos(margin * theta) - 2 * k
@@ -51,27 +50,19 @@ def vector_length(x: Tensor) -> Tensor:
 
 
 def sphereface_strength(step: int) -> float:
-    """The published annealing, λ = max(5, 1500/(1 + .1 step)), as the strength 1/(1 + λ): from 1/1501 to 1/6 at step 2990."""
+    """The published annealing, λ = max(5, 1500/(1 + 0.1 step)), as the strength 1/(1 + λ): from 1/1501 to 1/6 at step 2990."""
     return 1 / (1 + max(5.0, 1500 / (1 + 0.1 * step)))
 
 
-@dataclass(eq=False, repr=False)
-class SphereFaceHead(nn.Module):
-    """SphereFace as a Module, in place of the last `nn.Linear`; `strength` may be set at any time."""
+@module_of(sphereface)
+class SphereFaceHead(MarginHeadModule):
+    """SphereFace as a Module to replace the last `nn.Linear`; `strength` may be set at any time."""
 
-    formula: ClassVar[str] = "‖x‖ ψ(θ_y),  ψ ≈ cos(mθ)"
-    purpose: ClassVar[str] = "compact classes with the features' length kept"
-    in_features: int
-    num_classes: int
-    margin: int = field(default=2, kw_only=True)
-    strength: float = field(default=1.0, kw_only=True)
+    formula = "‖x‖ ψ(θ_y),  ψ ≈ cos(mθ)"
+    purpose = "compact classes; keeps the length of the features"
+    margin: int = 2
+    strength: float = 1.0
 
-    def __post_init__(self) -> None:
-        self.weight = become_head(self)
-        check_multiple("margin", self.margin)
-
-    def forward(self, features: Tensor, labels: Tensor | None = None) -> Tensor:
-        needs_labels(self, labels)
-        return sphereface(features, self.weight, labels, margin=self.margin, strength=self.strength)
-
-    __repr__ = rebuildable
+    def setup(self) -> None:
+        check_multiplier("margin", self.margin)
+        check_between("strength", self.strength, 0, 1)

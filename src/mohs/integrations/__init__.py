@@ -1,1 +1,1 @@
-"""mohs inside other people's training loops: thin shells, each of which needs its own extra."""
+"""mohs inside other training loops: Lightning, the Hugging Face Trainer and scikit-learn."""

@@ -1,12 +1,12 @@
-"""A Lightning callback that records how each example behaves.
+"""A Lightning callback that records the training dynamics of each example.
 
     trainer = lightning.Trainer(callbacks=[RecorderCallback(recorder)])
 
-Each step needs ids, logits and labels, and features where the recorder has a head. They are looked for, in this order, in
-what `training_step` returns (a mapping with "logits", "labels", "ids", beside its "loss") and in the batch: a mapping with
-"ids" or "id" and "labels" or "label", or a tuple (input, label, id) as `mohs.data.with_ids.WithIds` makes it. Logits can
-only come from `training_step`. An example counts once an epoch; several processes are merged at the end of each. The
-record is part of the trainer's checkpoints.
+Each step needs ids, logits and labels, and features if the recorder has a head. They are taken from the output of
+`training_step` (a mapping with "logits", "labels", "ids", besides its "loss") or, failing that, from the batch: a mapping with
+"ids" or "id" and "labels" or "label", or a tuple (input, label, id) as `mohs.WithIds` returns it. Logits can only come from
+`training_step`. An example counts once per epoch; processes are merged at the end of each epoch. The record is part of the
+trainer's checkpoints.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ except Exception as error:  # a broken installation raises more than ImportError
     ) from error
 
 NAMES = {"ids": ("ids", "id"), "labels": ("labels", "label"), "logits": ("logits",), "features": ("features",)}
-PLACES = {"labels": 1, "ids": 2}  # in a batch that is a tuple: (input, label, id)
+PLACES = {"labels": 1, "ids": 2}  # positions in a batch (input, label, id)
 
 
 def step_parts(outputs: Any, batch: Any) -> dict[str, Any]:
-    """ids, logits, labels and, where there are any, features of a step, from what it returned or else from its batch."""
+    """The ids, logits, labels and, if present, features of a step, from its output or else from its batch."""
     placed = {part: batch[place] for part, place in PLACES.items() if isinstance(batch, tuple | list) and place < len(batch)}
     sources = [source for source in (outputs, batch, placed) if isinstance(source, Mapping)]
     found: dict[str, Any] = {}
@@ -46,7 +46,11 @@ def step_parts(outputs: Any, batch: Any) -> dict[str, Any]:
 
 
 class RecorderCallback(Callback):
-    """Feeds `recorder` at every training batch and closes its epochs."""
+    """Record every training batch.
+
+    Args:
+        recorder: The `mohs.Recorder` to update; its epochs follow the trainer's.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
-"""A scikit-learn classifier whose emphasis follows from its labels, and which says which of them are hard or wrong.
+"""A scikit-learn classifier that chooses its loss by the estimated label noise and judges its training labels.
 
-    MohsClassifier().fit(X, y)          then predict, predict_proba, decision_function, as any classifier has them,
-    .noise_ .loss_ .table_ .verdict_ .avh_ .label_right_      and what the training rows are like, judged out of fold
+    MohsClassifier().fit(X, y)          then predict, predict_proba, decision_function, like any classifier
+    .noise_ .loss_ .table_ .verdict_ .avh_ .label_right_      the training rows, judged out of fold
 
-With loss="auto" the rate of wrong labels is estimated out of fold (`mohs.estimate_noise`) and the loss is the one
-`mohs.suggest_emphasis` names; under 100 rows, of which nothing can be said, it is cross-entropy. The head is fitted on all rows
-at once (`train.linear_head`). A row of weight 0 counts as left out. The audit takes weights into account in training its heads;
-when it counts wrong labels each row counts once. audit=False leaves it out, as within a grid search (but "auto" needs it).
+With loss="auto" the share of wrong labels is estimated out of fold (`mohs.estimate_noise`) and `mohs.suggest_emphasis` chooses
+the loss; with fewer than 100 rows it is cross-entropy. The head is fitted on all rows at once (`train.linear_head`). Rows with
+weight 0 are ignored. The audit's heads use the weights; its count of wrong labels does not. audit=False skips the audit, for
+example within a grid search (loss="auto" still runs it).
 """
 
 from __future__ import annotations
@@ -30,17 +30,27 @@ from mohs.train.folds import FoldOutputs, out_of_fold
 from mohs.train.linear_head import Loss, as_loss, fit_head
 
 AUTO = "auto"
-ROBUST = "gce"  # what the audit trains with while nothing is known of the labels
-LEAST_ROWS = 100  # for an estimate of the noise
+ROBUST = "gce"  # the audit's loss while the noise is unknown
+LEAST_ROWS = 100  # needed to estimate the noise
 Array = np.ndarray[Any, Any]
 
 
 class MohsClassifier(ClassifierMixin, BaseEstimator):
-    """A linear softmax classifier on features (N, D), or one on `hidden` kernel units, fitted with any mohs loss.
+    """Linear softmax classifier, optionally on kernel features, fitted with any mohs loss.
 
-    loss: "auto", a name of `mohs.LOSSES` ("gce", "gce:q=0.5"), a mapping with a name, or a loss. hidden: kernel units between
-    features and head (None: linear). l2: the penalty on the head's weights. steps: the most that fitting it takes. folds and
-    epochs are the audit's.
+    Args:
+        loss: "auto", a name of `mohs.LOSSES` ("gce", "gce:q=0.5"), a mapping with a name, or a loss.
+        hidden: Number of kernel units between features and head; None for a linear classifier.
+        l2: L2 penalty on the head's weights.
+        folds: Number of cross-validation folds of the audit.
+        epochs: Number of training epochs of the audit's heads.
+        audit: Judge the training rows out of fold.
+        steps: Maximum number of steps to fit the head.
+        seed: Random seed.
+
+    Example:
+        >>> model = MohsClassifier().fit(X, y)  # doctest: +SKIP
+        >>> model.verdict_ == "mislabeled"  # doctest: +SKIP
     """
 
     def __init__(
@@ -59,7 +69,7 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         self.audit, self.steps, self.seed = audit, steps, seed
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MohsClassifier:  # noqa: N803
-        """X (N, D), y (N,) of at least two classes, weights (N,) that are not negative."""
+        """Fit to X (N, D) and y (N,) with at least two classes; sample_weight (N,) must not be negative."""
         X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
         check_classification_targets(y)
         weight = None
@@ -69,7 +79,7 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
             X, y, weight = X[kept], y[kept], torch.from_numpy(weight[kept])  # noqa: N806
         self.classes_, index = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must hold at least two classes, got {len(self.classes_)} class(es) among rows of weight over 0")
+            raise ValueError(f"y must hold at least two classes, got {len(self.classes_)} among rows with positive weight")
         labels = torch.from_numpy(index)
         self._audit(X, labels, weight)
         self.head_ = fit_head(
@@ -79,11 +89,11 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _audit(self, features: Array, labels: Tensor, weight: Tensor | None) -> None:
-        """Sets loss_, and noise_ and the out-of-fold results where they are asked for or needed."""
+        """Set loss_ and, if requested or needed, noise_ and the out-of-fold results."""
         auto = isinstance(self.loss, str) and self.loss == AUTO
         chosen = as_loss("cross_entropy" if auto else self.loss)
         self.noise_, self.loss_, self._outputs = None, chosen, None
-        self.__dict__.pop("_table", None)  # of an earlier fit
+        self.__dict__.pop("_table", None)  # from an earlier fit
         enough = len(labels) >= LEAST_ROWS
         if not (self.audit or (auto and enough)):
             return
@@ -93,33 +103,34 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
             sample_weight=None if weight is None else weight.float(),
         )  # fmt: skip
         if enough:
-            probs = torch.softmax(self._outputs.logits.double() / self._outputs.noise.temperature, 1)
+            probs = np.nan_to_num(self._outputs.judgment.probs, nan=1 / len(self.classes_))
             self.noise_ = estimate_noise(labels, probs, classes=range(len(self.classes_)), seed=self.seed)
             if auto:
                 self.loss_ = suggest_emphasis(self.noise_).loss
 
     @property
     def table_(self) -> Any:
-        """The hardness table of the training rows of weight over 0, judged out of fold, with verdicts; labels are classes."""
+        """Hardness table with verdicts of the training rows with positive weight, judged out of fold."""
         if "_table" not in self.__dict__:
             outputs = self._found()
-            self._table = verdict(_named(outputs.table, self.classes_), right=outputs.right.numpy())
+            self._table = verdict(_named(outputs.table, self.classes_), judgment=outputs.judgment)
         return self._table
 
     @property
     def verdict_(self) -> Array:
-        """easy, hard, ambiguous or mislabeled (None where a class has one example), (N,)."""
+        """easy, hard, ambiguous, mislabeled or cannot tell (None where a class has one example), (N,)."""
         return np.array(self.table_.column("verdict").to_pylist(), dtype=object)
 
     @property
     def avh_(self) -> Array:
-        """Angular visual hardness of the training rows against heads that did not see them, (N,)."""
+        """Angular visual hardness of the training rows (N,), by heads that were not trained on them."""
         return column(self._found().table, "avh")
 
     @property
     def label_right_(self) -> Array:
-        """The probability that each training row's label is right, (N,)."""
-        return self._found().right.numpy()
+        """Probability that each training row's label is right (N,)."""
+        right: Array = 1 - self._found().judgment.p_mislabeled
+        return right
 
     def _found(self) -> FoldOutputs:
         check_is_fitted(self)
@@ -132,25 +143,25 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         return self.head_.logits(validate_data(self, X, dtype=np.float64, reset=False))
 
     def decision_function(self, X: Any) -> Array:  # noqa: N803
-        """Logits (N, K); of two classes the second's log-odds (N,)."""
+        """Logits (N, K); for two classes the log-odds of the second (N,)."""
         logits = self._logits(X).double()
         scores: Array = (logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits).numpy()
         return scores
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """The classes' probabilities (N, K), in the order of `classes_`."""
+        """Class probabilities (N, K), in the order of `classes_`."""
         probs: Array = torch.softmax(self._logits(X).double(), 1).numpy()
         return probs
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The likeliest class of each row (N,)."""
+        """Most probable class of each row (N,)."""
         best = self._logits(X).argmax(1).numpy()
         named: Array = self.classes_[best]
         return named
 
 
 def _named(table: Any, classes: Array) -> Any:
-    """The table with the classes' own names for their places."""
+    """The table with class names instead of indices."""
     names = classes.tolist()
     columns = {name: table.column(name) for name in table.column_names}
     named = {name: decode(column(table, name).astype(int), names) for name in ("label", "predicted")}

@@ -1,14 +1,14 @@
-"""A mohs loss in the Hugging Face Trainer, and a recorder beside it.
+"""mohs losses in the Hugging Face Trainer, and a callback that records training dynamics.
 
     compute_loss = as_compute_loss_func(mohs.GradientRescalingLoss(), recorder)
     Trainer(..., compute_loss_func=compute_loss, callbacks=[RecorderCallback(compute_loss)])
 
-The loss is Σℓ / num_items_in_batch, so that accumulated steps weigh every item alike; without that number it is the loss's
-own mean. Logits are (B, K), or (B, T, K) with labels (B, T) for tokens, which are not shifted. To record, the items need an
-"id" (`mohs.data.with_ids.WithIds`) and the training arguments `remove_unused_columns=False`: the callback takes the id out
-of the model's inputs and hands it to the loss. Training steps are recorded, evaluation is not; an example counts once an
-epoch. A recorder with a head finds its features in the outputs, as "features". The Trainer's checkpoints do not hold the
-record: save `recorder.state_dict()` yourself.
+The loss is Σℓ / num_items_in_batch, so that gradient accumulation weights all items equally; without that number it is the
+loss's own mean. Logits are (B, K), or (B, T, K) with labels (B, T) for tokens, which are not shifted. To record, the items need
+an "id" (`mohs.WithIds`) and the training arguments `remove_unused_columns=False`: the callback removes the id from the model's
+inputs and passes it to the loss. Training steps are recorded, evaluation is not; an example counts once per epoch. A recorder
+with a head reads its features from the outputs, as "features". The Trainer's checkpoints do not include the record: save
+`recorder.state_dict()` yourself.
 """
 
 from __future__ import annotations
@@ -33,15 +33,23 @@ ID_NAMES = ("ids", "id")
 
 
 def as_compute_loss_func(loss: nn.Module, recorder: Recorder | None = None) -> ComputeLoss:
-    """f(outputs, labels, num_items_in_batch=None) for the Trainer's `compute_loss_func`, from any loss with a `reduction`."""
+    """Wrap a loss for the Trainer's `compute_loss_func`.
+
+    Args:
+        loss: Any loss module with a `reduction` of "mean" or "sum".
+        recorder: A `mohs.Recorder` to update at every training step; it also needs `RecorderCallback`.
+
+    Returns:
+        A callable f(outputs, labels, num_items_in_batch=None).
+    """
     if getattr(loss, "reduction", None) not in ("mean", "sum"):
-        raise ValueError(f"loss must have a reduction of mean or sum, as nn.CrossEntropyLoss has; got {loss!r}")
+        raise ValueError(f"loss must have a reduction of mean or sum, like nn.CrossEntropyLoss; got {loss!r}")
     return ComputeLoss(mean=_reducing(loss, "mean"), total=_reducing(loss, "sum"), recorder=recorder)
 
 
 @dataclass(eq=False)
 class ComputeLoss:
-    """What `as_compute_loss_func` returns; `ids` and `epoch` are filled in by the callback before each call."""
+    """The result of `as_compute_loss_func`; the callback sets `ids` and `epoch` before each call."""
 
     mean: nn.Module
     total: nn.Module
@@ -69,11 +77,15 @@ class ComputeLoss:
 
 
 class RecorderCallback(TrainerCallback):
-    """Brings the ids of each batch to `compute_loss`, and closes the recorder's epochs."""
+    """Pass the ids of each batch to the loss, and end the recorder's epochs.
+
+    Args:
+        compute_loss: From `as_compute_loss_func`, with a recorder.
+    """
 
     def __init__(self, compute_loss: ComputeLoss) -> None:
         if compute_loss.recorder is None:
-            raise ValueError("compute_loss has no recorder: make it with as_compute_loss_func(loss, recorder)")
+            raise ValueError("compute_loss has no recorder: create it with as_compute_loss_func(loss, recorder)")
         self.compute_loss = compute_loss
         self._hook: Any = None
 
@@ -92,7 +104,7 @@ class RecorderCallback(TrainerCallback):
     def _take_ids(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The model's inputs without the ids, which wait for the loss of the same step."""
+        """The model's inputs without the ids, which are kept for the loss of the same step."""
         for name in ID_NAMES:
             if name in kwargs:
                 kwargs = dict(kwargs)
@@ -102,7 +114,7 @@ class RecorderCallback(TrainerCallback):
 
 
 def _reducing(loss: nn.Module, reduction: str) -> nn.Module:
-    """The same loss with another reduction; buffers are shared."""
+    """A copy of the loss with another reduction; buffers are shared."""
     twin = copy.copy(loss)
     twin.reduction = reduction  # type: ignore[assignment]
     return twin

@@ -1,4 +1,4 @@
-"""The losses and regularizers by name. One idea a file; each is a function on logits or features, and a Module."""
+"""The losses and regularizers by name. One idea per file; each is a function of logits or features, and a Module."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mohs.losses.center import CenterLoss
 from mohs.losses.correction import BackwardLoss, ForwardLoss
 from mohs.losses.cross_entropy import CrossEntropyLoss
 from mohs.losses.curriculum import SelfPacedLoss
+from mohs.losses.early_learning import EarlyLearning
 from mohs.losses.encouraging import EncouragingLoss
 from mohs.losses.focal import FocalLoss
 from mohs.losses.gce import GeneralizedCrossEntropyLoss
@@ -59,20 +60,34 @@ REGULARIZERS: dict[str, type[nn.Module]] = {
     "amc": AMC,
     "euclidean_contrastive": EuclideanContrastive,
     "center": CenterLoss,
+    "early_learning": EarlyLearning,
 }
 
 
 def create_loss(name: str, /, **fields: Any) -> nn.Module:
-    """The loss of that name with these fields: `create_loss("gradient_rescaling", beta=8)`."""
+    """Create a loss by name.
+
+    Args:
+        name: A key of `LOSSES`.
+        **fields: Hyper-parameters of the loss, and the options that all losses share: `weight`, `ignore_index`,
+            `reduction`, `label_smoothing`.
+
+    Returns:
+        A Module, called with (logits, labels) as `nn.CrossEntropyLoss` is.
+
+    Example:
+        >>> loss = create_loss("gradient_rescaling", beta=8)
+        >>> loss(logits, labels).backward()
+    """
     return create(LOSSES, "loss", name, **fields)
 
 
 def create_regularizer(name: str, /, **fields: Any) -> nn.Module:
-    """The regularizer of that name with these fields: `create_regularizer("adr", tau=3)`."""
+    """Create a regularizer by name, a key of `REGULARIZERS`: `create_regularizer("adr", tau=3)`."""
     return create(REGULARIZERS, "regularizer", name, **fields)
 
 
-def own_fields(piece: type[nn.Module]) -> dict[str, str]:
-    """The settings that are this piece's own, with their defaults ("required" where there is none)."""
-    own = [f for f in dataclasses.fields(piece) if f.name not in Options.__annotations__]  # type: ignore[arg-type]
+def own_fields(module: type[nn.Module]) -> dict[str, str]:
+    """The hyper-parameters of a loss or regularizer with their defaults ("required" for those without a default)."""
+    own = [f for f in dataclasses.fields(module) if f.name not in Options.__annotations__]  # type: ignore[arg-type]
     return {f.name: "required" if f.default is dataclasses.MISSING else str(f.default) for f in own}

@@ -1,30 +1,32 @@
-"""What makes every loss a drop-in for `nn.CrossEntropyLoss`: the options, the reduction, and the Module shell.
+"""What makes every loss a drop-in for `nn.CrossEntropyLoss`: the options, the reduction, and the base of its Module.
 
     mean = Σᵢ wᵢ ℓᵢ / Σᵢ wᵢ        wᵢ = weight[yᵢ] · sample_weightᵢ, and 0 where yᵢ = ignore_index
 
-`sum` is the numerator alone and `none` its terms. As in `F.cross_entropy`, the mean over nothing (an empty batch,
-or one that is wholly ignored) is NaN, its sum 0. Losses come back in float32 for half-precision logits.
+`sum` is the numerator and `none` its terms. As in `F.cross_entropy`, the mean over zero examples (an empty batch, or
+one with all labels ignored) is NaN and the sum is 0. Losses of half-precision logits are returned in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, TypedDict, Unpack
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
+from mohs._core.dataclass_module import DataclassModule
 from mohs._core.validation import check_between
 from mohs.margin import NO_LABEL, all_margins, check_logits, full_precision, margin
 
 REDUCTIONS = ("mean", "sum", "none")
-SMOOTHABLE = "cross_entropy and encouraging"
+SMOOTHABLE = "cross_entropy, encouraging and avh"
+SHARED = ("weight", "ignore_index", "reduction", "label_smoothing")  # the fields of every loss
 Curve = Callable[[Tensor], Tensor]
 
 
 class Options(TypedDict, total=False):
-    """The arguments that every loss shares."""
+    """The arguments that all losses share."""
 
     weight: Tensor | None
     ignore_index: int
@@ -40,13 +42,13 @@ def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[O
 
 
 def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
-    """(1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j), a the label smoothing; a class weight goes with its own class's term."""
+    """(1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j), a: the label smoothing; each class's term is multiplied by its class weight."""
     a = options.pop("label_smoothing", 0.0)
     check_smoothing(a)
     check_logits(logits)
     if a == 0:
         return curve_loss(curve, logits, labels, **options)
-    logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients meet in float32
+    logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients are added in float32
     m = margin(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
     every = curve(all_margins(logits))  # (N, K, ...)
     weight = options.get("weight")
@@ -104,41 +106,55 @@ def spread_sample_weight(sample_weight: Tensor, labels: Tensor) -> Tensor:
 
 
 def check_weight(weight: Tensor, classes: int) -> None:
-    """Raise unless there is one weight a class."""
+    """Validate that there is one weight per class."""
     if weight.shape != (classes,):
         raise ValueError(f"weight must have one entry for each of the {classes} classes, got shape {tuple(weight.shape)}")
 
 
 def check_reduction(reduction: str) -> None:
-    """Raise unless the reduction is a known one."""
+    """Validate the name of the reduction."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
 
 
 def check_smoothing(label_smoothing: float) -> None:
-    """Raise unless 0 ≤ label_smoothing ≤ 1."""
+    """Validate that 0 ≤ label_smoothing ≤ 1."""
     check_between("label_smoothing", label_smoothing, 0.0, 1.0)
 
 
-def become_module(loss: nn.Module, *, smoothable: bool = False) -> None:
-    """For `__post_init__` of every loss: the dataclass becomes a Module, `weight` a buffer, the shared options are checked."""
-    weight = loss.__dict__.pop("weight")
-    nn.Module.__init__(loss)
-    loss.register_buffer(
-        "weight", None if weight is None else torch.as_tensor(weight, dtype=torch.get_default_dtype()), persistent=False
-    )
-    check_reduction(loss.reduction)  # type: ignore[arg-type]
-    check_smoothing(loss.label_smoothing)  # type: ignore[arg-type]
-    if not smoothable and loss.label_smoothing != 0:
-        raise ValueError(f"label_smoothing is not defined for {type(loss).__name__} (only for {SMOOTHABLE}); leave it at 0")
+@dataclass(eq=False, repr=False, kw_only=True)
+class LossModule(DataclassModule):
+    """The base of every loss Module: the fields of `nn.CrossEntropyLoss`, called with logits and labels."""
+
+    smoothable: ClassVar[bool] = False
+    weight: Tensor | None = field(default_factory=lambda: None)  # a class attribute would hide the buffer
+    ignore_index: int = NO_LABEL
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        weight = self.__dict__.pop("weight")
+        nn.Module.__init__(self)
+        weight = None if weight is None else torch.as_tensor(weight, dtype=torch.get_default_dtype())
+        self.register_buffer("weight", weight, persistent=False)
+        check_reduction(self.reduction)
+        check_smoothing(self.label_smoothing)
+        if self.label_smoothing != 0 and not self.smoothable:
+            raise ValueError(f"label_smoothing is not defined for {type(self).__name__} (only for {SMOOTHABLE}); leave it at 0")
+        self.setup()
+
+    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+        return self.function(logits, labels, sample_weight=sample_weight, **self.arguments())
+
+    def options(self) -> dict[str, Any]:
+        """The fields that all losses share, with their values: the keyword arguments of `reduce`."""
+        return {name: getattr(self, name) for name in SHARED}
 
 
-def settings(loss: nn.Module) -> dict[str, Any]:
-    """The fields of a loss with their values: the keyword arguments of its functional form."""
-    return {f.name: getattr(loss, f.name) for f in fields(loss)}  # type: ignore[arg-type]
+class RegularizerModule(DataclassModule):
+    """The base of every regularizer Module: called with what it `takes`, in that order."""
 
+    takes: ClassVar[tuple[str, ...]]
 
-def rebuildable(loss: nn.Module) -> str:
-    """A repr that is the call which makes the same loss again."""
-    shown = ((f.name, getattr(loss, f.name)) for f in fields(loss))  # type: ignore[arg-type]
-    return f"{type(loss).__name__}({', '.join(f'{k}={v.tolist() if isinstance(v, Tensor) else v!r}' for k, v in shown)})"
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.function(*inputs, **self.arguments())

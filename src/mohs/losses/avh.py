@@ -4,20 +4,18 @@
     ∂L/∂θ_k = s ([k = y] − P_k)                               P: softmax of the logits
 
 As printed, eq. 5 lacks the −log, and minimizing it would lower the label's probability: here it is added, and the
-mean taken in place of the sum. The scale s belongs to the head, so the Module is cross-entropy on what `AVHHead`
-returns; `avh_loss` is both in one, for weights that are at hand. Floors by s: `heads/avh.py`.
+mean is taken instead of the sum. The scale s belongs to the head, so the Module is cross-entropy on the output of
+`AVHHead`; `avh_loss` combines the two, given the class weights. Lower bounds by s: `heads/avh.py`.
 Chen et al., "Angular visual hardness" (ICML 2020), eq. 5.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from torch import Tensor
 
-from torch import Tensor, nn
-
+from mohs._core.dataclass_module import module_of
 from mohs.angle import angles
-from mohs.losses._drop_in import become_module, rebuildable, settings
+from mohs.losses._drop_in import LossModule
 from mohs.losses.cross_entropy import cross_entropy, cross_entropy_loss
 from mohs.margin import NO_LABEL
 
@@ -39,9 +37,18 @@ def avh_loss(
     label_smoothing: float = 0.0,
     sample_weight: Tensor | None = None,
 ) -> Tensor:
-    """features (N, D), the head's weight (K, D), labels (N,) -> scalar, or (N,) for reduction="none"; scale is s.
+    """Cross-entropy on −scale · angle(features, class weights).
 
-    The options are the other losses', but for `class_weight`, which they call `weight`.
+    Args:
+        features: (N, D), the inputs of the head.
+        weight: (K, D), the class weights of the head.
+        labels: (N,), integer class indices.
+        scale: The paper's s.
+        class_weight: (K,), the option that other losses call `weight`.
+        ignore_index, reduction, label_smoothing, sample_weight: As for every loss.
+
+    Returns:
+        A scalar, or (N,) for reduction="none".
     """
     return cross_entropy_loss(
         avh_logits(features, weight, scale=scale),
@@ -54,24 +61,13 @@ def avh_loss(
     )
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class AVHLoss(nn.Module):
+@module_of(cross_entropy_loss)
+class AVHLoss(LossModule):
     """AVH loss as a Module: cross-entropy on the logits of `AVHHead`; fields as in `nn.CrossEntropyLoss`."""
 
-    formula: ClassVar[str] = "−log p on the logits −s θ of the AVH head"
-    purpose: ClassVar[str] = "trains the angle that AVH scores; needs the AVH head"
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
-
-    def __post_init__(self) -> None:
-        become_module(self, smoothable=True)
+    formula = "−log p on the logits −s θ of the AVH head"
+    purpose = "trains the angle that AVH scores; needs the AVH head"
+    smoothable = True
 
     def curve(self, m: Tensor) -> Tensor:
         return cross_entropy(m)
-
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return cross_entropy_loss(logits, labels, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable

@@ -1,4 +1,4 @@
-"""Bootstrapping: noisy labels mixed with what the model itself believes.
+"""Bootstrapping: noisy labels mixed with the model's own predictions.
 
     soft   ℓ = −Σ_k (b [k = y] + (1 − b) p_k) log p_k = −b log p_y + (1 − b) H(p)
            ∂ℓ/∂z_j = b (p_j − [j = y]) − (1 − b) p_j (log p_j + H)      the first term alone if the target is held constant
@@ -11,13 +11,13 @@ Reed et al., "Training deep neural networks on noisy labels with bootstrapping" 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import Unpack
 
-from torch import Tensor, finfo, nn
+from torch import Tensor, finfo
 
+from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._drop_in import LossModule, Options, reduce
 from mohs.margin import NO_LABEL, checked_labels, log_probs
 
 
@@ -27,8 +27,8 @@ def bootstrap_soft_loss(
     """logits (N, K, ...), labels (N, ...) -> scalar, or per example for reduction="none"; trust is b."""
     index = checked_labels(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL)).unsqueeze(1)
     log_p = log_probs(logits)
-    belief = (log_p.detach() if detach else log_p).exp()
-    entropy = -(belief * log_p.clamp(min=finfo(log_p.dtype).min)).sum(1)  # 0 log 0 = 0 for a class masked out
+    target = (log_p.detach() if detach else log_p).exp()
+    entropy = -(target * log_p.clamp(min=finfo(log_p.dtype).min)).sum(1)  # 0 log 0 = 0 for a masked class
     values = (1 - trust) * entropy - trust * log_p.gather(1, index).squeeze(1)
     return reduce(values, labels, classes=logits.shape[1], **options)
 
@@ -42,46 +42,26 @@ def bootstrap_hard_loss(logits: Tensor, labels: Tensor, *, trust: float = 0.8, *
     return reduce(values.squeeze(1), labels, classes=logits.shape[1], **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class BootstrapSoftLoss(nn.Module):
-    """Soft bootstrapping as a Module; trust in [0, 1] is the given label's share, detach holds the target constant."""
+@module_of(bootstrap_soft_loss)
+class BootstrapSoftLoss(LossModule):
+    """Soft bootstrapping as a Module; trust in [0, 1] is the share of the given label; detach: hold the target constant."""
 
-    formula: ClassVar[str] = "−b log p + (1 − b) H"
-    purpose: ClassVar[str] = "noisy labels: mixed with the predicted distribution"
+    formula = "−b log p + (1 − b) H"
+    purpose = "noisy labels: mixed with the predicted distribution"
     trust: float = 0.95
     detach: bool = False
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_between("trust", self.trust, 0, 1)
 
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return bootstrap_soft_loss(logits, labels, sample_weight=sample_weight, **settings(self))
 
-    __repr__ = rebuildable
+@module_of(bootstrap_hard_loss)
+class BootstrapHardLoss(LossModule):
+    """Hard bootstrapping as a Module; trust in [0, 1] is the share of the given label, 1 − trust that of the predicted class."""
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class BootstrapHardLoss(nn.Module):
-    """Hard bootstrapping as a Module; trust in [0, 1] is the given label's share, the rest goes to the predicted class."""
-
-    formula: ClassVar[str] = "−b log p − (1 − b) log max p_k"
-    purpose: ClassVar[str] = "noisy labels: mixed with the predicted class"
+    formula = "−b log p − (1 − b) log max p_k"
+    purpose = "noisy labels: mixed with the predicted class"
     trust: float = 0.8
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_between("trust", self.trust, 0, 1)
-
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return bootstrap_hard_loss(logits, labels, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable

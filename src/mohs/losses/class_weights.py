@@ -1,11 +1,11 @@
-"""Class imbalance: how many examples each class has, and the weights that make up for it.
+"""Class imbalance: the number of examples per class, and the class weights that compensate for it.
 
     n_j = #{i : yᵢ = j}
     w_j ∝ (1 − β) / (1 − β^{n_j}),  Σ_j w_j = K               class-balanced: 1 over the effective number of examples
-    deferred: w_j = 1 before epoch `start`, class-balanced from there on
+    deferred: w_j = 1 before epoch `start`, class-balanced from then on
 
-β = 0 weighs all alike, β → 1 by 1/n_j. A class without examples gets weight 1, the mean of the others', so that the sum
-stays K. Give the result to any loss as `weight`; its mean is then over Σ w_y, as in `F.cross_entropy`.
+β = 0 gives equal weights, β → 1 weights 1/n_j. A class without examples gets weight 1, the mean of the others, so that
+the sum stays K. Pass the result to any loss as `weight`; its mean is then over Σ w_y, as in `F.cross_entropy`.
 Cui et al., "Class-balanced loss based on effective number of samples" (CVPR 2019); deferred re-weighting: Cao et al.,
 "Learning imbalanced datasets with label-distribution-aware margin loss" (NeurIPS 2019), algorithm 1.
 """
@@ -22,7 +22,16 @@ from mohs.margin import INTEGERS, NO_LABEL
 
 
 def class_counts(labels: Tensor, num_classes: int, *, ignore_index: int = NO_LABEL) -> Tensor:
-    """labels of any shape -> examples a class (num_classes,), int64; ignored ones are not counted."""
+    """The number of examples of each class.
+
+    Args:
+        labels: Integer class indices, of any shape.
+        num_classes: Number of classes K.
+        ignore_index: Label that is not counted.
+
+    Returns:
+        Counts (K,), int64.
+    """
     labels = torch.as_tensor(labels)
     if labels.dtype not in INTEGERS and labels.numel():
         raise ValueError(f"labels must be integer class indices, got {labels.dtype}; convert them with labels.long()")
@@ -37,7 +46,16 @@ def class_counts(labels: Tensor, num_classes: int, *, ignore_index: int = NO_LAB
 def class_weights(
     counts: Tensor, class_weight: str | Mapping[int, float] | None = None, *, beta: float = 0.9999
 ) -> Tensor | None:
-    """counts (K,) -> weights (K,), or None for None. "auto": class-balanced; a dict: class -> weight, 1 where it has none."""
+    """Class weights for a loss's `weight` option.
+
+    Args:
+        counts: Number of training examples of each class (K,), as from `class_counts`.
+        class_weight: "auto" for class-balanced weights, a dict {class: weight} (classes not in it get 1), or None.
+        beta: β of the class-balanced weights.
+
+    Returns:
+        Weights (K,), or None if class_weight is None.
+    """
     counts = torch.as_tensor(counts)
     check_counts(counts, least=0)
     if class_weight is None:
@@ -50,7 +68,7 @@ def class_weights(
 
 
 def deferred_weights(counts: Tensor, *, epoch: int, start: int, beta: float = 0.9999) -> Tensor:
-    """counts (K,) -> weights (K,) for this epoch (the first is 0): all 1 before `start`, then class-balanced."""
+    """Class weights (K,) for an epoch (the first is 0): all 1 before `start`, class-balanced from then on."""
     counts = torch.as_tensor(counts)
     check_counts(counts, least=0)
     weights = _balanced(counts, beta)
@@ -58,7 +76,7 @@ def deferred_weights(counts: Tensor, *, epoch: int, start: int, beta: float = 0.
 
 
 def check_counts(counts: Tensor, *, least: int = 1) -> None:
-    """Raise unless counts are a vector of finite numbers of at least `least`, one a class, and not all 0."""
+    """Validate that counts are a vector (K,) of finite numbers ≥ `least`, not all 0."""
     if counts.dim() != 1 or len(counts) < 2:
         raise ValueError(f"counts must hold one number for each of at least 2 classes, got shape {tuple(counts.shape)}")
     wrong = ~((counts >= least) & counts.isfinite())
@@ -76,7 +94,7 @@ def _balanced(counts: Tensor, beta: float) -> Tensor:
     if not 0 <= beta < 1:
         raise ValueError(f"beta must be at least 0 and under 1, got {beta}")
     n = counts.to("cpu", torch.float64)
-    weights = (1 - beta) / -torch.expm1(n * torch.tensor(beta, dtype=torch.float64).log())  # expm1: β^n near 1 keeps its digits
+    weights = (1 - beta) / -torch.expm1(n * torch.tensor(beta, dtype=torch.float64).log())  # expm1: accurate for β^n near 1
     return torch.where(n > 0, weights / weights[n > 0].mean(), 1.0).to(counts.device, torch.get_default_dtype())
 
 
@@ -84,7 +102,7 @@ def _listed(class_weight: Mapping[int, float], counts: Tensor) -> Tensor:
     weights = torch.ones(len(counts))
     for j, value in class_weight.items():
         if j not in range(len(counts)):
-            raise ValueError(f"class_weight has an entry for {j!r}, but the classes are the whole numbers 0..{len(counts) - 1}")
+            raise ValueError(f"class_weight has an entry for {j!r}, but the classes are the integers 0..{len(counts) - 1}")
         if not 0 <= value < math.inf:
             raise ValueError(f"class_weight[{j}] is {value}, but a weight must be finite and at least 0")
         weights[int(j)] = value

@@ -1,26 +1,26 @@
-"""Loss correction: cross-entropy for noisy labels whose noise is known, T[i, j] = P(given j | true i).
+"""Loss correction: cross-entropy for noisy labels with a known transition matrix, T[i, j] = P(given j | true i).
 
     forward    ℓ = −log Σ_k T_{k y} p_k                       ∂ℓ/∂z_j = p_j (1 − T_{j y} / Σ_k T_{k y} p_k)
     backward   ℓ = −Σ_k a_k log p_k,  a = row y of T⁻¹        ∂ℓ/∂z_j = p_j − a_j    (a sums to 1)
 
 T = I is cross-entropy. Forward's minimizer is the clean posterior; backward is cross-entropy on clean labels in
-expectation, but has entries a_k < 0, hence no lower bound, and needs T to be invertible. A label that T never gives
-has forward loss +inf. Forward is taken in log space; the Module inverts T once, the function at each call unless
-`inverse` is handed in. T is the user's to estimate; `symmetric_transition` and `pair_transition` are the usual guesses.
+expectation, but has entries a_k < 0, hence no lower bound, and needs T to be invertible. A label that T never
+gives has forward loss +inf. Forward is computed in log space; the Module inverts T once, the function at each call unless
+`inverse` is given. T must be estimated beforehand; `symmetric_transition` and `pair_transition` are the usual choices.
 Patrini et al., "Making deep neural networks robust to label noise: a loss correction approach" (CVPR 2017),
 theorems 1 (backward) and 2 (forward).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import Any, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
-from mohs.losses._numerics.class_table import check_table, hold_table, rows_of, soft_cross_entropy
+from mohs._core.dataclass_module import module_of
+from mohs.losses._class_table import check_table, hold_table, rows_of, soft_cross_entropy
+from mohs.losses._drop_in import LossModule, Options, reduce
 from mohs.losses.transition import check_transition, inverse_transition
 from mohs.margin import NO_LABEL, checked_labels, log_probs, readable
 
@@ -28,7 +28,7 @@ from mohs.margin import NO_LABEL, checked_labels, log_probs, readable
 def forward_loss(logits: Tensor, labels: Tensor, *, transition: Tensor, **options: Unpack[Options]) -> Tensor:
     """logits (N, K, ...), labels (N, ...), transition (K, K) -> scalar, or per example for reduction="none"."""
     index = checked_labels(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
-    transition = _fitting(transition, classes=logits.shape[1])
+    transition = _validated(transition, classes=logits.shape[1])
     log_p = log_probs(logits)
     from_class = rows_of(transition.to(log_p).t(), index)  # T_{k y} over the true classes k (N, K, ...)
     return reduce(-torch.logsumexp(log_p + from_class.log(), 1), labels, classes=logits.shape[1], **options)
@@ -39,14 +39,14 @@ def backward_loss(
 ) -> Tensor:
     """logits (N, K, ...), labels (N, ...), transition (K, K) -> scalar, or per example for reduction="none"."""
     index = checked_labels(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
-    transition = _fitting(transition, classes=logits.shape[1])
+    transition = _validated(transition, classes=logits.shape[1])
     inverse = inverse_transition(transition) if inverse is None else inverse
     log_p = log_probs(logits)
     values = soft_cross_entropy(log_p, rows_of(inverse.to(log_p), index))
     return reduce(values, labels, classes=logits.shape[1], **options)
 
 
-def _fitting(transition: Tensor, *, classes: int) -> Tensor:
+def _validated(transition: Tensor, *, classes: int) -> Tensor:
     transition = torch.as_tensor(transition)
     check_table("transition", transition, (classes, classes))
     if readable(transition):
@@ -54,47 +54,29 @@ def _fitting(transition: Tensor, *, classes: int) -> Tensor:
     return transition
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class ForwardLoss(nn.Module):
+@module_of(forward_loss)
+class ForwardLoss(LossModule):
     """Forward correction as a Module; transition (K, K): T[i, j] = P(given j | true i)."""
 
-    formula: ClassVar[str] = "−log Σ_k T_ky p_k"
-    purpose: ClassVar[str] = "noisy labels whose transition matrix is known: the stable correction"
+    formula = "−log Σ_k T_ky p_k"
+    purpose = "noisy labels whose transition matrix is known: the stable correction"
     transition: Tensor
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_transition(hold_table(self, "transition"))
 
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return forward_loss(logits, labels, sample_weight=sample_weight, **settings(self))
 
-    __repr__ = rebuildable
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class BackwardLoss(nn.Module):
+@module_of(backward_loss)
+class BackwardLoss(LossModule):
     """Backward correction as a Module; transition (K, K) as for `ForwardLoss`, and invertible."""
 
-    formula: ClassVar[str] = "−Σ_k (T⁻¹)_yk log p_k"
-    purpose: ClassVar[str] = "noisy labels whose transition matrix is known: the unbiased correction"
+    formula = "−Σ_k (T⁻¹)_yk log p_k"
+    purpose = "noisy labels whose transition matrix is known: the unbiased correction"
     transition: Tensor
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_transition(transition := hold_table(self, "transition"))
         self.register_buffer("inverse", inverse_transition(transition), persistent=False)
 
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        inverse = self.get_buffer("inverse")
-        return backward_loss(logits, labels, inverse=inverse, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable
+    def arguments(self) -> dict[str, Any]:
+        return super().arguments() | {"inverse": self.get_buffer("inverse")}

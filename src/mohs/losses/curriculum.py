@@ -1,4 +1,4 @@
-"""Self-paced learning: only examples the model finds easy enough count, and what is easy follows the batch.
+"""Self-paced learning: only examples with a loss below a threshold count, and the threshold follows the batches.
 
     ℓ = v(ce) ce                           v is not differentiated; the mean is over all examples, Σ v ce / N
     hard     v = [ce < λ]                  w(p) = v (1 − p)
@@ -6,26 +6,25 @@
     λ ← decay · λ + (1 − decay) · q        q: the batch's percentile of ce; the first batch sets λ = q
 
 λ moves in training mode only, before it is used, and is saved with the `state_dict`; until the first batch it is +inf
-(cross-entropy). Ignored and NaN rows are left out of q; inside a `torch.func` transform λ stays. Each process has its own.
-Where all losses are equal, as from a head of zeros, none is under λ and nothing is learned: start with a random head or
-some epochs of cross-entropy. The moving percentile stands in for MentorNet's curriculum (PD); D2L is not implemented.
+(cross-entropy). Ignored and NaN rows do not enter q; λ is fixed inside a `torch.func` transform. Each process has its own λ.
+If all losses are equal, as with a head of zeros, no loss is below λ and nothing is learned: start with a random head or
+some epochs of cross-entropy. The moving percentile replaces MentorNet's curriculum (PD); D2L is not implemented.
 Kumar, Packer & Koller, "Self-paced learning for latent variable models" (NIPS 2010); linear weights: Jiang et al.,
 "Self-paced curriculum learning" (AAAI 2015); percentile and decay: Jiang et al., "MentorNet" (ICML 2018).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
-from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
-from mohs.losses._numerics.class_table import is_transformed
+from mohs.losses._drop_in import LossModule, Options, reduce
 from mohs.losses.cross_entropy import cross_entropy
-from mohs.margin import INF, NO_LABEL, margin
+from mohs.margin import INF, NO_LABEL, is_transformed, margin
 
 KINDS = ("hard", "linear")
 
@@ -36,7 +35,7 @@ def self_paced_weights(ce: Tensor, threshold: Tensor | float, kind: str = "hard"
     check_choice("kind", kind, KINDS)
     if kind == "hard":
         return (ce < threshold).to(ce.dtype)
-    floor = torch.finfo(ce.dtype).tiny  # λ = 0 leaves only losses of 0
+    floor = torch.finfo(ce.dtype).tiny  # λ = 0 keeps only losses of 0
     return (1 - ce / torch.as_tensor(threshold, dtype=ce.dtype, device=ce.device).clamp(min=floor)).clamp(min=0)
 
 
@@ -47,8 +46,8 @@ def self_paced(ce: Tensor, *, threshold: Tensor | float, kind: str = "hard") -> 
 
 @torch.no_grad()
 def next_threshold(threshold: Tensor, ce: Tensor, kept: Tensor, *, percentile: float, decay: float) -> Tensor:
-    """λ after a batch of losses ce (N, ...), of which those in the mask `kept` count; unchanged by a batch of none."""
-    last = ce.new_full((1,), torch.nan)  # sorts last, and stands for the percentile of nothing
+    """λ after a batch of losses ce (N, ...), of which those in the mask `kept` count; unchanged if there are none."""
+    last = ce.new_full((1,), torch.nan)  # sorts last: the percentile of an empty batch
     ordered = torch.cat([ce.masked_fill(~kept, torch.nan).flatten(), last]).sort().values
     place = (percentile * ((~ordered.isnan()).sum() - 1)).clamp(min=0).view(1)
     low, high = ordered.gather(0, place.floor().long()), ordered.gather(0, place.ceil().long())
@@ -64,22 +63,17 @@ def self_paced_loss(
     return reduce(self_paced(ce, threshold=threshold, kind=kind), labels, classes=logits.shape[1], **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class SelfPacedLoss(nn.Module):
+@module_of(self_paced_loss)
+class SelfPacedLoss(LossModule):
     """Self-paced learning as a Module; kind "hard" or "linear", 0 < percentile ≤ 1, 0 ≤ decay < 1. `threshold` is λ."""
 
-    formula: ClassVar[str] = "−v log p,  v = [−log p < λ]"
-    purpose: ClassVar[str] = "noisy labels: the hardest part of each batch is left out"
+    formula = "−v log p,  v = [−log p < λ]"
+    purpose = "noisy labels: leaves out the hardest part of each batch"
     kind: str = "hard"
     percentile: float = 0.75
     decay: float = 0.5
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_choice("kind", self.kind, KINDS)
         check_between("percentile", self.percentile, 0, 1, ends="(]")
         check_between("decay", self.decay, 0, 1, ends="[)")
@@ -93,7 +87,4 @@ class SelfPacedLoss(nn.Module):
         if self.training and not is_transformed(logits):
             old, kept = self.get_buffer("threshold"), labels.long() != self.ignore_index
             old.copy_(next_threshold(old, cross_entropy(m), kept, percentile=self.percentile, decay=self.decay))
-        shared = {name: value for name, value in settings(self).items() if name not in ("kind", "percentile", "decay")}
-        return reduce(self.curve(m), labels, classes=logits.shape[1], sample_weight=sample_weight, **shared)
-
-    __repr__ = rebuildable
+        return reduce(self.curve(m), labels, classes=logits.shape[1], sample_weight=sample_weight, **self.options())

@@ -1,4 +1,4 @@
-"""Encouraging loss: cross-entropy plus a bonus, so that well-classified examples go on being rewarded.
+"""Encouraging loss: cross-entropy plus a bonus that keeps rewarding well-classified examples.
 
     ℓ(m) = softplus(−m) + bonus · b(p)                        p = σ(m)
     normal         b = log(1 − p) = −softplus(m)              so ℓ(m) = −m: emphasis w(p) = 1 for every p
@@ -6,9 +6,9 @@
                    w(p) = (1 − p)(1 + p/(1 − LE)) there       LE = `log_end` < 1
     aggressive     b = log(1 − p) − log(1 − start) for p ≥ start, else 0: cross-entropy up to `start`
 
-1 − p is held at or above ε in the logarithm: beyond p = 1 − ε the normal bonus is constant and cross-entropy's
-vanishing gradient is left. That is what keeps training from diverging, so it is part of the method; ε = 0 is the
-exact form, which has no lower bound. LE = 0 is b = −p, which is not cross-entropy; bonus = 0 is.
+1 − p is clamped at ε in the logarithm: beyond p = 1 − ε the normal bonus is constant and only cross-entropy's
+vanishing gradient remains. This keeps training from diverging, so it is part of the method; ε = 0 is the exact form,
+which has no lower bound. LE = 0 is b = −p, which is not cross-entropy; bonus = 0 is.
 With label smoothing a every class has its own term: (1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j).
 Zhao et al., "Well-classified examples are underestimated in classification with deep neural networks"
 (AAAI 2022), eq. 6 (normal) and eq. 7 (conservative).
@@ -17,16 +17,16 @@ Zhao et al., "Well-classified examples are underestimated in classification with
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
+from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Options, become_module, rebuildable, settings, smoothed_curve_loss
+from mohs.losses._drop_in import LossModule, Options, smoothed_curve_loss
 
 
 def encouraging(m: Tensor, *, log_end: float = 0.75, start: float = 0.0, bonus: float = 1.0, eps: float = 1e-5) -> Tensor:
@@ -57,36 +57,27 @@ def encouraging_loss(
     return smoothed_curve_loss(curve, logits, labels, **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class EncouragingLoss(nn.Module):
+@module_of(encouraging_loss)
+class EncouragingLoss(LossModule):
     """Encouraging loss as a Module. log_end=1: normal bonus; log_end=1, start=0.5: aggressive; bonus=0: cross-entropy."""
 
-    formula: ClassVar[str] = "−log p + b(p),  b = log(1 − p) up to LE"
-    purpose: ClassVar[str] = "clean labels: keeps rewarding the well classified (imbalance, OOD, margins)"
+    formula = "−log p + b(p),  b = log(1 − p) up to LE"
+    purpose = "clean labels: keeps rewarding the well classified (imbalance, OOD, margins)"
+    smoothable = True
     log_end: float = 0.75
     start: float = 0.0
     bonus: float = 1.0
     eps: float = 1e-5
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self, smoothable=True)
+    def setup(self) -> None:
         check_between("log_end", self.log_end, 0, 1)
         check_between("bonus", self.bonus, 0)
         check_between("start", self.start, 0, 1, ends="[)")
         check_between("eps", self.eps, 0, 1, ends="[)")
         if self.start > 0 and self.log_end < 1:
             raise ValueError(
-                f"start={self.start} needs log_end=1 (got log_end={self.log_end}): together they would make the loss jump"
+                f"start={self.start} needs log_end=1 (got log_end={self.log_end}): the loss would be discontinuous otherwise"
             )
 
     def curve(self, m: Tensor) -> Tensor:
         return encouraging(m, log_end=self.log_end, start=self.start, bonus=self.bonus, eps=self.eps)
-
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return encouraging_loss(logits, labels, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable

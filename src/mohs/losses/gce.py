@@ -9,16 +9,16 @@ Zhang & Sabuncu, "Generalized cross entropy loss for training deep neural networ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
+from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, settings
+from mohs.losses._drop_in import LossModule, Options, curve_loss
 
 
 def gce(m: Tensor, *, q: float = 0.7) -> Tensor:
@@ -31,26 +31,16 @@ def gce_loss(logits: Tensor, labels: Tensor, *, q: float = 0.7, **options: Unpac
     return curve_loss(partial(gce, q=q), logits, labels, **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class GeneralizedCrossEntropyLoss(nn.Module):
+@module_of(gce_loss)
+class GeneralizedCrossEntropyLoss(LossModule):
     """Generalized cross-entropy as a Module; 0 ≤ q ≤ 1."""
 
-    formula: ClassVar[str] = "(1 − p^q)/q"
-    purpose: ClassVar[str] = "noisy labels: the strong plain baseline"
+    formula = "(1 − p^q)/q"
+    purpose = "noisy labels: the strong plain baseline"
     q: float = 0.7
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_between("q", self.q, 0, 1)
 
     def curve(self, m: Tensor) -> Tensor:
         return gce(m, q=self.q)
-
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return gce_loss(logits, labels, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable

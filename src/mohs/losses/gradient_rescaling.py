@@ -1,31 +1,32 @@
-"""Gradient Rescaling: cross-entropy's direction, with a length chosen by how likely the label is.
+"""Gradient Rescaling: the gradient of cross-entropy, rescaled by a function of the label's probability.
 
     wᵢ = g(β pᵢ^λ (1 − pᵢ)),  g = exp or identity             held constant: the weight is not differentiated
     ∂L/∂zᵢ = (softmax(zᵢ) − e_y) / (2(1 − pᵢ) + ε) · wᵢ / Σ_k w_k
     w(p) = ½ g(β p^λ (1 − p)) before the batch normalization  emphasis: focus λ/(1 + λ), spread set by β
 
-as the gradient of s.detach() · softplus(−m), s = w/(2(1 − p) + ε). Division by the batch's sum (the authors' code, "sum") makes
-the L1 norms of a batch's logit gradients add up to 1, takes the weight from a batch of one, and is each rank's own; eq. 6 as
-printed is "mean". ε ends the push on fitted examples; with ε = 0 nothing does. The value is no objective to watch.
+implemented as the gradient of s.detach() · softplus(−m), s = w/(2(1 − p) + ε). Division by the batch's sum ("sum", the
+authors' code) makes the L1 norms of a batch's logit gradients add up to 1; a batch of one has weight 1, and each process
+normalizes over its own batch. Eq. 6 as printed is "mean". ε lets the gradient of fitted examples vanish; with ε = 0 it does
+not. The value of the loss is not meaningful, only its gradient.
 "Robust discriminative representation learning via gradient rescaling" (2019; arXiv 1905.11233), eqs. 6 and 7.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
+from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
-from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._drop_in import LossModule, Options, reduce
 from mohs.margin import INF, NO_LABEL, margin
 
 
 def weights(m: Tensor, *, beta: float, lam: float, transform: str, kept: Tensor | None = None) -> Tensor:
-    """wᵢ = g(β pᵢ^λ (1 − pᵢ)); with a mask of the kept ones, over their mean (for exp a softmax, which cannot overflow)."""
+    """wᵢ = g(β pᵢ^λ (1 − pᵢ)); with a mask `kept`, divided by their mean (for exp a softmax, which cannot overflow)."""
     x = (beta * torch.sigmoid(m) ** lam * torch.sigmoid(-m)).detach()  # 0^0 = 1
     if kept is None:
         return x.exp() if transform == "exp" else x
@@ -36,17 +37,17 @@ def weights(m: Tensor, *, beta: float, lam: float, transform: str, kept: Tensor 
     return kept.sum() * share.masked_fill(~kept, 0.0)
 
 
-def unit_pull(m: Tensor, *, eps: float) -> Tensor:
-    """softplus(−m)/(2(1 − p) + ε) with the denominator held constant: a pull of ½ on every example until 1 − p nears ε."""
+def half_gradient(m: Tensor, *, eps: float) -> Tensor:
+    """softplus(−m)/(2(1 − p) + ε) with the denominator held constant: |dℓ/dm| is ½ until 1 − p nears ε."""
     if eps > 0:
         return softplus(-m) / (2 * torch.sigmoid(-m) + eps).detach()
-    near = m.detach().clamp(max=60)  # from there on softplus(−m) = σ(−m) to float64's last digit: the quotient is ½
+    near = m.detach().clamp(max=60)  # beyond it softplus(−m) = σ(−m) in float64: the quotient is ½
     return softplus(-near) / (2 * torch.sigmoid(-near)) + 0.5 * (m.detach() - m)
 
 
 def gradient_rescaling(m: Tensor, *, beta: float = 8.0, lam: float = 0.5, transform: str = "exp", eps: float = 1e-6) -> Tensor:
     """The curve before batch normalization, elementwise; beta is β, lam is λ, transform is g, eps is ε."""
-    return weights(m, beta=beta, lam=lam, transform=transform) * unit_pull(m, eps=eps)
+    return weights(m, beta=beta, lam=lam, transform=transform) * half_gradient(m, eps=eps)
 
 
 def gradient_rescaling_loss(
@@ -65,27 +66,22 @@ def gradient_rescaling_loss(
     m = margin(logits, labels, ignore_index=ignore_index)
     kept = labels.long() != ignore_index if normalize == "sum" else None
     w = weights(m, beta=beta, lam=lam, transform=transform, kept=kept)
-    return reduce(w * unit_pull(m, eps=eps), labels, classes=logits.shape[1], **options)
+    return reduce(w * half_gradient(m, eps=eps), labels, classes=logits.shape[1], **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class GradientRescalingLoss(nn.Module):
+@module_of(gradient_rescaling_loss)
+class GradientRescalingLoss(LossModule):
     """Gradient Rescaling as a Module; beta, lam ≥ 0. The safe default 8, ½ suits noisy labels; beta=0 weighs all alike."""
 
-    formula: ClassVar[str] = "gradient ∝ exp(β p^λ (1 − p))"
-    purpose: ClassVar[str] = "noisy labels: emphasis moved to likelier examples by λ, sharpened by β"
+    formula = "gradient ∝ exp(β p^λ (1 − p))"
+    purpose = "noisy labels: emphasis moved to likelier examples by λ, sharpened by β"
     beta: float = 8.0
     lam: float = 0.5
     transform: str = "exp"
     normalize: str = "sum"
     eps: float = 1e-6
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_between("beta", self.beta, 0, 80 if self.transform == "exp" and self.normalize == "mean" else INF)  # exp overflows
         check_between("lam", self.lam, 0)
         check_between("eps", self.eps, 0)
@@ -94,8 +90,3 @@ class GradientRescalingLoss(nn.Module):
 
     def curve(self, m: Tensor) -> Tensor:
         return gradient_rescaling(m, beta=self.beta, lam=self.lam, transform=self.transform, eps=self.eps)
-
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return gradient_rescaling_loss(logits, labels, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable

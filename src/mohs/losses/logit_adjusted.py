@@ -1,4 +1,4 @@
-"""Logit-adjusted loss: cross-entropy that expects the classes' frequencies, so the logits need not learn them.
+"""Logit-adjusted loss: cross-entropy with the class prior added to the logits, so that they need not learn it.
 
     ℓ = −log softmax(z + τ log π)_y                           π_j = n_j / Σ_k n_k, the training frequencies
     ∂ℓ/∂z = softmax(z + τ log π) − e_y
@@ -10,15 +10,15 @@ Menon et al., "Long-tail learning via logit adjustment" (ICLR 2021), the loss of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
-from mohs.losses._numerics.class_table import check_table, hold_table
+from mohs.losses._class_table import check_table, hold_table
+from mohs.losses._drop_in import LossModule, Options, reduce
 from mohs.losses.class_weights import check_counts
 from mohs.losses.cross_entropy import cross_entropy
 from mohs.margin import NO_LABEL, checked_labels, full_precision, margin, readable
@@ -38,30 +38,20 @@ def logit_adjusted_loss(
     check_table("counts", counts, (logits.shape[1],))
     if readable(counts):
         check_counts(counts)
-    shift = tau * log_prior(counts.to(logits.device, full_precision(logits.dtype)))  # float32 at least, and so is the sum
+    shift = tau * log_prior(counts.to(logits.device, full_precision(logits.dtype)))  # float32 at least, as is the sum
     adjusted = logits + shift.view(-1, *[1] * (logits.dim() - 2))  # (N, K, ...)
     return reduce(cross_entropy(margin(adjusted, index)), labels, classes=logits.shape[1], **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class LogitAdjustedLoss(nn.Module):
+@module_of(logit_adjusted_loss)
+class LogitAdjustedLoss(LossModule):
     """The logit-adjusted loss as a Module; counts (K,) of the training labels, tau ≥ 0."""
 
-    formula: ClassVar[str] = "−log softmax(z + τ log π)_y"
-    purpose: ClassVar[str] = "imbalanced classes: logits fit for the balanced error"
+    formula = "−log softmax(z + τ log π)_y"
+    purpose = "imbalanced classes: minimizes the balanced error"
     counts: Tensor
     tau: float = 1.0
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_counts(hold_table(self, "counts"))
         check_between("tau", self.tau, 0)
-
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return logit_adjusted_loss(logits, labels, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable

@@ -11,13 +11,13 @@ Zhao et al., "Well-classified examples are underestimated" (AAAI 2022), Table 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import Unpack
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_choice
-from mohs.losses._drop_in import Options, become_module, rebuildable, reduce, settings
+from mohs.losses._drop_in import LossModule, Options, reduce
 from mohs.losses._numerics.label_error import sigmoid_error, softmax_square
 from mohs.losses.mae import mae
 from mohs.margin import NO_LABEL, checked_labels, margin
@@ -37,24 +37,14 @@ def mse_loss(
     return reduce(total / classes, labels, classes=classes, **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class MeanSquaredErrorLoss(nn.Module):
-    """Squared error as a Module; activation "softmax" or "sigmoid", mirror adds Encouraging Loss's mirror bonus."""
+@module_of(mse_loss)
+class MeanSquaredErrorLoss(LossModule):
+    """Squared error as a Module; activation "softmax" or "sigmoid", mirror adds the mirror bonus of Encouraging Loss."""
 
-    formula: ClassVar[str] = "mean over classes of (y − a)²"
-    purpose: ClassVar[str] = "Brier score as a loss; with the mirror bonus it is MAE"
+    formula = "mean over classes of (y − a)²"
+    purpose = "Brier score as a loss; with the mirror bonus it is MAE"
     activation: str = "softmax"
     mirror: bool = False
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_choice("activation", self.activation, ("softmax", "sigmoid"))
-
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return mse_loss(logits, labels, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable

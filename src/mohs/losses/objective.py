@@ -2,8 +2,8 @@
 
     L(t) = loss(logits, labels) + Σ_r weight_r(t) · r(...)
 
-A regularizer says in `takes` what it is called with: "logits", "features", "labels" or "pair_labels". The last are
-the labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given ones.
+A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids" or "pair_labels". The last are the
+labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels.
 """
 
 from __future__ import annotations
@@ -15,21 +15,30 @@ from torch import Tensor, nn
 
 from mohs._core.specs import create_spec, snake
 from mohs._core.validation import check_choice
-from mohs.losses._numerics.soft_labels import soft_label_loss
+from mohs.losses.soft_labels import soft_label_loss
 from mohs.losses.weight_schedule import SCHEDULES, Schedule
 
 Weight = float | Schedule
 
 
 def weight_at(weight: Weight, epoch: float) -> float:
-    """A number, or a schedule asked for this epoch."""
+    """The value of a weight, a number or a schedule, at this epoch."""
     return weight(epoch) if callable(weight) else weight
 
 
 class Objective(nn.Module):
-    """`Objective(loss, [(0.05, ADR(tau=3)), (ramp_up(epochs=80, peak=0.1), AMC())])(logits, labels, features=..., epoch=t)`.
+    """A loss plus weighted regularizers.
 
-    After a call `.parts` holds each term's value before weighting, each weight, and the total, detached, for logging.
+    After a call `.parts` holds, detached for logging, each term before weighting, each weight, and the total.
+
+    Args:
+        loss: Any callable (logits, labels) -> scalar.
+        regularizers: Pairs (weight, Module); a weight is a number or a schedule of the epoch.
+        pair_labels: Labels to pair examples by: "predicted" or "true".
+
+    Example:
+        >>> objective = Objective(FocalLoss(), [(0.05, ADR(tau=3)), (ramp_up(epochs=80, peak=0.1), AMC())])
+        >>> objective(logits, labels, features=features, epoch=3).backward()
     """
 
     def __init__(
@@ -47,7 +56,7 @@ class Objective(nn.Module):
             if not callable(weight) and not isinstance(weight, int | float):
                 raise ValueError(f"a weight must be a number or a schedule of the epoch, got {weight!r}")
             if not hasattr(regularizer, "takes"):
-                raise ValueError(f"{regularizer!r} is no regularizer: it does not say what it `takes`")
+                raise ValueError(f"{regularizer!r} is not a regularizer: it has no attribute `takes` that names its inputs")
         self.loss = loss
         self.regularizers = nn.ModuleList(regularizer for _, regularizer in regularizers)
         self.weights: list[Weight] = [weight for weight, _ in regularizers]
@@ -64,6 +73,7 @@ class Objective(nn.Module):
         sample_weight: Tensor | None = None,
         weights: Sequence[float | Tensor] | None = None,
         soft: Tensor | None = None,
+        ids: Tensor | None = None,
     ) -> Tensor:
         weights = self.weights_at(epoch) if weights is None else weights
         if soft is not None:
@@ -72,21 +82,21 @@ class Objective(nn.Module):
             total = self.loss(logits, labels) if sample_weight is None else self.loss(logits, labels, sample_weight=sample_weight)
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
         paired = logits.detach().argmax(1) if self.regularizers and self.pair_labels == "predicted" else labels
-        given = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired}
+        inputs = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired, "ids": ids}
         for weight, regularizer in zip(weights, self.regularizers, strict=True):
-            value = regularizer(*_taken(regularizer, given))
+            value = regularizer(*_inputs(regularizer, inputs))
             total = total + weight * value
-            name = _fresh(snake(type(regularizer).__name__), parts)
+            name = _unused(snake(type(regularizer).__name__), parts)
             parts |= {name: value.detach(), f"{name}_weight": weight}
         self.parts = parts | {"total": total.detach()}
         return total
 
     def weights_at(self, epoch: float) -> list[float]:
-        """The regularizers' weights at this epoch; a captured graph takes them as tensors by `weights=` instead."""
+        """The weights of the regularizers at this epoch; a captured graph passes tensors as `weights=` instead."""
         return [weight_at(weight, epoch) for weight in self.weights]
 
     def end_epoch(self) -> None:
-        """Tell those parts that learn from epoch to epoch (online label smoothing) that one has ended."""
+        """Call `end_epoch` of every part that has one (online label smoothing)."""
         for part in self.modules():
             if part is not self and hasattr(part, "end_epoch"):
                 part.end_epoch()  # type: ignore[operator]
@@ -96,16 +106,16 @@ class Objective(nn.Module):
         return f"Objective({self.loss!r}, [{terms}], pair_labels={self.pair_labels!r})"
 
 
-def _taken(regularizer: nn.Module, given: Mapping[str, Tensor | None]) -> list[Tensor]:
-    wanted: tuple[str, ...] = regularizer.takes  # type: ignore[assignment]
-    for name in wanted:
+def _inputs(regularizer: nn.Module, given: Mapping[str, Tensor | None]) -> list[Tensor]:
+    names: tuple[str, ...] = regularizer.takes  # type: ignore[assignment]
+    for name in names:
         if given[name] is None:
             raise ValueError(f"{type(regularizer).__name__} needs {name}: call objective(logits, labels, {name}=...)")
-    return [value for name in wanted if (value := given[name]) is not None]
+    return [value for name in names if (value := given[name]) is not None]
 
 
-def _fresh(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, or name_2, name_3 ... where the same regularizer stands more than once."""
+def _unused(name: str, taken: Mapping[str, Any]) -> str:
+    """The name, or name_2, name_3, ... if the same regularizer occurs more than once."""
     count = 1
     while (numbered := name if count == 1 else f"{name}_{count}") in taken:
         count += 1
@@ -115,7 +125,16 @@ def _fresh(name: str, taken: Mapping[str, Any]) -> str:
 def create_objective(
     loss: Mapping[str, Any], regularizers: Sequence[Mapping[str, Any]] = (), *, pair_labels: str = "predicted"
 ) -> Objective:
-    """An objective from a recipe: every piece a mapping with its `name`; a regularizer's `weight` a number or a schedule."""
+    """Create an objective from a recipe.
+
+    Args:
+        loss: The loss's `name` and fields.
+        regularizers: For each its `name`, its fields, and a `weight`: a number, or a schedule's `name` and fields.
+        pair_labels: As for `Objective`.
+
+    Example:
+        >>> create_objective({"name": "gce", "q": 0.5}, [{"name": "adr", "weight": 0.05}])
+    """
     from mohs.losses import LOSSES, REGULARIZERS
 
     terms: list[tuple[Weight, nn.Module]] = []

@@ -4,21 +4,21 @@
     Taylor      p_k = f_k / Σ_j f_j,  f = 1 + z + z²/2        ∂ℓ/∂z_j = (1 + z_j)(1 / Σ_k f_k − [j = y] / f_y)
 
 ℓ = −log p_y. Either is softmax of u = log(z² + ε), and Taylor is spherical on 1 + z with ε = 1, for f = ((1 + z)² + 1)/2.
-log(z² + ε) = 2 log hypot(z, √ε) squares nothing, so logits of any finite size do. Not invariant to a shift of the logits,
-nor curves of the margin. Spherical is blind to the sign of z and its gradient, large as 1/√ε, vanishes at z_y = 0; a logit
-of −inf masks nothing out here but makes its row NaN, as +inf does.
+log(z² + ε) is computed as 2 log hypot(z, √ε), which cannot overflow for finite logits. Not invariant to a shift of the
+logits, nor curves of the margin. Spherical ignores the sign of z; its gradient reaches 1/√ε and vanishes at z_y = 0. A logit
+of −inf does not mask its class but makes the row NaN, as +inf does.
 De Brébisson & Vincent, "An exploration of softmax alternatives belonging to the spherical loss family" (ICLR 2016).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, settings
+from mohs._core.dataclass_module import module_of
+from mohs.losses._drop_in import LossModule, Options, curve_loss
 from mohs.losses.cross_entropy import cross_entropy
 from mohs.margin import check_logits, full_precision
 
@@ -41,44 +41,22 @@ def taylor_loss(logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> T
     return spherical_loss(1 + logits.to(full_precision(logits.dtype)), labels, eps=1.0, **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class SphericalLoss(nn.Module):
+@module_of(spherical_loss)
+class SphericalLoss(LossModule):
     """The log-spherical softmax loss as a Module; eps > 0."""
 
-    formula: ClassVar[str] = "−log (z_y² + ε)/Σ_k (z_k² + ε)"
-    purpose: ClassVar[str] = "softmax alternative for few classes: squares in place of exponentials"
+    formula = "−log (z_y² + ε)/Σ_k (z_k² + ε)"
+    purpose = "softmax alternative for few classes: squares instead of exponentials"
     eps: float = 1e-6
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         if not self.eps > 0:
             raise ValueError(f"eps must be over 0 (the loss is singular at z_y = 0 without it), got {self.eps}")
 
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return spherical_loss(logits, labels, sample_weight=sample_weight, **settings(self))
 
-    __repr__ = rebuildable
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class TaylorLoss(nn.Module):
+@module_of(taylor_loss)
+class TaylorLoss(LossModule):
     """The second-order Taylor softmax loss as a Module."""
 
-    formula: ClassVar[str] = "−log f(z_y)/Σ_k f(z_k),  f = 1 + z + z²/2"
-    purpose: ClassVar[str] = "softmax alternative for few classes: lighter tails than exp"
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
-
-    def __post_init__(self) -> None:
-        become_module(self)
-
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return taylor_loss(logits, labels, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable
+    formula = "−log f(z_y)/Σ_k f(z_k),  f = 1 + z + z²/2"
+    purpose = "softmax alternative for few classes: lighter tails than exp"

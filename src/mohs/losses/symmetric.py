@@ -1,24 +1,24 @@
-"""Symmetric cross-entropy: cross-entropy plus its reverse, with the labels' log 0 cut off at a floor.
+"""Symmetric cross-entropy: cross-entropy plus its reverse, with log 0 of the one-hot label replaced by log(floor).
 
     ℓ(m) = α softplus(−m) + β A σ(−m)      A = −log(floor) = 9.21 for the floor 1e-4 of the authors' code
     w(p) = (1 − p)(α + β A p)              emphasis: focus (βA − α)/(2βA) where that is positive
 
-α = 1, β = 0 is cross-entropy. The authors use α .1, β 1 for ten classes and α 6, β .1 for a hundred.
+α = 1, β = 0 is cross-entropy. The authors use α = 0.1, β = 1 for 10 classes and α = 6, β = 0.1 for 100.
 Wang et al., "Symmetric cross entropy for robust learning with noisy labels" (ICCV 2019), eq. 6.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Unpack
+from typing import Unpack
 
-from torch import Tensor, nn, sigmoid
+from torch import Tensor, sigmoid
 from torch.nn.functional import softplus
 
+from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, settings
+from mohs.losses._drop_in import LossModule, Options, curve_loss
 
 
 def symmetric(m: Tensor, *, alpha: float = 0.1, beta: float = 1.0, floor: float = 1e-4) -> Tensor:
@@ -33,30 +33,20 @@ def symmetric_loss(
     return curve_loss(partial(symmetric, alpha=alpha, beta=beta, floor=floor), logits, labels, **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class SymmetricCrossEntropyLoss(nn.Module):
+@module_of(symmetric_loss)
+class SymmetricCrossEntropyLoss(LossModule):
     """Symmetric cross-entropy as a Module; alpha, beta ≥ 0, 0 < floor ≤ 1."""
 
-    formula: ClassVar[str] = "−α log p + β A (1 − p)"
-    purpose: ClassVar[str] = "noisy labels: cross-entropy's speed, MAE's robustness"
+    formula = "−α log p + β A (1 − p)"
+    purpose = "noisy labels: cross-entropy's speed, MAE's robustness"
     alpha: float = 0.1
     beta: float = 1.0
     floor: float = 1e-4
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_between("alpha", self.alpha, 0)
         check_between("beta", self.beta, 0)
         check_between("floor", self.floor, 0, 1, ends="(]")
 
     def curve(self, m: Tensor) -> Tensor:
         return symmetric(m, alpha=self.alpha, beta=self.beta, floor=self.floor)
-
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        return symmetric_loss(logits, labels, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable

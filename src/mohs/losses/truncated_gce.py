@@ -1,7 +1,7 @@
-"""Truncated generalized cross-entropy: examples the model finds unlikely are left out altogether.
+"""Truncated generalized cross-entropy: examples whose label is unlikely are left out.
 
     ℓ(m) = (1 − max(p, k)^q)/q                                the instantaneous form
-    ℓ(m, v) = v [(1 − p^q)/q − (1 − k^q)/q],  v ∈ {0, 1}      with a keep mask held per training example
+    ℓ(m, v) = v [(1 − p^q)/q − (1 − k^q)/q],  v ∈ {0, 1}      with a keep mask over the training examples
     w(p) = p^q (1 − p) where p > k (or v = 1), else 0
 
 The mask is refreshed on the whole training set every few epochs (the authors: every 10 from epoch 40):
@@ -12,15 +12,15 @@ examples, kept or not. Zhang & Sabuncu (NeurIPS 2018), eq. 11; eq. 5 of Gradient
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Options, become_module, curve_loss, rebuildable, reduce, settings
+from mohs.losses._drop_in import LossModule, Options, curve_loss, reduce
 from mohs.losses.gce import gce
 from mohs.margin import NO_LABEL, margin
 
@@ -31,7 +31,7 @@ def truncated_gce(m: Tensor, *, q: float = 0.7, threshold: float = 0.5) -> Tenso
 
 
 def keep_mask(logits: Tensor, labels: Tensor, *, threshold: float = 0.5) -> Tensor:
-    """Which examples to keep from now on: p > k. logits (N, K, ...), labels (N, ...) -> bool (N, ...)."""
+    """Mask of the examples to keep: p > k. logits (N, K, ...), labels (N, ...) -> bool (N, ...)."""
     with torch.no_grad():
         return torch.sigmoid(margin(logits, labels)) > threshold
 
@@ -55,21 +55,16 @@ def truncated_gce_loss(
     return reduce((gce(m, q=q) - dropped) * keep, labels, classes=logits.shape[1], **options)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class TruncatedGeneralizedCrossEntropyLoss(nn.Module):
+@module_of(truncated_gce_loss)
+class TruncatedGeneralizedCrossEntropyLoss(LossModule):
     """Truncated generalized cross-entropy as a Module; 0 ≤ q ≤ 1, 0 < threshold < 1 is the paper's k."""
 
-    formula: ClassVar[str] = "(1 − max(p, k)^q)/q"
-    purpose: ClassVar[str] = "noisy labels, with the least likely examples pruned"
+    formula = "(1 − max(p, k)^q)/q"
+    purpose = "noisy labels, with the least likely examples pruned"
     q: float = 0.7
     threshold: float = 0.5
-    weight: Tensor | None = field(default_factory=lambda: None)
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
 
-    def __post_init__(self) -> None:
-        become_module(self)
+    def setup(self) -> None:
         check_between("q", self.q, 0, 1)
         check_between("threshold", self.threshold, 0, 1, ends="()")
 
@@ -79,6 +74,4 @@ class TruncatedGeneralizedCrossEntropyLoss(nn.Module):
     def forward(
         self, logits: Tensor, labels: Tensor, *, keep: Tensor | None = None, sample_weight: Tensor | None = None
     ) -> Tensor:
-        return truncated_gce_loss(logits, labels, keep=keep, sample_weight=sample_weight, **settings(self))
-
-    __repr__ = rebuildable
+        return truncated_gce_loss(logits, labels, keep=keep, sample_weight=sample_weight, **self.arguments())

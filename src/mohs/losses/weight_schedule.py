@@ -1,12 +1,12 @@
-"""Weights that change with the epoch t = 0, 1, ...: an objective's term may be switched on late, raised, or let down.
+"""Weights that change with the epoch t = 0, 1, ...: a term of the objective may start late, ramp up, or ramp down.
 
     gaussian_up(t)   = exp(−5 (1 − t/U)²) for t < U, else 1
     gaussian_down(t) = exp(−12.5 ((t − (T − D))/D)²) for t ≥ T − D, else 1
 
-U, D and T are the epochs of the ramp up, of the ramp down and in all. The fall is the paper's scale-free form; the
-authors' code divides otherwise and agrees with it for D = 50 only. As in that code, a ramped weight is 0 in the first
-epoch. Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Section 4. Each schedule is called with the epoch, and prints as
-the call that makes it.
+U, D and T are the epochs of the ramp up, of the ramp down and in total. The ramp down is the paper's scale-free form; the
+authors' code has another divisor and agrees with it for D = 50 only. As in that code, a ramped weight is 0 in the first
+epoch. Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Section 4. A schedule is called with the epoch; its repr is the call
+that rebuilds it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class deferred:  # noqa: N801
 
 @dataclass(frozen=True, kw_only=True)
 class linear:  # noqa: N801
-    """From `first` at epoch 0 in a straight line to `last` at `epochs`, then `last`."""
+    """Linear from `first` at epoch 0 to `last` at `epochs`, then constant."""
 
     first: float = 0.0
     last: float
@@ -94,12 +94,12 @@ class ramp_up_down:  # noqa: N801
             raise ValueError(f"up={self.up} and down={self.down} epochs do not fit into total={self.total}")
 
     def __call__(self, epoch: float) -> float:
-        fall = gaussian_down(epoch, epochs=self.down, total=self.total)
-        return self.peak * gaussian_up(epoch, epochs=self.up) * fall if epoch > 0 else 0.0
+        down = gaussian_down(epoch, epochs=self.down, total=self.total)
+        return self.peak * gaussian_up(epoch, epochs=self.up) * down if epoch > 0 else 0.0
 
 
 def check_epochs(name: str, value: float) -> None:
-    """Raise unless there is a time over which to change."""
+    """Validate that a number of epochs is positive."""
     if not value > 0:
         raise ValueError(f"{name} must be over 0 epochs, got {value}")
 

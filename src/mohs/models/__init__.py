@@ -1,7 +1,7 @@
 """Models by name: `create_model("resnet20", shape=(3, 32, 32), num_classes=10)`; each gives logits and features.
 
-A name's piece is a dataclass: its fields are the hyper-parameters, and `body(shape)` gives the network up to its features
-and how many they are. `create_model` puts a scale before and a head behind it.
+Each name stands for a dataclass: its fields are the hyper-parameters, and `body(shape)` gives the network up to its features
+and their number. `create_model` adds a scale before and a head after it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["MODELS", "Network", "Scale", "create_model", "default_model", "model
 
 
 class Model(Protocol):
-    """What a name stands for: hyper-parameters, and the body they make."""
+    """Hyper-parameters, and the body they define."""
 
     formula: ClassVar[str]
     purpose: ClassVar[str]
@@ -65,7 +65,7 @@ MODELS: dict[str, type[Model]] = {
     "timm": Timm,
 }
 ZOOS = ("torchvision", "timm")
-EMBEDDING = 64  # features from this many on are taken for embeddings, which a linear head separates
+EMBEDDING = 64  # features of at least this width are taken for embeddings, for which a linear head suffices
 
 
 def create_model(
@@ -77,19 +77,30 @@ def create_model(
     scale: Scale | None = None,
     seed: int = 0,
 ) -> Network:
-    """The network that the spec names: "resnet20", "mlp:hidden=64", "torchvision:resnet18:size=224", {"name": "cnn"}.
+    """A network by name.
 
-    shape: of one input, (C, H, W) or (D,). head: as `create_head` names them, None for a linear one ("linear:bias=False" is
-    one without bias). scale: as `scale_of` measures it; None leaves pixels from 0 to 1 and features as they are, or scales
-    as ImageNet for pretrained weights. The weights depend on the seed alone, the body's not on the head, and PyTorch's own
-    random state stays as it was.
+    Args:
+        spec: name and hyper-parameters: "resnet20", "mlp:hidden=64", "torchvision:resnet18:size=224", {"name": "cnn"}.
+        shape: shape of one input, (C, H, W) or (D,).
+        num_classes: number of classes.
+        head: name of a head (see `create_head`), linear by default; "linear:bias=False" has no bias.
+        scale: normalization of the inputs, from `scale_of`; by default pixels are divided by 255 and features left unchanged,
+            and pretrained weights get ImageNet's mean and SD.
+        seed: random seed of the weights. The body's weights do not depend on the head; the global random state is unchanged.
+
+    Returns:
+        The network: logits of inputs; `outputs` gives logits and features.
+
+    Example:
+        >>> create_model("resnet20", shape=(3, 32, 32), num_classes=10)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
     check_whole("num_classes", num_classes, 2)
     piece = create_spec(MODELS, "model", model_spec(spec))
     if scale is None:
         scale = plain_scale(shape[0], imagenet=getattr(piece, "pretrained", False))
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would set the GPUs' too, which fork_rng leaves alone here
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs too, which are not forked
         body, features = piece.body(tuple(shape))
         return Network(body, head_of(head, features, num_classes), scale)
 
@@ -100,7 +111,7 @@ def model_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
         zoo, _, rest = spec.partition(":")
         if zoo not in ZOOS or not rest:
             return as_spec(spec)
-        fields = as_spec(re.sub("[:,]", ":", rest, count=1))  # "torchvision:resnet18,size=224" says the same
+        fields = as_spec(re.sub("[:,]", ":", rest, count=1))  # "torchvision:resnet18,size=224" means the same
     else:
         fields = dict(spec)
         zoo, _, net = str(fields.get("name", "")).partition(":")
@@ -111,7 +122,7 @@ def model_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_scale(channels: int, *, imagenet: bool) -> Scale:
-    """What leaves inputs as they are, or scales them as ImageNet; of the size that `scale_of` gives, to load that."""
+    """The identity, or ImageNet's mean and SD; of the same shape as the scale of `scale_of`, whose weights it can load."""
     if not imagenet:
         return Scale(torch.zeros(channels), torch.ones(channels))
     mean, sd = (torch.tensor(values) for values in IMAGENET)
@@ -119,7 +130,7 @@ def plain_scale(channels: int, *, imagenet: bool) -> Scale:
 
 
 def head_of(head: str | Mapping[str, Any] | None, features: int, num_classes: int) -> nn.Module:
-    """The head that the spec names."""
+    """A head by name; linear by default."""
     fields = as_spec("linear" if head is None else head)
     name = fields.pop("name", None)
     if name is None:
@@ -133,10 +144,10 @@ def head_of(head: str | Mapping[str, Any] | None, features: int, num_classes: in
 
 
 def default_model(shape: Shape, kind: str, *, device: str | torch.device = "cpu") -> str:
-    """The model for inputs of this shape where none is named; kind: "images" or "features".
+    """The default model for inputs of this shape; kind: "images" or "features".
 
     Features: linear from 64 on (embeddings), else mlp. Images by their shorter side: cnn under 16 pixels, and up to 96 on a
-    CPU; resnet9 up to 40 on a GPU; above, torchvision:resnet18 where torchvision is installed, else cnn.
+    CPU; resnet9 up to 40 on a GPU; for larger images torchvision:resnet18 where torchvision is installed, else cnn.
     """
     if kind == "features":
         return "linear" if shape[0] >= EMBEDDING else "mlp"

@@ -2,9 +2,9 @@
 
     3×3 64 stride 2; pool; 3×3 192; pool; 3×3 384; 3×3 256; 3×3 256; pool; dropout, hidden; dropout, hidden
 
-The ADR paper does not say which CIFAR variant it trained; this one follows the original's widths, with smaller kernels and
-1,024 hidden units. Weights are drawn as He's, without which a net of this kind starts slowly. A learning rate of .01 suits
-it, .1 does not. After Krizhevsky, Sutskever & Hinton, "ImageNet classification with deep convolutional neural networks" (2012).
+The ADR paper does not state its CIFAR variant; this one has the widths of the original, smaller kernels and 1,024 hidden
+units. He initialization speeds up the start of training. Use a learning rate of 0.01; 0.1 is too large.
+After Krizhevsky, Sutskever & Hinton, "ImageNet classification with deep convolutional neural networks" (2012).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.blocks import Body, Shape, check_dropout, check_whole, flat_size, he_normal, image_shape
+from mohs.models.blocks import Body, Shape, check_fields, flat_size, he_normal, image_shape
 
-WIDTHS = (3, 6, 4, 4)  # of the convolutions after the first, as multiples of its width
-POOLED = (True, False, False, True)  # what is followed by pooling
+WIDTHS = (3, 6, 4, 4)  # convolutions after the first, as multiples of its width
+POOLED = (True, False, False, True)  # which of them are followed by pooling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,7 @@ class AlexNet:
     dropout: float = 0.5
 
     def __post_init__(self) -> None:
-        check_whole("width", self.width)
-        check_whole("hidden", self.hidden)
-        check_dropout(self.dropout)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         channels, _, _ = image_shape("alexnet", shape, smallest=15)  # 15 → 8 → 4 → 2 → 1

@@ -1,11 +1,12 @@
-"""What the networks are put together from: convolution blocks, pooling to features, initial weights, and checks of shapes.
+"""Parts of the networks: convolution blocks, pooling to features, initial weights, and validation of shapes.
 
-Every `body(shape)` takes the shape of one input, (C, H, W) or (D,), and checks it first, so that an image which is too
-small is refused before any work and with the smallest size that fits.
+Every `body(shape)` takes the shape of one input, (C, H, W) or (D,), and validates it first: for an image that is too small
+the error names the smallest size that fits.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import TypeAlias
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 Shape: TypeAlias = tuple[int, ...]
-Body: TypeAlias = tuple[nn.Module, int]  # what gives the features, and how many there are
+Body: TypeAlias = tuple[nn.Module, int]  # the module that gives the features, and their number
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": lambda: nn.ReLU(inplace=True),
@@ -28,14 +29,14 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 def conv(
     inside: int, outside: int, size: int = 3, *, stride: int = 1, padding: int | None = None, act: str = "relu"
 ) -> nn.Sequential:
-    """Convolution without bias, batch normalization, activation; "same" padding unless told."""
+    """Convolution without bias, batch normalization, activation; "same" padding by default."""
     padding = size // 2 if padding is None else padding
     layer = nn.Conv2d(inside, outside, size, stride, padding, bias=False)
     return nn.Sequential(layer, BatchNorm(outside), ACTIVATIONS[act]())
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """Batch normalization that counts its batches only for a mean over all of them: on a GPU that is a kernel a layer."""
+    """Batch normalization that counts batches only where momentum is None: this saves one GPU kernel per layer."""
 
     def forward(self, x: Tensor) -> Tensor:
         if self.momentum is None or self.running_mean is None:
@@ -44,7 +45,7 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 class Times(nn.Module):
-    """Everything multiplied by one number."""
+    """Multiplication by a constant."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -55,7 +56,7 @@ class Times(nn.Module):
 
 
 class GlobalMax(nn.Module):
-    """(N, C, H, W) -> (N, C), the largest of each map; unlike adaptive max pooling its gradient is the same at every run."""
+    """(N, C, H, W) -> (N, C), the maximum of each map; unlike adaptive max pooling its gradient is deterministic."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.amax((2, 3))
@@ -67,13 +68,13 @@ def global_mean() -> nn.Sequential:
 
 
 def with_dropout(layers: list[nn.Module], dropout: float) -> nn.Sequential:
-    """The layers in a row, and dropout of the features where there is any."""
+    """The layers in sequence, with dropout of the features if it is positive."""
     return nn.Sequential(*layers, *([nn.Dropout(dropout)] if dropout else []))
 
 
 @torch.no_grad()
 def flat_size(layers: nn.Module, shape: Shape) -> int:
-    """How many numbers the layers make of one input, found by running them; draws nothing and changes nothing."""
+    """Number of outputs of the layers for one input, found by running them; leaves random state and layers unchanged."""
     was_training = layers.training
     made: Tensor = layers.eval()(torch.zeros(1, *shape))
     layers.train(was_training)
@@ -91,7 +92,7 @@ def he_normal(body: nn.Module) -> nn.Module:
 
 
 def image_shape(net: str, shape: Shape, *, smallest: int) -> tuple[int, int, int]:
-    """(C, H, W), or an error that says what this net takes."""
+    """(C, H, W), or an error that names the shapes this network takes."""
     if len(shape) != 3:
         raise ValueError(
             f"{net} takes images (C, H, W), but one input has the shape {tuple(shape)}: use linear or mlp for features"
@@ -106,17 +107,27 @@ def image_shape(net: str, shape: Shape, *, smallest: int) -> tuple[int, int, int
 
 
 def check_whole(name: str, value: object, low: int = 1) -> None:
-    """Raise, naming the argument and its value, unless it is a whole number from `low` on."""
+    """Validate that an argument is an integer of at least `low`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
+        raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")
 
 
 def check_dropout(dropout: float) -> None:
-    """Raise unless dropout is a share under 1."""
+    """Validate that dropout is at least 0 and below 1."""
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and under 1, got {dropout!r}")
 
 
+def check_fields(piece: object) -> None:
+    """Validate a model's hyper-parameters by their types: integers from 1 on, and dropout below 1."""
+    for field in dataclasses.fields(piece):  # type: ignore[arg-type]
+        value = getattr(piece, field.name)
+        if field.name == "dropout":
+            check_dropout(value)
+        elif field.type == "int" or (field.type == "int | None" and value is not None):
+            check_whole(field.name, value)
+
+
 def numbers_in(shape: Shape) -> int:
-    """How many numbers one input has."""
+    """Number of entries of one input."""
     return math.prod(shape)

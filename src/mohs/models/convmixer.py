@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mohs.models.blocks import BatchNorm, Body, Shape, check_dropout, check_whole, global_mean, image_shape, with_dropout
+from mohs.models.blocks import BatchNorm, Body, Shape, check_fields, global_mean, image_shape, with_dropout
 
 
 def mixed(layer: nn.Conv2d) -> nn.Sequential:
@@ -47,9 +47,7 @@ class ConvMixer:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("width", "depth", "kernel", "patch"):
-            check_whole(name, getattr(self, name))
-        check_dropout(self.dropout)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         channels, _, _ = image_shape("convmixer", shape, smallest=2 * self.patch)

@@ -1,7 +1,7 @@
 """The scale of a set of examples: mean and standard deviation of each channel (of images) or of each feature.
 
-Means and squared deviations of chunks are merged pairwise, in float64, so that no floating-point copy of everything is
-made and no accuracy is lost far from 0. What never changes has the scale 1. Images that are read from files are sampled evenly.
+Means and squared deviations of chunks are merged pairwise, in float64: no floating-point copy of all data is made, and no
+accuracy is lost far from 0. Constant features have the scale 1. Images that are decoded on access are sampled evenly.
 Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
 """
 
@@ -13,21 +13,30 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from mohs._core.errors import DataError
 from mohs.data.examples import Examples
+from mohs.data.validate import check_numeric
 from mohs.models.blocks import numbers_in
 from mohs.models.network import Scale
 
 CHUNK = 4_000_000  # numbers in float64 at once: 32 MB
-READ = 10_000  # how many images are read from files, evenly spread; all where they are in memory
+READ = 10_000  # images decoded from files, evenly spaced; all are used if they are in memory
 FLAT = 1e-7  # an SD below this share of the mean is rounding
 
 
-_found: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # inputs in memory: their version, and what was found of it
+_found: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # inputs in memory: their version, mean and SD
 
 
 def scale_of(examples: Examples) -> Scale:
-    """Mean and SD by channel, of pixels from 0 to 1, or by feature; of the same inputs found once."""
+    """Mean and SD per channel, of pixels from 0 to 1, or per feature; cached for inputs in memory.
+
+    Args:
+        examples: images or features.
+
+    Returns:
+        The module that normalizes inputs, for `create_model(..., scale=...)`.
+    """
     if not len(examples):
-        raise DataError(f"{examples.name}: there are no examples to take the scale of")
+        raise DataError(f"{examples.name}: no examples to take the scale of")
+    check_numeric(examples)
     if not isinstance(examples.inputs, Tensor):
         return Scale(*mean_and_sd(examples))
     version, found = _found.get(examples.inputs, (None, None))  # type: ignore[no-untyped-call]
@@ -38,7 +47,7 @@ def scale_of(examples: Examples) -> Scale:
 
 
 def mean_and_sd(examples: Examples) -> tuple[Tensor, Tensor]:
-    """By channel or feature, in float64."""
+    """Mean and SD per channel or feature, in float64."""
     places = torch.arange(len(examples))
     if not examples.in_memory and len(examples) > READ:
         places = torch.arange(READ) * len(examples) // READ
@@ -63,6 +72,6 @@ def channels_first(x: Tensor) -> Tensor:
 
 
 def not_finite(x: Tensor, rows: Tensor) -> str:
-    """For an error: which example holds the first number that is none, and what to do."""
+    """For an error: the first example with NaN or infinity, and what to do."""
     first = int((~x.isfinite()).flatten(1).any(1).nonzero()[0])
     return f"example {int(rows[first])} has an input that is not a finite number: remove it or fill the value in"

@@ -4,8 +4,8 @@
                   PReLU and batch normalization after each convolution
     mnist_attack  5×5 16; 5×5 32; pool; 5×5 64; pool; 100 hidden          ReLU, no padding, no normalization
 
-`mnist` with embedding=2 is a network whose features can be drawn; batch_norm=False leaves their length free, as AVH's
-pictures want it (the paper says no more than "CNN with 2-D embedding"). The head of the EL paper has no bias:
+`mnist` with embedding=2 has features that can be drawn; batch_norm=False leaves their norm free, as in AVH's figures (the
+paper states only "CNN with 2-D embedding"). The head of the EL paper has no bias:
 head="linear:bias=False". Zhao et al., "Well-classified examples are underestimated" (AAAI 2022), their code;
 Chen et al., "Angular visual hardness" (ICML 2020).
 """
@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.blocks import BatchNorm, Body, Shape, check_whole, flat_size, image_shape
+from mohs.models.blocks import BatchNorm, Body, Shape, check_fields, flat_size, image_shape
 
 STAGES = (3, 4, 3)  # convolutions before each pooling
 
@@ -38,8 +38,7 @@ class Mnist:
     batch_norm: bool = True
 
     def __post_init__(self) -> None:
-        check_whole("embedding", self.embedding)
-        check_whole("width", self.width)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         channels, _, _ = image_shape("mnist", shape, smallest=10)  # 10 → 8 → 4 → 2 → 1
@@ -56,11 +55,11 @@ class MnistAttack:
     """Three 5×5 convolutions and 100 hidden units."""
 
     formula: ClassVar[str] = "3 convolutions 16-32-64, 100 hidden"
-    purpose: ClassVar[str] = "the net under attack in the Encouraging Loss paper's Figure 7"
+    purpose: ClassVar[str] = "the network under attack in the Encouraging Loss paper's Figure 7"
     hidden: int = 100
 
     def __post_init__(self) -> None:
-        check_whole("hidden", self.hidden)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         channels, _, _ = image_shape("mnist_attack", shape, smallest=20)  # 20 → 16 → 12 → 6 → 2 → 1

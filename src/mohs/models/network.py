@@ -2,8 +2,8 @@
 
     features(x) = body((x − mean)/sd)          logits = head(features)
 
-Images come as uint8 from 0 to 255 or as floats from 0 to 1: the scale is part of the network, so that whoever holds its
-weights holds all it takes to use it. Heads with a margin need the labels in training: `outputs(x, labels)`.
+Images are uint8 from 0 to 255 or floats from 0 to 1: the scale is part of the network, so its weights are all that is needed
+to use it. Heads with a margin need the labels in training: `outputs(x, labels)`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Scale(nn.Module):
 
 
 class Network(nn.Module):
-    """`Network(body, head, scale)`: logits of inputs; `features` and `outputs` for whoever wants more."""
+    """`Network(body, head, scale)`: logits of inputs; `features` and `outputs` give the features too."""
 
     def __init__(self, body: nn.Module, head: nn.Module, scale: Scale) -> None:
         super().__init__()
         self.scale, self.body, self.head = scale, body, head
 
     def features(self, x: Tensor) -> Tensor:
-        """x (N, ...) -> (N, D), in float32 whatever the body computed in."""
+        """x (N, ...) -> (N, D), in float32 whatever the precision of the body."""
         features: Tensor = self.body(self.scale(x)).float()
         return features
 

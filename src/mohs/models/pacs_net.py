@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.blocks import Body, Shape, check_dropout, check_whole, conv, flat_size, image_shape, with_dropout
+from mohs.models.blocks import Body, Shape, check_fields, conv, flat_size, image_shape, with_dropout
 
 
 @dataclass(frozen=True, kw_only=True)
 class CNN10:
-    """The stride is that of the first convolution."""
+    """stride: that of the first convolution."""
 
     formula: ClassVar[str] = "10 convolutions, 64-64-128-256, linear to embedding"
     purpose: ClassVar[str] = "PACS of the AVH paper: domains the training never saw"
@@ -28,9 +28,7 @@ class CNN10:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_whole("embedding", self.embedding)
-        check_whole("stride", self.stride)
-        check_dropout(self.dropout)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         inside, _, _ = image_shape("cnn10", shape, smallest=15 * self.stride + 1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
@@ -23,8 +23,7 @@ from mohs.models.blocks import (
     GlobalMax,
     Shape,
     Times,
-    check_dropout,
-    check_whole,
+    check_fields,
     conv,
     global_mean,
     he_normal,
@@ -72,6 +71,16 @@ class Residual(nn.Module):
         return sum_
 
 
+class CifarResNet(Protocol):
+    """Hyper-parameters of a CIFAR ResNet."""
+
+    formula: ClassVar[str]
+    purpose: ClassVar[str]
+
+    def __init__(self, *, width: int = 16, dropout: float = 0.0) -> None: ...
+    def body(self, shape: Shape) -> Body: ...
+
+
 def residual_body(channels: int, widths: Sequence[int], blocks: int, *, dropout: float, projection: bool = False) -> nn.Module:
     """A 3×3 stem and a stage of blocks for each width; every stage but the first halves the image."""
     layers: list[nn.Module] = [conv(channels, widths[0])]
@@ -83,81 +92,33 @@ def residual_body(channels: int, widths: Sequence[int], blocks: int, *, dropout:
     return he_normal(with_dropout([*layers, global_mean()], dropout))
 
 
-def cifar_resnet(depth: int, shape: Shape, width: int, dropout: float) -> Body:
-    """The body of 6n + 2 layers."""
-    channels, _, _ = image_shape(f"resnet{depth}", shape, smallest=4)
-    widths = (width, 2 * width, 4 * width)
-    return residual_body(channels, widths, (depth - 2) // 6, dropout=dropout), widths[-1]
+def cifar_resnet(depth: int, weights: str, use: str) -> type[CifarResNet]:
+    """The class of CIFAR ResNets with this depth, 6n + 2 layers; weights: millions of them at width 16; use: its purpose."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class ResNet:
+        formula: ClassVar[str] = f"3 stages of {(depth - 2) // 6} blocks, 16-32-64"
+        purpose: ClassVar[str] = use
+        width: int = 16
+        dropout: float = 0.0
+
+        def __post_init__(self) -> None:
+            check_fields(self)
+
+        def body(self, shape: Shape) -> Body:
+            channels, _, _ = image_shape(f"resnet{depth}", shape, smallest=4)
+            widths = (self.width, 2 * self.width, 4 * self.width)
+            return residual_body(channels, widths, (depth - 2) // 6, dropout=self.dropout), widths[-1]
+
+    ResNet.__name__ = ResNet.__qualname__ = f"ResNet{depth}"
+    ResNet.__doc__ = f"{weights} million weights at width 16."
+    return ResNet
 
 
-def check(width: int, dropout: float) -> None:
-    """Raise unless both can be."""
-    check_whole("width", width)
-    check_dropout(dropout)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResNet20:
-    """0.27 million weights at width 16."""
-
-    formula: ClassVar[str] = "3 stages of 3 blocks, 16-32-64"
-    purpose: ClassVar[str] = "CIFAR: the small standard"
-    width: int = 16
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check(self.width, self.dropout)
-
-    def body(self, shape: Shape) -> Body:
-        return cifar_resnet(20, shape, self.width, self.dropout)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResNet32:
-    """0.46 million weights at width 16."""
-
-    formula: ClassVar[str] = "3 stages of 5 blocks, 16-32-64"
-    purpose: ClassVar[str] = "CIFAR, long-tailed sets: what most papers on imbalance train"
-    width: int = 16
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check(self.width, self.dropout)
-
-    def body(self, shape: Shape) -> Body:
-        return cifar_resnet(32, shape, self.width, self.dropout)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResNet44:
-    """0.66 million weights at width 16."""
-
-    formula: ClassVar[str] = "3 stages of 7 blocks, 16-32-64"
-    purpose: ClassVar[str] = "CIFAR-100 of the Gradient Rescaling paper"
-    width: int = 16
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check(self.width, self.dropout)
-
-    def body(self, shape: Shape) -> Body:
-        return cifar_resnet(44, shape, self.width, self.dropout)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResNet56:
-    """0.85 million weights at width 16."""
-
-    formula: ClassVar[str] = "3 stages of 9 blocks, 16-32-64"
-    purpose: ClassVar[str] = "CIFAR-10 of the Gradient Rescaling paper: deep enough to fit wrong labels"
-    width: int = 16
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check(self.width, self.dropout)
-
-    def body(self, shape: Shape) -> Body:
-        return cifar_resnet(56, shape, self.width, self.dropout)
+ResNet20 = cifar_resnet(20, "0.27", "CIFAR: the small standard")
+ResNet32 = cifar_resnet(32, "0.46", "CIFAR, long-tailed sets: the usual network in papers on imbalance")
+ResNet44 = cifar_resnet(44, "0.66", "CIFAR-100 of the Gradient Rescaling paper")
+ResNet56 = cifar_resnet(56, "0.85", "CIFAR-10 of the Gradient Rescaling paper: deep enough to fit wrong labels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +131,7 @@ class ResNet18:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self.width, self.dropout)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         channels, _, _ = image_shape("resnet18", shape, smallest=8)
@@ -180,18 +141,18 @@ class ResNet18:
 
 @dataclass(frozen=True, kw_only=True)
 class ResNet9:
-    """6.6 million weights at width 64; the features are an eighth of the largest activations.
+    """6.6 million weights at width 64; the features are the maxima of the last maps, divided by 8.
 
-    At their full size the first steps of SGD at its usual rate are so large that the network may never recover.
+    Unscaled, the first steps of SGD at its usual learning rate are too large for the network to recover.
     """
 
     formula: ClassVar[str] = "64-128-256-512 with two residual blocks"
-    purpose: ClassVar[str] = "32×32 images: the best accuracy for a short training on a GPU"
+    purpose: ClassVar[str] = "32×32 images: the best accuracy of a short training on a GPU"
     width: int = 64
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self.width, self.dropout)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         channels, _, _ = image_shape("resnet9", shape, smallest=8)

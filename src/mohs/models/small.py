@@ -1,12 +1,12 @@
-"""Small networks for features and small images: logistic regression, perceptrons, and a plain convolutional network.
+"""Small networks for features and small images: logistic regression, multilayer perceptrons, a plain CNN.
 
-    linear   features(x) = x                          the head alone: logistic regression, or a probe of given embeddings
+    linear   features(x) = x                          the head alone: logistic regression, or a linear probe of embeddings
     mlp      D - hidden - ... - hidden                one activation after each layer
     toy      D - 2                                    the 3-2-2 network of AVH's Figures 3 and 7 on points of the sphere
     cnn      [two 3×3 convolutions, pool] × stages    width, 2 width, 4 width, ...; 4×4 pixels and up
 
 Images are flattened for the first three. The toy's activation is not stated in the paper; a leaky ReLU cannot die and
-leaves the length of the features free, which the figures are about.
+leaves the norm of the features free, which the figures show.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mohs.models.blocks import (
     ACTIVATIONS,
     Body,
     Shape,
-    check_dropout,
+    check_fields,
     check_whole,
     conv,
     global_mean,
@@ -43,14 +43,14 @@ def perceptron(sizes: Sequence[int], *, activation: str = "relu", dropout: float
 
 @dataclass(frozen=True, kw_only=True)
 class Linear:
-    """No body at all: the head sees the inputs, flattened."""
+    """The head alone, on flattened inputs."""
 
     formula: ClassVar[str] = "the head alone"
     purpose: ClassVar[str] = "embeddings, and the plainest baseline: logistic regression"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_dropout(self.dropout)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         return with_dropout([nn.Flatten()], self.dropout), numbers_in(shape)
@@ -61,18 +61,18 @@ class MLP:
     """Fully connected layers; hidden: the width of the one hidden layer, or a list of widths."""
 
     formula: ClassVar[str] = "fully connected, D - hidden - ..."
-    purpose: ClassVar[str] = "tables and other features that a straight line does not separate"
+    purpose: ClassVar[str] = "tables and other features that are not linearly separable"
     hidden: int | Sequence[int] = 128
     activation: str = "relu"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.widths:
-            raise ValueError(f"hidden must be a width or a list of widths, got {self.hidden!r}: use linear for none")
+            raise ValueError(f"hidden must be a width or a list of widths, got {self.hidden!r}: see linear")
         for width in self.widths:
             check_whole("hidden", width)
         check_choice("activation", self.activation, list(ACTIVATIONS))
-        check_dropout(self.dropout)
+        check_fields(self)
 
     @property
     def widths(self) -> list[int]:
@@ -100,7 +100,7 @@ class Toy:
 
 @dataclass(frozen=True, kw_only=True)
 class CNN:
-    """Stages of two 3×3 convolutions with pooling between; two stages at 8×8 pixels, four from 32×32 on."""
+    """Stages of two 3×3 convolutions with pooling between them; two stages at 8×8 pixels, four from 32×32 on."""
 
     formula: ClassVar[str] = "stages of two 3×3 convolutions, width to 4 width"
     purpose: ClassVar[str] = "images of 4 to 64 pixels in seconds to minutes on a CPU"
@@ -108,8 +108,7 @@ class CNN:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_whole("width", self.width)
-        check_dropout(self.dropout)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         inside, height, width = image_shape("cnn", shape, smallest=4)

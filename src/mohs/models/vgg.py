@@ -1,7 +1,7 @@
 """A small VGG: three stages of two plain 3×3 convolutions with batch normalization, no shortcuts.
 
 After Simonyan & Zisserman, "Very deep convolutional networks for large-scale image recognition" (ICLR 2015), cut down to
-small images, with the mean of the last maps in place of its fully connected layers.
+small images, with global average pooling instead of its fully connected layers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.blocks import Body, Shape, check_dropout, check_whole, conv, global_mean, image_shape, with_dropout
+from mohs.models.blocks import Body, Shape, check_fields, conv, global_mean, image_shape, with_dropout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,7 @@ class VGG:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_whole("width", self.width)
-        check_dropout(self.dropout)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         inside, _, _ = image_shape("vgg", shape, smallest=8)

@@ -1,9 +1,9 @@
-"""Any classifier of torchvision or timm by name, its head cut off: `torchvision:resnet18`, `timm:convnext_tiny`.
+"""Any classifier of torchvision or timm by name, without its head: `torchvision:resnet18`, `timm:convnext_tiny`.
 
-From torchvision the last linear layer (`find_head`) is taken out and its inputs are the features; layers before it, such
-as the hidden layers of its AlexNet and VGG, stay. timm cuts its own. Gray images are repeated to three channels, and
-`size` enlarges or shrinks images on the device (bilinear), for networks that were made for 224 pixels. Auxiliary
-classifiers (GoogLeNet, Inception) are left out. `pretrained` downloads weights once, so it needs a network.
+The last linear layer (`find_head`) of a torchvision network is removed and its inputs are the features; layers before it, such
+as the hidden layers of its AlexNet and VGG, stay. timm removes its heads itself. Gray images are repeated to three channels,
+and `size` resizes images on the device (bilinear), for networks made for 224 pixels. Auxiliary classifiers (GoogLeNet,
+Inception) are removed. `pretrained` downloads the weights once, so it needs internet access.
 Needs the extra `vision`.
 """
 
@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from mohs.heads.find_head import find_head
-from mohs.models.blocks import Body, Shape, check_whole, image_shape
+from mohs.models.blocks import Body, Shape, check_fields, image_shape
 
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and SD by channel, which pretrained weights were scaled by
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and SD per channel that pretrained weights expect
 WITH_AUXILIARY = ("googlenet", "inception_v3")
-SHOWN = 6  # how many names an error suggests
+SHOWN = 6  # names that an error suggests
 
 
 class Entry(nn.Module):
@@ -47,14 +47,13 @@ class Torchvision:
     """net: one of `torchvision.models.list_models(torchvision.models)`."""
 
     formula: ClassVar[str] = "torchvision:NAME"
-    purpose: ClassVar[str] = "any classifier of torchvision, its last linear layer cut off"
+    purpose: ClassVar[str] = "any classifier of torchvision, without its last linear layer"
     net: str
     pretrained: bool = False
     size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.size is not None:
-            check_whole("size", self.size)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         models = vision("torchvision").models
@@ -74,14 +73,13 @@ class Timm:
     """net: one of `timm.list_models()`, with or without the tag of its weights."""
 
     formula: ClassVar[str] = "timm:NAME"
-    purpose: ClassVar[str] = "any classifier of timm, its head cut off"
+    purpose: ClassVar[str] = "any classifier of timm, without its head"
     net: str
     pretrained: bool = False
     size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.size is not None:
-            check_whole("size", self.size)
+        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         timm = vision("timm")
@@ -92,24 +90,24 @@ class Timm:
 
 
 def vision(package: str) -> ModuleType:
-    """The package, or an error that says how to have it."""
+    """The package, or an error that says how to install it."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != package:  # the package is there, something it needs is not
+        if error.name != package:  # the package is installed, one of its dependencies is not
             raise
         raise ModuleNotFoundError(f"{package} is not installed: pip install 'mohs[vision]'", name=package) from error
 
 
 def check_net(package: str, net: str, known: Sequence[str]) -> None:
-    """Raise, suggesting names, unless the package has such a network."""
+    """Validate that the package has such a network; the error suggests names."""
     if net not in known:
         near = difflib.get_close_matches(net, known, SHOWN, cutoff=0.4) or list(known)[:SHOWN]
         raise ValueError(f"{package} has no classifier {net!r}; known: {', '.join(near)} and more, {len(known)} in all")
 
 
 def entered(name: str, model: nn.Module, shape: Shape, size: int | None) -> nn.Sequential:
-    """The model behind its entry, tried on one input, so that what does not fit is refused now."""
+    """The model behind its entry, validated by a forward pass of one input."""
     channels, _, _ = image_shape(name, shape, smallest=1)
     if channels not in (1, 3):
         raise ValueError(f"{name} takes images of 1 or 3 channels, got {channels}")
@@ -120,15 +118,15 @@ def entered(name: str, model: nn.Module, shape: Shape, size: int | None) -> nn.S
 
 @torch.no_grad()
 def tried(name: str, body: nn.Sequential, shape: Shape) -> Tensor:
-    """The features of one empty image, in eval mode; an error that says which size to try where the network cannot take it."""
+    """Features of one black image, in eval mode; an error that suggests a size where the network does not take this one."""
     was_training = body.training
     try:
         features: Tensor = body.eval()(torch.zeros(1, *shape))
-    except (RuntimeError, ValueError, AssertionError) as error:  # what networks raise at a size they were not made for
+    except (RuntimeError, ValueError, AssertionError) as error:  # networks raise these for unsupported sizes
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         entry = body[0].size or " or ".join(str(side) for side in sorted(set(shape[1:])))
         raise ValueError(
-            f"{name} cannot take images of {entry} pixels ({reason}): give it size=224, or what it was made for"
+            f"{name} cannot take images of {entry} pixels ({reason}): set size=224, or the size it was made for"
         ) from error
     finally:
         body.train(was_training)

@@ -1,1 +1,1 @@
-"""Pictures and pages made from results."""
+"""The audit's HTML report, and the charts and image grids that commands write."""

@@ -1,10 +1,11 @@
-"""The data map's points as bytes: where an example stands, its verdict, labels and chance, small enough for 50,000 in a page.
+"""The data map: one point per example, packed so that 50,000 of them fit into a page.
 
-    u16 x, u16 y, u16 label, u16 predicted, u8 verdict, u8 chance of a wrong label in percent, one after the other, gzip, base64
+    u16 x, u16 y, u16 label, u16 predicted, u8 verdict, u8 probability of a wrong label in percent
+    (one array after another, gzip, base64)
 
-x and y are scaled from 0..their limit to 0..65535. Names follow as gzipped JSON, or not at all where the ids are the rows'
-numbers. Of more than 100,000 examples the easy ones are thinned out evenly. Swayamdipta et al., "Dataset cartography" (EMNLP
-2020): confidence against variability.
+x and y are scaled from 0 ... limit to 0 ... 65535. Names follow as gzipped JSON, unless the ids are the row numbers. Beyond
+100,000 examples the easy ones are thinned out evenly. Confidence against variability is the data map of Swayamdipta et al.,
+"Dataset cartography" (EMNLP 2020).
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ import pyarrow as pa
 from mohs._core.plain_text import shorten
 from mohs.hardness.table import column
 from mohs.hardness.verdict import VERDICTS
+from mohs.report.verdict_labels import NOT_SCORED
 
 MOST, FULL = 100_000, 65_535
 NO_CHANCE, NO_VERDICT = 255, len(VERDICTS)
-# y column, its words, x column, its words, the limit of x (None: the largest there is)
+NAMED_BY = ("path", "text", "id")  # the first of these columns names a point
+# y column and title, x column and title, upper limit of x (None: the largest value)
 AXES: tuple[tuple[str, str, str, str, float | None], ...] = (
     ("mean_confidence", "mean confidence in the label", "variability", "variability of that confidence", 0.5),
     ("confidence", "confidence in the label", "entropy", "entropy of the prediction (nats)", None),
@@ -36,7 +39,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class DataMap:
-    """The packed points and what is needed to draw and read them."""
+    """The packed points, and what the page needs to draw and describe them."""
 
     points: str = field(repr=False)
     names: str | None = field(repr=False)
@@ -50,7 +53,7 @@ class DataMap:
 
 
 def data_map(table: pa.Table, names: Sequence[Any]) -> DataMap | None:
-    """The map of the first pair of AXES that the table has; None where it has none or no row has both."""
+    """The map over the first pair of AXES that the table has; None without such a pair or without a row that has both."""
     for y_name, y_title, x_name, x_title, limit in AXES:
         if {x_name, y_name} <= set(table.column_names):
             x, y = column(table, x_name).astype(float), column(table, y_name).astype(float)
@@ -90,15 +93,15 @@ def _packed(
 
 
 def verdict_numbers(table: pa.Table) -> Array:
-    """Each row's place in VERDICTS (N,); one past the last where it has none."""
+    """Index of each row's verdict in VERDICTS (N,); len(VERDICTS) for rows without one."""
     place = {name: i for i, name in enumerate(VERDICTS)}
     return np.array([place.get(name, NO_VERDICT) for name in table.column("verdict").to_pylist()], dtype=np.uint8)
 
 
 def map_summary(x: Array, y: Array, verdicts: Array) -> list[dict[str, Any]]:
-    """The map in words and numbers: for each verdict how many there are and where their middle lies."""
+    """The map as a table: number of examples and median position per verdict."""
     rows = []
-    for number, name in enumerate((*VERDICTS, "not scored")):
+    for number, name in enumerate((*VERDICTS, NOT_SCORED)):
         own = verdicts == number
         if own.any():
             rows.append(
@@ -108,7 +111,7 @@ def map_summary(x: Array, y: Array, verdicts: Array) -> list[dict[str, Any]]:
 
 
 def _thinned(known: Array, verdicts: Array) -> Array:
-    """At most MOST of the known rows: every second, third ... of the easy ones, or of all where that is not enough."""
+    """At most MOST of the known rows: easy ones are thinned out evenly, and all of them where that is not enough."""
     if len(known) <= MOST:
         return known
     easy = known[verdicts[known] == VERDICTS.index("easy")]
@@ -133,8 +136,8 @@ def _scaled(values: Array, limit: float) -> Array:
 
 
 def _names(table: pa.Table, rows: Array) -> str | None:
-    """Files' names or ids of these rows; None where each id is the row's number and all rows are there."""
-    own = "path" if "path" in table.column_names else "id"
+    """File names, texts or ids of these rows; None where the ids are the row numbers and no row is missing."""
+    own = next(name for name in NAMED_BY if name in table.column_names)
     values = table.column(own).take(pa.array(rows)).to_pylist()
     if own == "id" and values == list(range(len(table))):
         return None

@@ -1,6 +1,7 @@
-"""The report's charts as Vega-Lite, made by Altair (the `report` extra); colors that change with the page's come from it.
+"""The report's charts as Vega-Lite specifications, made by Altair (the `report` extra).
 
-A drawing takes the rows of its figure and gives a chart; its data travel beside it, so that they stand in the page once.
+A drawing takes the rows of a figure and returns a chart. The data travel beside the specification, so that the page holds them
+once; colors that depend on light or dark mode come from the page's style sheet.
 """
 
 from __future__ import annotations
@@ -10,28 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from mohs.hardness.verdict import VERDICTS
 from mohs.report.charts import COLORS
-from mohs.report.figure import Figure, Rows
+from mohs.report.figures import Figure, Rows
+from mohs.report.verdict_labels import label_of
 
 if TYPE_CHECKING:
     import altair
 
-VERDICT_COLORS = {"easy": "#56B4E9", "hard": "#0072B2", "ambiguous": "#E69F00", "mislabeled": "#D55E00"}
-Drawing = Any  # a chart of Altair, plain or in layers
+Drawing = Any  # an Altair chart, plain or layered
 HEIGHT, CELL = 240, 26
-SHORT = 3  # letters of a name that needs no turning under an axis
-WRITTEN = 12  # classes up to which a heat map has its numbers in the cells
+SHORT = 3  # characters up to which axis labels stay horizontal
+WRITTEN = 12  # classes up to which a heat map writes its numbers into the cells
+GRAY = "#8A949E"
 
 
 def specification(figure: Figure) -> dict[str, Any]:
-    """The figure's Vega-Lite as a dict whose data have a name only: the page fills them in."""
+    """The figure's Vega-Lite as a dict that names its data; the page fills them in."""
     chart = DRAWINGS[figure.drawn_by](figure.rows)
     spec: dict[str, Any] = chart.properties(width="container", description=f"{figure.title}. {figure.meaning}").to_dict()
     spec.pop("datasets", None)
-    spec.pop("config", None)  # the page gives one of its own, light or dark
-    return _nameless(spec)
-
-
-def _nameless(spec: dict[str, Any]) -> dict[str, Any]:
+    spec.pop("config", None)  # the page has its own, light and dark
     spec["data"] = {"name": "rows"}
     for layer in spec.get("layer", []):
         layer.pop("data", None)
@@ -39,7 +37,7 @@ def _nameless(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def heat_map(rows: Rows) -> Drawing:
-    """Counts of pairs: the first key by row, the second by column."""
+    """Counts of pairs: first key by row, second key by column."""
     import altair
 
     down, across, _ = rows[0]
@@ -58,19 +56,19 @@ def heat_map(rows: Rows) -> Drawing:
 
 
 def class_bars(rows: Rows) -> Drawing:
-    """Stacked shares by class."""
+    """Stacked shares per class, the worst verdict first."""
     import altair
 
-    names = list(dict.fromkeys(row["class"] for row in rows))
+    names, verdicts = (list(dict.fromkeys(row[key] for row in rows)) for key in ("class", "verdict"))
     encoding = {
         "y": altair.Y("class:N", sort=names, title=None, axis=altair.Axis(labelLimit=140)),
         "x": altair.X("share:Q", title="share of the class", axis=altair.Axis(format="%", tickCount=5)),
-        "color": _verdict(("mislabeled", "ambiguous", "hard")),
+        "color": _verdict(verdicts),
         "order": altair.Order("rank:Q"),
         "tooltip": ["class:N", "verdict:N", altair.Tooltip("share:Q", format=".1%"), "examples:Q"],
     }
     bars = altair.Chart({"values": rows}).mark_bar().encode(**encoding).properties(height=max(20 * len(names), 120))
-    return bars.transform_calculate(rank="indexof(['mislabeled', 'ambiguous', 'hard'], datum.verdict)")  # the worst first
+    return bars.transform_calculate(rank=f"indexof({verdicts}, datum.verdict)")
 
 
 def grade_bars(rows: Rows) -> Drawing:
@@ -78,7 +76,7 @@ def grade_bars(rows: Rows) -> Drawing:
     import altair
 
     encoding = {
-        "x": altair.X("grade:O", title="grade, 1 softest to 10 hardest", axis=altair.Axis(labelAngle=0)),
+        "x": altair.X("grade:O", title="grade, from 1 (easiest) to 10 (hardest)", axis=altair.Axis(labelAngle=0)),
         "y": altair.Y("examples:Q", title="examples", axis=altair.Axis(tickCount=5)),
         "color": _verdict(),
         "tooltip": ["grade:O", "verdict:N", "examples:Q"],
@@ -87,11 +85,11 @@ def grade_bars(rows: Rows) -> Drawing:
 
 
 def margin_bars(rows: Rows) -> Drawing:
-    """A histogram whose bins are given."""
+    """A histogram with given bins."""
     import altair
 
     encoding = {
-        "x": altair.X("from:Q", title="margin: log-odds of the given label", bin="binned"),
+        "x": altair.X("from:Q", title="margin (log-odds of the given label)", bin="binned"),
         "x2": "to:Q",
         "y": altair.Y("examples:Q", title="examples", stack="zero", axis=altair.Axis(tickCount=5)),
         "color": _verdict(),
@@ -103,16 +101,16 @@ def margin_bars(rows: Rows) -> Drawing:
 
 
 def emphasis_lines(rows: Rows) -> Drawing:
-    """The loss's emphasis over the shares of examples, both on one scale from 0 to 1."""
+    """Emphasis of the loss over a histogram of examples, both from 0 to 1."""
     import altair
 
     losses = [part for part in dict.fromkeys(row["part"] for row in rows) if part != "examples"]
     x = altair.X("p:Q", title="probability of the given label, p", scale=altair.Scale(domain=[0, 1]))
     tip = [altair.Tooltip("p:Q", format=".2f"), "part:N", altair.Tooltip("value:Q", format=".3f")]
-    y = altair.Y("value:Q", title="emphasis relative to its peak; share of examples", scale=altair.Scale(domain=[0, 1]))
-    bars = altair.Chart({"values": rows}).mark_rect(opacity=0.4, color="#8A949E")
+    y = altair.Y("value:Q", title="relative emphasis; share of examples", scale=altair.Scale(domain=[0, 1]))
+    bars = altair.Chart({"values": rows}).mark_rect(opacity=0.4, color=GRAY)
     bars = bars.transform_filter("datum.part == 'examples'").encode(x=x, x2="to:Q", y=y, y2=altair.datum(0), tooltip=tip)
-    colors = [VERDICT_COLORS["mislabeled"], "#8A949E"][: len(losses)]
+    colors = [label_of("mislabeled").color, GRAY][: len(losses)]
     lines = altair.Chart({"values": rows}).mark_line(strokeWidth=2.5).transform_filter("datum.part != 'examples'")
     scale = altair.Scale(domain=losses, range=colors)
     dash = altair.Scale(domain=losses, range=[[1, 0], [5, 4]][: len(losses)])
@@ -121,20 +119,20 @@ def emphasis_lines(rows: Rows) -> Drawing:
 
 
 def course_lines(rows: Rows) -> Drawing:
-    """One line a hardness bin, from pale (soft) to dark (hard) as the page's scheme has it."""
+    """One line per hardness group; the page's color ramp goes from easy to hard."""
     import altair
 
     encoding = {
         "x": altair.X("epoch:Q", title="epoch", axis=altair.Axis(tickMinStep=1)),
         "y": altair.Y("value:Q", title=None, scale=altair.Scale(zero=False), axis=altair.Axis(tickCount=5)),
-        "color": altair.Color("bin:O", title="hardness bin"),
+        "color": altair.Color("bin:O", title="hardness group"),
         "tooltip": ["epoch:Q", "bin:O", altair.Tooltip("value:Q", format=".3g")],
     }
     return altair.Chart({"values": rows}).mark_line(point={"size": 18}).encode(**encoding).properties(height=HEIGHT - 30)
 
 
 def history_lines(rows: Rows) -> Drawing:
-    """One line a series."""
+    """One line per series."""
     import altair
 
     names = list(dict.fromkeys(row["series"] for row in rows))
@@ -149,7 +147,7 @@ def history_lines(rows: Rows) -> Drawing:
 
 
 def reliability_dots(rows: Rows) -> Drawing:
-    """Accuracy over confidence, dots as large as their share, with the line of perfect calibration."""
+    """Accuracy over confidence; dot size shows the share of examples, the dashed line perfect calibration."""
     import altair
 
     unit = altair.Scale(domain=[0, 1])
@@ -166,7 +164,7 @@ def reliability_dots(rows: Rows) -> Drawing:
 def _verdict(names: Sequence[str] = VERDICTS) -> altair.Color:
     import altair
 
-    scale = altair.Scale(domain=list(names), range=[VERDICT_COLORS[name] for name in names])
+    scale = altair.Scale(domain=list(names), range=[label_of(name).color for name in names])
     return altair.Color("verdict:N", title=None, scale=scale)
 
 

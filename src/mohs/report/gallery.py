@@ -1,25 +1,30 @@
-"""Which examples the gallery shows, and what stands on each card.
+"""What each card of the gallery shows; `mohs.audit.gallery_rows` selects the examples.
 
-At most 600: the likeliest mislabeled (half of them, more where the other groups are small), then the hardest and the most
-ambiguous, each the examples with that verdict in the order of its probability; the hardest are made up to 60 with the hardest
-of the easy ones.
+An example without a picture is shown by its text (the table's column `text`), or by some fields of its row (the column
+`fields`: a JSON object).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import pyarrow as pa
 
-from mohs._core.plain_text import shorten
-from mohs.audit.gallery_rows import GROUPS, group_rows, surest
+from mohs._core.plain_text import shorten, visible
+from mohs.audit.gallery_rows import GROUPS, group_rows, ranked_by, surest
 
-FLAGGED_AT_MOST = 20_000  # suggestions that can be accepted at once: more would make the page slow
+FLAGGED_AT_MOST = 20_000  # suggestions that can be accepted at once; more would make the page slow
+EXCERPT = 280  # characters of a text on its card
+FIELDS, FIELD = 6, 48  # fields of a row on its card, and characters of each
 
 
 class Card(TypedDict):
-    """One example of the gallery; names as they are, to be made visible where they are shown."""
+    """One example of the gallery; names are raw and made printable where they are shown.
+
+    chance: the probability of the verdict `chance_of`. excerpt: the example's text. fields: name and value of a row's fields.
+    """
 
     row: int
     id: str
@@ -29,12 +34,15 @@ class Card(TypedDict):
     predicted: int | None
     suggested: int | None
     chance: float
+    chance_of: str
     why: str
     grade: int | None
+    excerpt: str | None
+    fields: list[tuple[str, str]]
 
 
 def names_of(table: pa.Table, classes: Sequence[Any]) -> list[Any]:
-    """The classes, and after them any label, prediction or suggestion of the table that is none of them."""
+    """The classes, followed by every label, prediction or suggestion of the table that is not among them."""
     names = dict.fromkeys(classes)
     for name in ("label", "predicted", "suggested_label"):
         if name in table.column_names:
@@ -43,7 +51,7 @@ def names_of(table: pa.Table, classes: Sequence[Any]) -> list[Any]:
 
 
 def cards(table: pa.Table, names: Sequence[Any]) -> list[Card]:
-    """The gallery's cards; labels are places in `names`."""
+    """The gallery's cards; labels are indices into `names`."""
     place = {name: i for i, name in enumerate(names)}
     groups = group_rows(table)
     rows = [(row, group) for group in GROUPS for row in groups[group]]
@@ -52,7 +60,7 @@ def cards(table: pa.Table, names: Sequence[Any]) -> list[Card]:
 
 
 def flagged(table: pa.Table, names: Sequence[Any]) -> list[list[Any]]:
-    """[id, label, suggestion, probability in percent] of every example whose label is probably wrong, the surest first."""
+    """[id, label, suggestion, probability in percent] of every probably mislabeled example, the most certain first."""
     if "suggested_label" not in table.column_names:
         return []
     place = {name: i for i, name in enumerate(names)}
@@ -66,14 +74,35 @@ def flagged(table: pa.Table, names: Sequence[Any]) -> list[list[Any]]:
 
 
 def title(card: Card) -> str:
-    """What the example is called: its file's name, or its id."""
+    """The example's file name, or its id."""
     if card["path"]:
         return shorten(card["path"].replace("\\", "/").rstrip("/").rpartition("/")[2] or card["path"], 40)
     return shorten(card["id"], 40)
 
 
+def excerpt(text: Any) -> str | None:
+    """The beginning of a text, cut between words, with control characters made visible; None for an empty text."""
+    shown = visible("" if text is None else text).strip()
+    if len(shown) <= EXCERPT:
+        return shown or None
+    return f"{shown[:EXCERPT].rsplit(' ', 1)[0]} …"
+
+
+def fields_of(value: Any) -> list[tuple[str, str]]:
+    """The first fields of a row, from a JSON object; empty if there are none or they cannot be read."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return []
+    if not isinstance(found, dict):
+        return []
+    first = list(found.items())[:FIELDS]
+    return [(shorten(name, FIELD), "missing" if one is None else shorten(one, FIELD)) for name, one in first]
+
+
 def _card(row: int, group: str, entry: dict[str, Any], place: dict[Any, int]) -> Card:
     suggested, predicted = entry.get("suggested_label"), entry.get("predicted")
+    chance = ranked_by(group)
     return {
         "row": row,
         "id": str(entry["id"]),
@@ -82,7 +111,10 @@ def _card(row: int, group: str, entry: dict[str, Any], place: dict[Any, int]) ->
         "label": place[entry["label"]],
         "predicted": None if predicted is None else place[predicted],
         "suggested": None if suggested is None or suggested == entry["label"] else place[suggested],
-        "chance": float(entry[f"p_{group}"]),
+        "chance": float(entry[chance]),
+        "chance_of": chance.removeprefix("p_"),
         "why": entry.get("why") or "",
         "grade": entry.get("mohs"),
+        "excerpt": excerpt(entry.get("text")),
+        "fields": fields_of(entry.get("fields")),
     }

@@ -1,10 +1,10 @@
-"""The audit's report: one HTML file that needs no network and no server, and in which nothing of the data can run.
+"""The audit's report: one HTML file that needs no network and no server, and in which nothing from the data can run.
 
-    write_report(findings, out)      write_report(load_audit("runs/a1b2"), "report.html")
+    write_report(result, "report.html")      write_report(load_audit("runs/a1b2"), "report.html")
 
-Scripts are named by their hashes in the page's content-security policy; names come in through Jinja's escaping and
-`visible`, data through `page_json`. Charts need Altair and vl-convert (the `report` extra); without them their numbers are
-given as tables and files to download.
+The page's content-security policy lists its scripts by hash. Names from the data pass through Jinja's escaping and `visible`,
+values through `page_json`. Charts need Altair and vl-convert (the `report` extra); without them the page shows their numbers
+as tables and CSV downloads.
 """
 
 from __future__ import annotations
@@ -22,56 +22,64 @@ from markupsafe import Markup
 
 from mohs._core.files import written_whole
 from mohs._core.plain_text import page_json, shorten, visible
+from mohs.audit.gallery_rows import GROUPS
 from mohs.audit.result import AuditResult
 from mohs.audit.thumbnails import data_address
 from mohs.hardness.verdict import VERDICTS
 from mohs.report.data_map import DataMap, data_map
-from mohs.report.drawings import VERDICT_COLORS, specification
-from mohs.report.figure import Figure
-from mohs.report.figures import figures
+from mohs.report.drawings import specification
+from mohs.report.figures import Figure, figures
 from mohs.report.gallery import Card, cards, flagged, names_of, title
-from mohs.report.summary import kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
+from mohs.report.summary import Kind, kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
+from mohs.report.verdict_labels import NOT_SCORED, css_name, label_of, shown_order
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = ("page.js", "charts.js", "data_map.js", "decisions.js", "gallery.js")
-GROUP_TITLES = {"mislabeled": "Probably mislabeled", "hard": "Hardest", "ambiguous": "Most ambiguous"}
 LEFT_OUT_SHOWN = 500
-ENLARGED = 64  # pixels a tiny picture's longer side has on the page
+ENLARGED = 64  # longer side in pixels to which a tiny image is enlarged
 
 
-def write_report(findings: AuditResult, out: str | Path) -> Path:
-    """Write the report; whole or not at all. `out` ends in .html, and its folder is there."""
+def write_report(result: AuditResult, out: str | Path) -> Path:
+    """Write the report of an audit as one HTML file.
+
+    Args:
+        result: What `mohs.audit` returned, or `mohs.load_audit` read back.
+        out: Path of the page; it ends in .html and its folder exists.
+
+    Returns:
+        The path. The file is written completely or not at all.
+    """
     out = Path(out)
     check_report_path(out)
     with written_whole(out, sync=False) as part:
-        part.write_text(page(findings), encoding="utf-8", newline="\n")
+        part.write_text(page(result), encoding="utf-8", newline="\n")
     return out
 
 
 def check_report_path(out: Path) -> None:
-    """Raise, before any work, unless a report can be written there."""
+    """Validate, before any work, that a report can be written to this path."""
     if out.suffix not in (".html", ".htm"):
         raise ValueError(f"{out}: the report is an HTML page; give the file the ending .html")
     if not out.parent.is_dir():
         raise ValueError(f"{out}: the folder {out.parent} does not exist; make it first")
 
 
-def page(findings: AuditResult) -> str:
-    """The whole page as text."""
-    drawn = figures(findings)
-    names = names_of(findings.table, findings.classes)
-    points = data_map(findings.table, names)
-    found = cards(findings.table, names)
+def page(result: AuditResult) -> str:
+    """The complete page as text."""
+    drawn = figures(result)
+    names = names_of(result.table, result.classes)
+    points = data_map(result.table, names)
+    found = cards(result.table, names)
     bundle = chart_script()
     own = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS)
     scripts = [script for script in (bundle, own) if script]
     data = {
-        "hash": findings.data_hash,
+        "hash": result.data_hash,
         "classes": [str(name) for name in names],
         "shown": [shorten(name) for name in names],
-        "verdicts": VERDICTS,
+        "verdicts": [*VERDICTS, NOT_SCORED],
         "cards": [[card["id"], card["label"], card["suggested"]] for card in found],
-        "flagged": flagged(findings.table, names),
+        "flagged": flagged(result.table, names),
         "map": None
         if points is None
         else {"count": points.count, "xLimit": points.x_limit, "x": points.x_title, "y": points.y_title},
@@ -82,12 +90,12 @@ def page(findings: AuditResult) -> str:
         _environment()
         .get_template("page.html.j2")
         .render(
-            **_words(findings),
+            **_words(result),
             charts=bool(bundle),
             sections=_by_section(drawn),
             points=points,
-            cards=list(_shown(found, findings, [shorten(name) for name in names])),
-            groups=list(_groups(found, findings)),
+            cards=list(_shown(found, result, [shorten(name) for name in names])),
+            groups=list(_groups(found, result)),
             style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
             policy=content_policy(scripts),
             scripts=[Markup(script) for script in scripts],
@@ -97,7 +105,7 @@ def page(findings: AuditResult) -> str:
 
 
 def content_policy(scripts: Sequence[str]) -> str:
-    """The policy under which these scripts and nothing else run."""
+    """The content-security policy that allows these scripts and nothing else."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{value}'" for value in hashes)
     return (
@@ -107,7 +115,7 @@ def content_policy(scripts: Sequence[str]) -> str:
 
 @lru_cache
 def chart_script() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; empty where the `report` extra is not installed."""
+    """Vega, Vega-Lite and Vega-Embed as one script; empty without the `report` extra."""
     if find_spec("altair") is None or find_spec("vl_convert") is None:
         return ""
     import vl_convert
@@ -125,33 +133,42 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-    environment.filters |= {
+    filters: dict[str, Any] = {
         "short": shorten,
         "percent": lambda share: f"{share:.1%}",
         "number": lambda n: f"{n:,}",
         "chance": _chance,
+        "css": css_name,
     }
+    environment.filters |= filters
     return environment
 
 
-def _words(findings: AuditResult) -> dict[str, Any]:
+def _words(result: AuditResult) -> dict[str, Any]:
     return {
-        "name": findings.name,
-        "data_hash": findings.data_hash,
-        "total": len(findings.table),
-        "kinds": kinds(findings),
-        "colors": VERDICT_COLORS,
-        "sentences": sentences(findings),
-        "estimate": findings.estimate,
-        "top": scale_end(findings),
-        "noise": noise_sentence(findings),
-        "training": training_sentence(findings),
-        "steps": next_steps(findings),
-        "classes": [shorten(name) for name in findings.classes],
-        "left_out": list(findings.left_out)[:LEFT_OUT_SHOWN],
-        "left_out_count": len(findings.left_out),
-        "facts": [(name.replace("_", " "), _fact(value)) for name, value in findings.facts.items()],
+        "name": result.name,
+        "data_hash": result.data_hash,
+        "total": len(result.table),
+        "kinds": kinds(result),
+        "tiles": _tiles(result),
+        "colors": {css_name(name): label_of(name).color for name in (*VERDICTS, NOT_SCORED)},
+        "sentences": sentences(result),
+        "estimate": result.estimate,
+        "top": scale_end(result),
+        "noise": noise_sentence(result),
+        "training": training_sentence(result),
+        "steps": next_steps(result),
+        "classes": [shorten(name) for name in result.classes],
+        "left_out": list(result.left_out)[:LEFT_OUT_SHOWN],
+        "left_out_count": len(result.left_out),
+        "facts": [(name.replace("_", " "), _fact(value)) for name, value in result.facts.items()],
     }
+
+
+def _tiles(result: AuditResult) -> list[Kind]:
+    """The verdicts in the order of the page: what needs attention first."""
+    order = [*shown_order(), NOT_SCORED]
+    return sorted(kinds(result), key=lambda kind: order.index(kind.name))
 
 
 def _chance(probability: float) -> str:
@@ -169,7 +186,7 @@ def _figure_data(figure: Figure, *, charts: bool) -> dict[str, Any]:
 
 
 def _on_map(found: Sequence[Card], points: DataMap | None) -> dict[str, int]:
-    """The card's place by the point's place in the map."""
+    """Index of the card by index of the point on the map."""
     if points is None:
         return {}
     place = {row: i for i, row in enumerate(points.rows.tolist())}
@@ -183,16 +200,16 @@ def _by_section(drawn: Sequence[Figure]) -> dict[str, list[Figure]]:
     return sections
 
 
-def _groups(found: Sequence[Card], findings: AuditResult) -> Iterator[tuple[str, str, int, int]]:
-    """Each group's key, title, how many cards it has, and how many examples there are in all."""
-    totals = {kind.name: kind.examples for kind in kinds(findings)}
+def _groups(found: Sequence[Card], result: AuditResult) -> Iterator[tuple[str, str, int, int]]:
+    """Each group's key, title, number of cards, and number of examples with that verdict."""
+    totals = {kind.name: kind.examples for kind in kinds(result)}
     for group in GROUPS:
-        yield group, GROUP_TITLES[group], sum(card["group"] == group for card in found), totals[group]
+        yield group, label_of(group).title, sum(card["group"] == group for card in found), totals[group]
 
 
-def _shown(found: Sequence[Card], findings: AuditResult, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What the template needs of each card, with its picture."""
-    pictures = [None] * len(found) if findings.thumbnails is None else findings.thumbnails([card["row"] for card in found])
+def _shown(found: Sequence[Card], result: AuditResult, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The cards as the template needs them, with their pictures."""
+    pictures = [None] * len(found) if result.thumbnails is None else result.thumbnails([card["row"] for card in found])
     for card, picture in zip(found, pictures, strict=True):
         size = None
         if picture is not None:

@@ -1,4 +1,4 @@
-"""The report in words: how many examples of which kind, how many labels are probably wrong, and what to do about it."""
+"""The report in words: how many examples got each verdict, how many labels are probably wrong, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from shlex import quote
 
 from mohs.audit.result import AuditResult
 from mohs.hardness.verdict import VERDICTS
+from mohs.report.verdict_labels import NOT_SCORED, label_of
 
-MEANINGS = {
-    "easy": "learned and settled",
-    "hard": "rightly labeled, as far as can be told, but learned late or narrowly",
-    "ambiguous": "undecided between classes, or wavering",
-    "mislabeled": "the given label is probably wrong",
-    "not scored": "never seen in training, or without finite scores",
-}
-FEW = 20  # suggestions that one looks through in a minute
+FEW = 20  # suggestions that take a minute to review
+IMBALANCED = 10  # largest class over smallest, from which the report warns
 SCALE_ENDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
+NOISE_KINDS = {
+    "class-dependent": "Certain pairs of classes are confused; the table of pairs shows which.",
+    "about uniform": "The errors are spread about evenly over the classes.",
+}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One verdict: how many examples have it, their share, and what it means."""
+    """One verdict: the number and share of examples that have it, and its meaning."""
 
     name: str
     examples: int
@@ -32,102 +31,100 @@ class Kind:
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do, with the command that does it where there is one."""
+    """One thing to do, with its command if there is one."""
 
     text: str
     command: str = ""
 
 
-def kinds(findings: AuditResult) -> list[Kind]:
-    """The verdicts in their order, and "not scored" last where there are such rows."""
-    counts = Counter("not scored" if name is None else name for name in findings.table.column("verdict").to_pylist())
-    total = len(findings.table)
-    names = [*VERDICTS, *(["not scored"] if counts["not scored"] else [])]
-    return [Kind(name, counts[name], counts[name] / total, MEANINGS[name]) for name in names]
+def kinds(result: AuditResult) -> list[Kind]:
+    """One entry per verdict, in the order of VERDICTS; "not scored" comes last, if any row has no verdict."""
+    counts = Counter(NOT_SCORED if name is None else name for name in result.table.column("verdict").to_pylist())
+    total = len(result.table)
+    names = [*VERDICTS, *([NOT_SCORED] if counts[NOT_SCORED] else [])]
+    return [Kind(name, counts[name], counts[name] / total, label_of(name).meaning) for name in names]
 
 
-def sentences(findings: AuditResult) -> list[str]:
-    """The summary: what was looked at, what was found, how sure that is, what was trained."""
-    by_name = {kind.name: kind for kind in kinds(findings)}
+def sentences(result: AuditResult) -> list[str]:
+    """The summary: what was audited, what was found, and what to be careful about."""
+    by_name = {kind.name: kind for kind in kinds(result)}
     wrong, hard, between = (by_name[name] for name in ("mislabeled", "hard", "ambiguous"))
-    said = [
-        f"{len(findings.table):,} examples of {len(findings.classes):,} classes were looked at.",
-        f"{_count(wrong)} probably {_bear(wrong.examples)} a wrong label, {_count(hard)} {_are(hard.examples)} hard but rightly "
-        f"labeled, and {_count(between)} {_lie(between.examples)} between classes; the rest is easy.",
+    unsure = by_name.get("cannot tell")
+    doubtful = unsure is not None and unsure.examples > 0
+    lines = [
+        f"This audit covers {len(result.table):,} examples of {len(result.classes):,} classes.",
+        f"{_count(wrong)} probably {_plural(wrong, 'has', 'have')} a wrong label." if wrong.examples else "No label looks wrong.",
+        f"{_count(hard)} {_plural(hard, 'is', 'are')} hard but correctly labeled, and {_count(between).lower()} "
+        f"{_plural(between, 'lies', 'lie')} between classes{'' if doubtful else '; the rest are easy'}.",
     ]
-    if "caution" in findings.facts:
-        said.append(f"Caution: {findings.facts['caution']}")
-    if "not scored" in by_name:
-        said.append(f"{by_name['not scored'].examples:,} could not be scored and are left aside.")
-    if findings.left_out:
-        said.append(f"{len(findings.left_out):,} could not be read: they are listed under “Left out”.")
-    return said
+    if unsure is not None and doubtful:
+        lines.append(f"The model is too weak here to tell whether the labels of {_count(unsure)} are right or wrong.")
+    if "caution" in result.facts:
+        lines.append(f"Caution: {result.facts['caution']}")
+    if NOT_SCORED in by_name:
+        lines.append(f"{by_name[NOT_SCORED].examples:,} could not be scored and have no verdict.")
+    if result.left_out:
+        lines.append(f"{len(result.left_out):,} could not be read; they are listed under “Left out”.")
+    return lines
 
 
-def noise_sentence(findings: AuditResult) -> str:
-    """The estimate of wrong labels in words."""
-    e = findings.estimate
-    if e is None:
+def noise_sentence(result: AuditResult) -> str:
+    """The estimated share of wrong labels, in words."""
+    estimate = result.estimate
+    if estimate is None:
         return "The share of wrong labels was not estimated for this run."
-    if e.kind == "none found":
+    if estimate.kind == "none found":
         return (
-            f"No sign of wrong labels beyond what a model's own mistakes explain: anything from none to "
-            f"{e.high:.1%} may be wrong, judged by {e.source}."
+            "No sign of wrong labels beyond the model's own mistakes. The true share may be anything from 0 to "
+            f"{estimate.high:.1%} (estimated from {estimate.source})."
         )
-    how = {
-        "class-dependent": "Certain classes are taken for certain others: the map of pairs shows which.",
-        "about uniform": "They are spread over the classes about evenly.",
-    }.get(e.kind, f"Kind: {e.kind}.")
-    return f"About {e.rate:.1%} of the labels are wrong; between {e.low:.1%} and {e.high:.1%}, judged by {e.source}. {how}"
+    how = NOISE_KINDS.get(estimate.kind, f"Kind of errors: {estimate.kind}.")
+    span = f"between {estimate.low:.1%} and {estimate.high:.1%}, estimated from {estimate.source}"
+    return f"About {estimate.rate:.1%} of the labels are wrong ({span}). {how}"
 
 
-def training_sentence(findings: AuditResult) -> str:
-    """What was trained and why with that emphasis."""
-    if not findings.chosen:
-        return "No training loss is on record for these findings."
-    model = f"{findings.facts['model']} was" if findings.facts.get("model") else "The model was"
-    return f"{model} trained with the loss {findings.chosen}. {findings.reason}".strip()
+def training_sentence(result: AuditResult) -> str:
+    """Which model was trained with which loss, and why that loss."""
+    if not result.chosen:
+        return "This audit has no record of a training loss."
+    model = f"{result.facts['model']} was" if result.facts.get("model") else "The model was"
+    return f"{model} trained with the loss {result.chosen}. {result.reason}".strip()
 
 
-def scale_end(findings: AuditResult) -> float:
-    """Where a scale that shows the estimate's interval ends: the next round share."""
-    high = 0.0 if findings.estimate is None else findings.estimate.high
+def scale_end(result: AuditResult) -> float:
+    """Right end of the axis that shows the estimate's interval: the next round share."""
+    high = 0.0 if result.estimate is None else result.estimate.high
     return next((end for end in SCALE_ENDS if high <= end), 1.0)
 
 
-def next_steps(findings: AuditResult) -> list[Step]:
+def next_steps(result: AuditResult) -> list[Step]:
     """What to do now, in order."""
-    wrong = next(kind.examples for kind in kinds(findings) if kind.name == "mislabeled")
-    steps = []
-    run = quote(str(findings.facts.get("run", "RUN")))
+    counts = {kind.name: kind.examples for kind in kinds(result)}
+    wrong, unsure = counts["mislabeled"], counts.get("cannot tell", 0)
+    run = quote(str(result.facts.get("run", "RUN")))
     if wrong:
-        many = "all of them" if wrong <= FEW else "the surest stand first"
-        said = f"Look through the {wrong:,} suggested corrections below ({many}), and accept, keep, change or exclude."
+        shown = "all of them" if wrong <= FEW else "the most certain come first"
+        first = f"Review the {wrong:,} suggested corrections below ({shown}): accept, keep, change or exclude."
     else:
-        said = "No label looks wrong. Look through the hardest and the most ambiguous examples all the same."
-    steps.append(Step(said))
-    steps.append(
-        Step("Download your decisions, and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv")
-    )
-    steps.append(Step("Train again on the corrected labels, and compare on held-out examples that people have checked."))
-    if findings.left_out:
-        steps.append(Step(f"Mend or remove the {len(findings.left_out):,} examples that could not be read."))
-    if findings.estimate is not None and findings.estimate.imbalance >= 10:
-        steps.append(Step("Classes differ much in size: look at rare ones with care, as rare examples look like wrong ones."))
+        first = "No label looks wrong. Look at the hardest and the most ambiguous examples anyway."
+    steps = [
+        Step(first),
+        Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
+        Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked."),
+    ]
+    if unsure:
+        better = "a stronger model, embeddings from a pretrained one, or more examples per class"
+        steps.append(Step(f"To judge the {unsure:,} examples that this audit cannot, use {better}."))
+    if result.left_out:
+        steps.append(Step(f"Repair or remove the {len(result.left_out):,} examples that could not be read."))
+    if result.estimate is not None and result.estimate.imbalance >= IMBALANCED:
+        steps.append(Step("Class sizes differ widely. Check the rare classes with care: their examples can look mislabeled."))
     return steps
 
 
 def _count(kind: Kind) -> str:
-    return "none" if not kind.examples else f"{kind.examples:,} ({kind.share:.1%})"
+    return f"{kind.examples:,} ({kind.share:.1%})" if kind.examples else "None"
 
 
-def _bear(number: int) -> str:
-    return "bears" if number == 1 else "bear"
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
-
-
-def _lie(number: int) -> str:
-    return "lies" if number == 1 else "lie"
+def _plural(kind: Kind, one: str, many: str) -> str:
+    return one if kind.examples == 1 else many

@@ -1,1 +1,1 @@
-"""Studies: a table of a paper as a recipe, its runs, and the verdict on its claims."""
+"""Studies: a paper's table as a recipe, its runs, and verdicts on the paper's claims."""

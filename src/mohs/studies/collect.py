@@ -1,13 +1,13 @@
-"""From the folders of runs to a table of results: one line a row and seed; collecting only reads.
+"""From run folders to a table of results, one line per row and seed; collecting only reads.
 
-    study, row, seed, scale, select, epochs     what was run; select: which epoch's accuracies these are; classes: how many
-    test_accuracy, val_accuracy, ...            numbers of the history at that epoch, then those of the measures
-    chosen                                      the value of the setting that the row chose
-    error                                       what stopped a run that has no numbers
-    run, hardware, date, versions, git          where the numbers come from
+    study, row, seed, scale, select, epochs, classes   what was run; select: the epoch that counts; classes: their number
+    test_accuracy, val_accuracy, ...            the history at that epoch, then the numbers of the measures
+    chosen                                      the value of the setting that the row selected
+    error                                       why a run has no numbers
+    run, hardware, date, versions, git          provenance
 
-select "last" is the last epoch, "best_val" the one with the best validation accuracy (the first of equals), and "best" the
-one with the best test accuracy, which looks at the test labels: reports say so.
+select "last" is the last epoch, "best_val" the epoch with the best validation accuracy (the first one if several are equal), and
+"best" the epoch with the best test accuracy, which is selected on the test labels: study pages say so.
 """
 
 from __future__ import annotations
@@ -20,29 +20,28 @@ from typing import Any
 
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
-from mohs.studies.notes import Notes
-from mohs.studies.plan import plan
+from mohs.studies.plan import RunIndex, plan
 from mohs.studies.recipe import Recipe
-from mohs.studies.run_measures import kept
+from mohs.studies.run_measures import stored_measures
 from mohs.train.directory import RunDirectory
 
 Result = dict[str, Any]
 BEFORE = ("study", "row", "seed", "scale", "select", "epochs", "classes")
 AFTER = ("error", "run", "hardware", "date", "versions", "git")
-CHOSE = "chosen"
-WORDS = ("study", "row", "scale", "select", *AFTER)
-WHOLE = ("seed", "epochs", "classes")
-LINE = ("test_accuracy", "val_accuracy", "accuracy")
-JUDGED_BY = {"best": "test_accuracy", "best_val": "val_accuracy"}
+CHOSEN = "chosen"
+TEXT_COLUMNS = ("study", "row", "scale", "select", *AFTER)
+INTEGER_COLUMNS = ("seed", "epochs", "classes")
+HISTORY_COLUMNS = ("test_accuracy", "val_accuracy", "accuracy")
+SELECTED_BY = {"best": "test_accuracy", "best_val": "val_accuracy"}
 
 
 def collect(recipe: Recipe, *, runs: Path) -> list[Result]:
-    """The results that there are so far, rows in the recipe's order; a run that is not done yet has no line."""
-    noted = Notes(runs, recipe.study.id).read()
+    """The results available so far, rows in the recipe's order; a run that is not finished has no line."""
+    entries = RunIndex(runs, recipe.study.id).read()
     order = {row.label: i for i, row in enumerate(recipe.rows)}
     made = []
     for one in sorted(plan(recipe), key=lambda one: (order[one.row.label], one.seed)):
-        entry = noted.get(one.key)
+        entry = entries.get(one.key)
         if entry is None:
             continue
         head = {"study": recipe.study.id, "row": one.row.label, "seed": one.run.seed, "scale": recipe.scale}
@@ -51,26 +50,26 @@ def collect(recipe: Recipe, *, runs: Path) -> list[Result]:
             folder = runs / entry["folder"]
             made.append(head | from_folder(folder, recipe))
             if one.row.choose is not None:
-                made[-1][CHOSE] = one.row.choose.value_of(RunDirectory(folder).about["run"])
+                made[-1][CHOSEN] = one.row.choose.value_of(RunDirectory(folder).about["run"])
         else:
             made.append(head | {"error": entry["error"]})
     return made
 
 
 def from_folder(folder: Path, recipe: Recipe) -> Result:
-    """The numbers of a finished run, and where they come from."""
+    """The numbers of a finished run, with their provenance."""
     directory = RunDirectory(folder)
     if not directory.done:
         raise DataError(f"{folder} is not finished, or was removed: run the study again")
     history, about = directory.metrics(), directory.about
-    line = chosen(history, recipe.study.select) if history else {}
-    numbers = {name: line[name] for name in LINE if name in line}
+    line = select_epoch(history, recipe.study.select) if history else {}
+    numbers = {name: line[name] for name in HISTORY_COLUMNS if name in line}
     day = datetime.datetime.fromtimestamp((folder / "DONE").stat().st_mtime, tz=datetime.UTC).date().isoformat()
     return {
         "epochs": len(history),
         "classes": len(about["classes"]),
         **numbers,
-        **kept(folder, recipe.measures),
+        **stored_measures(folder, recipe.measures),
         "run": about["hash"],
         "hardware": about["hardware"],
         "date": about.get("date", day),
@@ -79,24 +78,24 @@ def from_folder(folder: Path, recipe: Recipe) -> Result:
     }
 
 
-def chosen(history: Sequence[Mapping[str, Any]], select: str) -> Mapping[str, Any]:
+def select_epoch(history: Sequence[Mapping[str, Any]], select: str) -> Mapping[str, Any]:
     """The epoch whose numbers count."""
     if select == "last":
         return history[-1]
-    by = JUDGED_BY[select]
+    by = SELECTED_BY[select]
     if by not in history[-1]:
-        raise DataError(f'select = "{select}" needs {by}, which the runs have not: is there such a split?')
-    return max((line for line in history if by in line), key=lambda line: line[by])  # not every epoch need be checked
+        raise DataError(f'select = "{select}" needs {by}, which the runs do not have: do the data have that split?')
+    return max((line for line in history if by in line), key=lambda line: line[by])  # evaluation may skip epochs
 
 
 def columns_of(results: Sequence[Result]) -> list[str]:
-    """The columns that the results have between them, the numbers in the order they first appear."""
+    """All columns of the results; numbers in the order in which they first appear."""
     numbers = {name: None for one in results for name in one if name not in (*BEFORE, *AFTER)}
     return [*BEFORE, *numbers, *AFTER]
 
 
-def joined(before: Sequence[Result], now: Sequence[Result], recipe: Recipe) -> list[Result]:
-    """These results, and those of before for rows and seeds that were not run now, in the recipe's order."""
+def merge_results(before: Sequence[Result], now: Sequence[Result], recipe: Recipe) -> list[Result]:
+    """The new results, and the old ones of rows and seeds that were not run now, in the recipe's order."""
     order = {row.label: i for i, row in enumerate(recipe.rows)}
     new = {(one["row"], int(one["seed"])) for one in now}
     old = [one for one in before if (one["row"], int(one["seed"])) not in new and one["row"] in order]
@@ -104,7 +103,7 @@ def joined(before: Sequence[Result], now: Sequence[Result], recipe: Recipe) -> l
 
 
 def write_results(results: Sequence[Result], path: Path) -> None:
-    """Write them as CSV; numbers with six significant digits."""
+    """Write the results as CSV; numbers with six significant digits."""
     with written_whole(path) as part, part.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns_of(results), restval="", lineterminator="\n")
         writer.writeheader()
@@ -114,12 +113,12 @@ def write_results(results: Sequence[Result], path: Path) -> None:
 
 
 def read_results(path: Path) -> list[Result]:
-    """The results in a CSV file; an empty place is left out."""
+    """Read the results in a CSV file; empty cells are left out."""
     with path.open(newline="") as file:
         lines = csv.DictReader(file)
         for name in ("row", "seed"):
             if name not in (lines.fieldnames or ()):
-                raise DataError(f"{path}: no column {name!r}; results of a study have study, row, seed and their numbers")
+                raise DataError(f"{path}: no column {name!r}; results of a study have the columns study, row, seed and numbers")
         return [{name: _value(text, path, name) for name, text in line.items() if text} for line in lines]
 
 
@@ -129,9 +128,9 @@ def by_seed(results: Sequence[Result], row: str, metric: str) -> dict[int, float
 
 
 def _value(text: str, path: Path, name: str) -> str | float | int:
-    if name in WORDS:
+    if name in TEXT_COLUMNS:
         return text
     try:
-        return int(text) if name in WHOLE else float(text)
+        return int(text) if name in INTEGER_COLUMNS else float(text)
     except ValueError:
-        raise DataError(f"{path}: {name} is {text!r}, which is no number") from None
+        raise DataError(f"{path}: {name} is {text!r}, which is not a number") from None

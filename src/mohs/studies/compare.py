@@ -1,11 +1,11 @@
-"""Which of two trained networks, or of several settings, is better: paired by example, or by seed on equal budgets.
+"""Is one of two trained networks, or one of several settings, better? Paired by example, or by seed on equal budgets.
 
-    two runs      on the same held-out examples; n₁₀ only the first has right, n₀₁ only the second
+    two runs      on the same held-out examples; n₁₀ only the first classifies correctly, n₀₁ only the second
                   difference (n₁₀ − n₀₁)/n with a percentile interval over resampled examples; McNemar's exact test
     settings      each trained with the same seeds on the same data; the others against the first by a paired t-test over the
                   seeds, p corrected for their number by Holm's method
 
-Two runs say something about these two networks only; whether a setting is better takes several seeds.
+A comparison of two runs is about these two networks; whether a setting is better takes several seeds.
 McNemar, "Note on the sampling error of the difference between correlated proportions" (Psychometrika 1947).
 """
 
@@ -21,8 +21,9 @@ from pathlib import Path
 
 from mohs._core.errors import DataError
 from mohs._core.validation import check_between
-from mohs.data.examples import Data, Examples
-from mohs.evaluate.paired import RunsCompared, paired_by_example
+from mohs.data.examples import Examples
+from mohs.evaluate.mcnemar import RunsCompared, paired_by_example
+from mohs.evaluate.outputs import predict
 from mohs.evaluate.statistics import summary
 from mohs.studies.collect import Result, by_seed
 from mohs.studies.recipe import Recipe, Row, Study
@@ -31,8 +32,7 @@ from mohs.studies.study_page import verdicts
 from mohs.train.directory import RunDirectory
 from mohs.train.loop import RUNS, UNWATCHED, Watch
 from mohs.train.many import TOGETHER
-from mohs.train.predict import predict
-from mohs.train.resolve import prepared
+from mohs.train.resolve import prepare_data
 from mohs.train.run import Run
 from mohs.train.run_data import opened
 from mohs.train.trained import Trained, load_run
@@ -40,7 +40,7 @@ from mohs.train.trained import Trained, load_run
 
 @dataclass(frozen=True)
 class SettingCompared:
-    """One setting: mean, SD, interval and n over the seeds; difference to the first with its interval, p and verdict."""
+    """One setting: values by seed, their mean, SD and interval, and the difference to the first setting with p and verdict."""
 
     name: str
     values: dict[int, float]
@@ -60,34 +60,38 @@ class SettingCompared:
         return len(self.values)
 
 
-def compare_runs(a: Path, b: Path, *, seed: int = 0) -> RunsCompared:
-    """Two finished runs on the examples that both hold out: the test set, or validation where the data have no other."""
+def compare_runs(a: str | Path, b: str | Path, *, seed: int = 0) -> RunsCompared:
+    """Compare two finished runs on the examples that both hold out: the test set or, without one, the validation set.
+
+    Args:
+        a: Folder of the first run.
+        b: Folder of the second run.
+        seed: Seed of the bootstrap over examples.
+
+    Returns:
+        Both accuracies, their difference with a 95 % interval, and McNemar's exact p.
+    """
     sides = [load_run(Path(folder)) for folder in (a, b)]
     parts = [held_out(side) for side in sides]
     (examples, on), (others, _) = parts
     if examples.fingerprint() != others.fingerprint():
-        raise DataError(f"{a} and {b} hold out different examples ({examples.name}, {others.name}): they cannot be paired")
-    right = [(predict(side.network, examples)[0].argmax(1) == examples.labels).numpy() for side in sides]
+        raise DataError(f"{a} and {b} hold out different examples ({examples.name}, {others.name}) and cannot be compared")
+    right = [(predict(side.network, examples).logits.argmax(1) == examples.labels).numpy() for side in sides]
     return paired_by_example(right[0], right[1], on=on, seed=seed)
 
 
 def held_out(trained: Trained) -> tuple[Examples, str]:
-    """The examples to compare on, opened anew and checked to be those that the run knew."""
+    """The run's held-out examples, read again and checked to be unchanged."""
     found = opened(trained.run)
-    was, now = RunDirectory(trained.folder).about["data"]["fingerprint"], fingerprint(found)
+    was, now = RunDirectory(trained.folder).about["data"]["fingerprint"], found.fingerprint()
     if was != now:
-        raise DataError(f"{trained.folder}: the data ({trained.run.data}) have changed since this run: its test set is not there")
-    data = prepared(trained.run, found)
+        raise DataError(f"{trained.folder}: the data ({trained.run.data}) have changed since this run: its test set is gone")
+    data = prepare_data(trained.run, found)
     if data.test is not None:
         return data.test, "test"
     if data.val is None:
-        raise DataError(f"{trained.folder} holds out no examples: there is nothing to compare on")
+        raise DataError(f"{trained.folder} holds out no examples to compare on")
     return data.val, "validation"
-
-
-def fingerprint(data: Data) -> str:
-    """Of all parts, as run.json has it."""
-    return "-".join(part.fingerprint() for part in (data.train, data.val, data.test) if part is not None)
 
 
 def compare_settings(
@@ -95,21 +99,38 @@ def compare_settings(
     *,
     seeds: int = 5,
     metric: str = "test_accuracy",
-    runs: Path = RUNS,
+    runs: str | Path = RUNS,
     device: str = "auto",
     jobs: int = TOGETHER,
     watch: Watch = UNWATCHED,
 ) -> list[SettingCompared]:
-    """Train each of the named runs with seeds 0..n−1 added to its own; the first is what the others are compared with."""
+    """Train several settings with the same seeds and compare each with the first.
+
+    Args:
+        settings: Runs by name; the first is the baseline.
+        seeds: Number of seeds: 0..n−1 are added to each run's own seed.
+        metric: The number to compare, such as "test_accuracy".
+        runs: Folder that holds the run folders; finished runs are only read.
+        device: "auto", "cpu" or "cuda".
+        jobs: Number of runs that train at once on a GPU.
+        watch: As for `mohs.run_study`.
+
+    Returns:
+        One entry per setting, with the verdict "better", "worse" or "draw" (p < 0.05, corrected by Holm's method).
+
+    Example:
+        >>> settings = {name: mohs.Run(data="digits", loss=name) for name in ("cross_entropy", "gce")}
+        >>> mohs.compare_settings(settings, seeds=3)  # doctest: +SKIP
+    """
     if len(settings) < 2:
-        raise ValueError(f"at least two settings are needed for a comparison, got {', '.join(settings) or 'none'}")
+        raise ValueError(f"a comparison needs at least two settings, got {', '.join(settings) or 'none'}")
     check_between("seeds", seeds, 1)
     recipe = recipe_of(settings, seeds=seeds, metric=metric)
     return compared(recipe, run_study(recipe, runs=runs, device=device, jobs=jobs, watch=watch))
 
 
 def recipe_of(settings: Mapping[str, Run], *, seeds: int, metric: str = "test_accuracy") -> Recipe:
-    """The comparison as a study of its own: a row a setting, the first one what the others are to beat."""
+    """The comparison as a study: one row per setting, which should beat the first."""
     first = next(iter(settings))
     text = json.dumps({name: run.plain() for name, run in settings.items()}, sort_keys=True, default=str)
     study = Study(
@@ -120,7 +141,7 @@ def recipe_of(settings: Mapping[str, Run], *, seeds: int, metric: str = "test_ac
 
 
 def compared(recipe: Recipe, results: Sequence[Result]) -> list[SettingCompared]:
-    """What the results say of each setting."""
+    """Summarize and judge the results of each setting."""
     judged, made = verdicts(recipe, results), []
     for row in recipe.rows:
         values = by_seed(results, row.label, recipe.study.metric)

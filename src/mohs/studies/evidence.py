@@ -1,12 +1,12 @@
-"""A claim's verdict from a table of results: which numbers are compared, and the words that go with the verdict.
+"""A claim's verdict from a table of results: which numbers are compared, and the evidence in words.
 
-    better, worse                two rows (either may be several: each is compared with each), by `relation`
-    better, above | below        one row or several against a number, by the interval over seeds
-    better, other_metric         two metrics of the same row, paired by seed; other_metric may be several
+    better, worse                two rows (or lists of rows: each is compared with each), by `relation`
+    better, above | below        one or several rows against a number, by the interval over seeds
+    better, other_metric         two metrics of the same row, paired by seed; other_metric may be a list
     relation = "ratio"           better ÷ worse, seed by seed, against `above` or `below`
-    together = true              several rows stand for one: their mean, seed by seed
+    together = true              the mean over the rows, seed by seed, is compared
 
-A claim over several comparisons holds where all do. A row whose networks did not learn gives no evidence: "not run".
+A claim with several comparisons holds if all of them hold. If the networks of a row did not learn, the claim is "not run".
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from mohs._core.errors import DataError
 from mohs._core.validation import check_choice
 from mohs.evaluate.statistics import DIRECTIONS
 from mohs.studies.collect import Result, by_seed, read_results
-from mohs.studies.judge import Judgment, all_of, judge, judge_equal, judge_number
-from mohs.studies.trained_at_all import unlearned
+from mohs.studies.judge import Judgment, all_of, failed_to_learn, judge, judge_equal, judge_number
 
 VERDICTS = ("holds", "fails", "draw", "not run")
 RELATIONS = ("better", "equal", "ratio")
-LEAST_P = 1e-4  # a smaller p, or the 0 of differences that are all alike, is told as under this
+LEAST_P = 1e-4  # smaller values of p, such as the 0 of identical differences, are shown as "p < 0.0001"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a claim, the evidence in a few words, and n, hardware and date of the runs."""
+    """The verdict on a claim, the evidence in words, and the number, hardware and date of the runs."""
 
     verdict: str
     evidence: str
@@ -40,7 +39,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One claim as the register has it; `source` is the paper's short name."""
+    """One claim of the register; `source` is the paper's short name."""
 
     id: str
     where: str
@@ -77,64 +76,64 @@ class Claim:
         if self.check is not None:
             check_choice("check", self.check, ("analytic",))
         check_choice("relation", self.relation, RELATIONS)
-        for name in ("better", "worse", "other_metric"):  # a word stands for a list of one
+        for name in ("better", "worse", "other_metric"):  # a string is a list of one
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         check_comparison(self)
 
     @property
     def computed(self) -> bool:
-        """Whether the verdict is to come from rows of the results."""
+        """Whether the verdict is computed from rows of the results."""
         return bool(self.better) and self.results is not None
 
 
 def check_comparison(claim: Claim) -> None:
-    """Raise unless the claim's fields say one comparison that can be made."""
+    """Validate that the claim's fields describe one comparison."""
     number, metrics = claim.above is not None or claim.below is not None, bool(claim.other_metric)
     if not claim.better:
         if claim.worse or number or metrics:
-            raise ValueError("a comparison needs better, the row that it is about")
+            raise ValueError("a comparison needs better, the row the claim is about")
         return
     if claim.above is not None and claim.below is not None:
-        raise ValueError("give above or below, one of the two")
+        raise ValueError("give either above or below")
     if metrics and (claim.worse or number):
         raise ValueError("other_metric compares two metrics of one row: it goes with neither worse nor above nor below")
     if claim.together and (number or claim.relation == "ratio" or (claim.worse and len(claim.worse) != len(claim.better))):
-        raise ValueError("together compares the mean of rows with that of as many others, or two metrics")
+        raise ValueError("together compares the mean of rows with the mean of equally many others, or two metrics")
     if claim.relation == "ratio":
         if not claim.worse or not number:
             raise ValueError('relation = "ratio" needs worse, and above or below')
         return
     if bool(claim.worse) + number + metrics != 1:
-        raise ValueError("better goes with one of worse, above, below and other_metric")
+        raise ValueError("better needs exactly one of worse, above, below and other_metric")
     if claim.relation == "equal" and (number or claim.margin is None):
         raise ValueError('relation = "equal" compares two rows or two metrics and needs a margin')
 
 
 def verdict_from(claim: Claim, path: Path) -> Verdict:
-    """The verdict that the results in this file give; rows that they do not have yet give none."""
+    """Compute the verdict from a results file; "not run" while rows are missing."""
     results = read_results(path)
     rows = [*claim.better, *claim.worse]
     known = list(dict.fromkeys(str(one["row"]) for one in results))
     for row in rows:
         if row not in known:
-            return Verdict("not run", f"of its study some rows were run, {row} not yet")
-        reason = unlearned(results, row)
+            return Verdict("not run", f"row {row} of its study has not been run yet")
+        reason = failed_to_learn(results, row)
         if reason:
             return Verdict("not run", reason)
     made = list(_comparisons(claim, results))
     own = [one for one in results if one["row"] in rows]
     where = "; ".join(sorted({str(one["hardware"]) for one in own if "hardware" in one}))
     when = max((str(one["date"]) for one in own if "date" in one), default="")
-    told = "; ".join(text for text, _ in made)
+    comparisons = "; ".join(text for text, _ in made)
     hows = "; ".join(dict.fromkeys(found.how for _, found in made))
     judged = [found for _, found in made]
-    evidence = f"{told}; {hows}. {claim.reason}".strip()
+    evidence = f"{comparisons}; {hows}. {claim.reason}".strip()
     return Verdict(all_of(judged), evidence, min(one.n for one in judged), where, when)
 
 
 def _comparisons(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgment]]:
-    """Every comparison of the claim, in words and judged."""
+    """Every comparison of the claim, in words, with its judgment."""
     if claim.together:
         yield from _means(claim, results)
         return
@@ -158,7 +157,7 @@ def _comparisons(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str,
 
 
 def _means(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgment]]:
-    """The mean over the rows against that over the others, or against that of another metric."""
+    """Compare the mean over the rows with the mean over other rows, or with that of another metric."""
     ours, count = _mean_of_rows(claim, results, claim.better, claim.metric), len(claim.better)
     if claim.worse:
         theirs = _mean_of_rows(claim, results, claim.worse, claim.metric)
@@ -170,7 +169,7 @@ def _means(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgm
 
 
 def _mean_of_rows(claim: Claim, results: Sequence[Result], rows: Sequence[str], metric: str) -> dict[int, float]:
-    """By seed, for the seeds that all rows have."""
+    """The mean over the rows by seed, for the seeds that all rows share."""
     found = [_numbers(claim, results, row, metric) for row in rows]
     return {seed: _mean({i: one[seed] for i, one in enumerate(found)}) for seed in found[0] if all(seed in one for one in found)}
 
@@ -202,8 +201,8 @@ def _bound(claim: Claim) -> float:
 def _numbers(claim: Claim, results: Sequence[Result], row: str, metric: str) -> dict[int, float]:
     found = by_seed(results, row, metric)
     if not found:
-        rows = ", ".join(dict.fromkeys(str(one["row"]) for one in results if metric in one)) or "none"
-        raise DataError(f"{claim.id}: {claim.results} has no {metric} of a row {row!r}; rows that have one: {rows}")
+        rows = ", ".join(dict.fromkeys(str(one["row"]) for one in results if metric in one)) or "(none)"
+        raise DataError(f"{claim.id}: {claim.results} has no {metric} for row {row!r}; rows that have it: {rows}")
     return found
 
 

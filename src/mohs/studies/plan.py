@@ -1,14 +1,20 @@
-"""The plan of a study: every row with every seed as a run, and which of these runs are one and the same."""
+"""The runs that a study needs: every row with every seed, which of these runs are the same, and which are finished.
+
+`RunIndex` maps planned runs to their folders: `runs/studies/<id>.json` holds, by the key of the planned run, the folder it was
+trained in or the error that stopped it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from mohs._core.files import written_whole
 from mohs._core.specs import as_spec, create_spec
 from mohs.data.noise import NOISES
 from mohs.heads import HEADS
@@ -22,68 +28,99 @@ from mohs.train.run import Run
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A row with one seed; source: the planned run whose network gives the labels, where they are not the data's own;
-    trials: those by which a setting is chosen, one a value."""
+class PlannedRun:
+    """A row with one seed.
+
+    source: the planned run whose network gives the labels, for rows with `relabel_from`. trials: the runs that select a
+    setting, one per value, for rows with `choose`.
+    """
 
     row: Row
     seed: int
     run: Run
-    source: Planned | None = None
-    trials: Sequence[Planned] = ()
+    source: PlannedRun | None = None
+    trials: Sequence[PlannedRun] = ()
 
     @property
     def key(self) -> str:
-        """The same for equal runs: what the study's notes file them by."""
-        return run_key(self.run, [one.key for one in self.before])
+        """Identifies the run in the study's index; equal runs have equal keys."""
+        return run_key(self.run, [one.key for one in self.prerequisites])
 
     @property
-    def before(self) -> list[Planned]:
-        """What this one waits for."""
+    def prerequisites(self) -> list[PlannedRun]:
+        """The runs that have to be trained before this one."""
         return [*([] if self.source is None else [self.source]), *self.trials]
 
     @property
     def depth(self) -> int:
-        """How many runs have to be trained, one after another, before this one can be."""
-        return max((1 + one.depth for one in self.before), default=0)
+        """Length of the longest chain of prerequisites."""
+        return max((1 + one.depth for one in self.prerequisites), default=0)
 
 
-def run_key(run: Run, before: Sequence[str] = ()) -> str:
-    """A short text that is the same for equal runs that wait for equal others."""
-    plain: Any = [run.plain(), *before] if before else run.plain()
+@dataclass(frozen=True)
+class RunIndex:
+    """The folders of a study's runs, in `runs/studies/<id>.json`: {key of the planned run: {"folder": ...} or {"error": ...}}."""
+
+    runs: Path
+    study: str
+
+    @property
+    def file(self) -> Path:
+        return self.runs / "studies" / f"{self.study.replace('/', '-')}.json"
+
+    def read(self) -> dict[str, dict[str, str]]:
+        """All entries."""
+        entries: dict[str, dict[str, str]] = json.loads(self.file.read_text()) if self.file.exists() else {}
+        return entries
+
+    def folders(self, keys: Iterable[str]) -> list[Path | None]:
+        """The folders of these runs; None for a run that failed or has not been trained."""
+        entries = self.read()
+        return [self.runs / entries[key]["folder"] if "folder" in entries.get(key, {}) else None for key in keys]
+
+    def add(self, key: str, *, folder: Path | None = None, error: str = "") -> None:
+        """Record the run's folder, or the error that stopped it."""
+        entry = {"error": error} if folder is None else {"folder": folder.name}
+        with written_whole(self.file) as part:
+            part.write_text(json.dumps({**self.read(), key: entry}, indent=1) + "\n")
+
+
+def run_key(run: Run, prerequisites: Sequence[str] = ()) -> str:
+    """A short hash of a run and the keys of its prerequisites."""
+    plain: Any = [run.plain(), *prerequisites] if prerequisites else run.plain()
     return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def plan(recipe: Recipe) -> list[Planned]:
-    """Every row with seeds 0..n−1 added to its run's own, rows first; every piece named in them exists."""
+def plan(recipe: Recipe) -> list[PlannedRun]:
+    """Every row with its own seed plus 0..n−1, all rows of a seed together; validates that everything the rows name exists."""
     trials = {row.label: trials_of(row) for row in recipe.rows}
     for row in recipe.rows:
         for run in (row.run, *(trial.run for trial in trials[row.label])):
             check_run(run, where=f"{recipe.path}, row {row.label!r}")
-    made: list[Planned] = []
+    made: list[PlannedRun] = []
     for seed in range(recipe.study.seeds):
-        own: dict[str, Planned] = {}
+        own: dict[str, PlannedRun] = {}
         for row in recipe.rows:
             source = None if row.relabel_from is None else own[row.relabel_from]
             run = dataclasses.replace(row.run, seed=row.run.seed + seed)
-            own[row.label] = Planned(row, seed, run if source is None else on_given_data(run), source, trials[row.label])
+            own[row.label] = PlannedRun(row, seed, run if source is None else on_given_data(run), source, trials[row.label])
         made += own.values()
     return made
 
 
-def trials_of(row: Row) -> list[Planned]:
-    """The row with its first seed and every value that it may choose."""
-    return [] if row.choose is None else [Planned(row, 0, row.choose.settled(row.run, value)) for value in row.choose.values]
+def trials_of(row: Row) -> list[PlannedRun]:
+    """The row with its first seed and each value of `choose`."""
+    return [] if row.choose is None else [PlannedRun(row, 0, row.choose.apply(row.run, value)) for value in row.choose.values]
 
 
 def on_given_data(run: Run) -> Run:
-    """The run as it is trained on another's data: noise, long tail and held-out part have been taken there already."""
+    """The run on data that another run prepared: noise, long tail and validation split have been applied there."""
     return dataclasses.replace(run, noise=None, long_tail=None, validation=0.0)
 
 
-def distinct(planned: Sequence[Planned]) -> list[Planned]:
-    """One of each run, trials included: rows that are equal are trained once."""
-    made: dict[str, Planned] = {}
+def distinct(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs without duplicates, trials included: equal rows are trained once."""
+    made: dict[str, PlannedRun] = {}
     for one in planned:
         for each in (*one.trials, one):
             made.setdefault(each.key, each)
@@ -91,7 +128,7 @@ def distinct(planned: Sequence[Planned]) -> list[Planned]:
 
 
 def check_run(run: Run, *, where: str) -> None:
-    """Raise unless every piece that the run names exists and has the fields it is given, before anything is trained."""
+    """Validate, before anything is trained, that every piece the run names exists and has the given fields."""
     try:
         _check_fields(LOSSES, "loss", as_spec(run.loss))
         for spec in run.regularizers:
@@ -111,7 +148,7 @@ def check_run(run: Run, *, where: str) -> None:
 
 
 def _check_fields(table: Mapping[str, Any], kind: str, spec: Mapping[str, Any], *, own: tuple[str, ...] = ()) -> None:
-    """As `create_spec` checks, for pieces that take some of their fields from the data and cannot be made yet."""
+    """Check as `create_spec` does, for pieces that take some fields from the data and cannot be created yet."""
     name = str(spec.get("name"))
     if name not in table:
         raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(table)}")

@@ -1,20 +1,33 @@
-"""A recipe: a paper's table or figure as data, one TOML file; its keys are the fields of a run and are checked at loading.
+"""A recipe: a paper's table or figure as data, one TOML file whose keys are the fields of a run, checked when it is read.
 
     [study]    id, paper, what, metric, select ("last" | "best" | "best_val"), seeds, direction ("higher" | "lower"), note,
-               unit ("%": numbers are shown, and the paper's given, as 100 × the metric; the default of accuracies), like
-               and rows: the rows of another recipe (`like.py`)
+               unit ("%": numbers, ours and the paper's, are 100 × the metric; the default for accuracies)
     [base]     the fields of a run that all rows share
-    [smoke]    what to change for a trial in seconds (`--scale smoke`), beyond what SMOKE changes in every recipe
-    [[row]]    label, fields of the run that differ; paper (the paper's number), deviation (how ours differs), against (the
-               label of the row it is to beat), claim (ids of the register: a word or a list) and relabel_from (the label of
-               an earlier row: trained after it, on its data with the labels that its network gives; the same seed),
-               choose (a field whose value is chosen on held-out examples: `choose.py`)
-    [[sweep]]  key ("noise.rate"), values: every row is repeated for each; several sweeps multiply
-    [[measure]] name and its own fields: what is measured on each trained network, beside accuracy; label: what its numbers'
-               names begin with, where one measure stands twice
+    [smoke]    changes for a trial that takes seconds (`--scale smoke`), in addition to SMOKE, which applies to every recipe
+    [[row]]    label, and the fields of the run that differ; paper (the paper's number), deviation (how our run differs),
+               against (label of the row it should beat), claim (id in the register of claims, or a list of ids),
+               relabel_from (label of an earlier row: this row trains after it, with the same seed, on the labels that its
+               network predicts) and choose (a setting selected on held-out examples, see below)
+    [[sweep]]  key ("noise.rate") and values: every row is repeated for each value; several sweeps multiply
+    [[measure]] name and its own fields: what to measure on each trained network besides accuracy; label: prefix of its
+               numbers, needed where a measure is used twice
 
-"loss.q" = 0.5 changes one field of a spec. `open` may hold what `study/data.py` adds: limit, train_limit, holdout_classes, test.
-No logic stands in a recipe: `sweep` is its grid, `choose` its only choice. A row's label may hold {key} of a sweep.
+"loss.q" = 0.5 changes one field of a spec. `open` may hold the keys of `train/run_data.py`: limit, train_limit,
+holdout_classes, test. A label may contain {key} of a sweep.
+
+Selecting a setting.
+
+    choose = {key = "head.scale", values = [5, 10, 20]}
+
+The row is trained with every value, using the first seed. The value with the best validation accuracy at the end (the first one
+if several are equal) is used for all seeds. Test labels are never used, and a value whose training diverged is never selected.
+
+Inheriting from another recipe.
+
+    [study]    like = "table8.toml": a recipe in the same folder; rows: labels of the rows to take (default: all)
+    [base]     what differs from its base; [smoke], [[measure]], [[sweep]] and [[row]] replace its own where given
+
+Claim ids move to the new study's name: gr/table8/plain becomes gr/table8-fashion/plain.
 """
 
 from __future__ import annotations
@@ -27,17 +40,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mohs._core.specs import as_spec
 from mohs._core.validation import check_choice
-from mohs.studies.choose import Choice
-from mohs.studies.inherit import completed, merged
-from mohs.studies.run_measures import Named, named_measures
+from mohs.studies.run_measures import NamedMeasure, named_measures
 from mohs.train.run import Run, run_from
 
-OWN = ("label", "paper", "deviation", "against", "claim", "relabel_from", "choose")
-FILLED = ("label", "against", "claim", "relabel_from")
+ROW_KEYS = ("label", "paper", "deviation", "against", "claim", "relabel_from", "choose")  # the rest are fields of the run
+TEMPLATED = ("label", "against", "claim", "relabel_from")  # may contain {key} of a sweep
+INHERITED = ("smoke", "measure", "sweep", "row")
 SELECT, DIRECTIONS, SCALES = ("last", "best", "best_val"), ("higher", "lower"), ("full", "smoke")
 UNITS = ("", "%")
-SMOKE: dict[str, Any] = {"seeds": 1, "epochs": 2, "batch": 32, "open.limit": 20}  # limit: of each class, in every part
+SMOKE: dict[str, Any] = {"seeds": 1, "epochs": 2, "batch": 32, "open.limit": 20}  # limit: per class, in every part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +72,36 @@ class Study:
             object.__setattr__(self, "unit", "%" if self.metric.endswith("accuracy") else "")
         check_choice("unit", self.unit, UNITS)
         if not isinstance(self.seeds, int) or self.seeds < 1:
-            raise ValueError(f"seeds must be a whole number of at least 1, got {self.seeds!r}")
+            raise ValueError(f"seeds must be an integer of at least 1, got {self.seeds!r}")
         check_choice("select", self.select, SELECT)
         check_choice("direction", self.direction, DIRECTIONS)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A setting that a row selects on held-out examples: a field of the run, as recipes write it, and the candidate values."""
+
+    key: str
+    values: Sequence[float]
+
+    def __post_init__(self) -> None:
+        numbers = isinstance(self.values, list | tuple) and all(type(value) in (int, float) for value in self.values)
+        if not isinstance(self.key, str) or not numbers or len(self.values) < 2:
+            raise ValueError(f'choose needs key, such as "head.scale", and at least two numbers as values; got {self!r}')
+
+    def apply(self, run: Run, value: float) -> Run:
+        """The run with this value."""
+        return run_from(override(run.plain(), {self.key: value}), where=f"choose {self.key} = {value}")
+
+    def value_of(self, run: Mapping[str, Any]) -> float:
+        """The value that a run, as described in its run.json, was trained with."""
+        name, _, part = self.key.partition(".")
+        return float(run[name][part] if part else run[name])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the table: a run without its seed, and what the paper says of it."""
+    """One row of the table: a run without its seed, and the paper's number for it."""
 
     label: str
     run: Run
@@ -83,61 +118,136 @@ class Row:
                 raise ValueError(f"choose has key and values, got {self.choose!r}")
             object.__setattr__(self, "choose", Choice(**self.choose))
         if self.choose is not None and self.relabel_from is not None:
-            raise ValueError("choose does not go with relabel_from: let the row that gives the labels choose")
-        if isinstance(self.claim, str):  # a word stands for a list of one
+            raise ValueError("choose does not go with relabel_from: put choose into the row that gives the labels")
+        if isinstance(self.claim, str):
             object.__setattr__(self, "claim", (self.claim,))
         if not all(isinstance(one, str) for one in self.claim):
-            raise ValueError(f"claim must be an id of the register or a list of them, got {self.claim!r}")
+            raise ValueError(f"claim must be an id of the register or a list of ids, got {self.claim!r}")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A study, its rows, and what is measured on each network."""
+    """A study, its rows, and what is measured on each trained network."""
 
     path: Path
     study: Study
     rows: list[Row]
-    measures: list[Named] = field(default_factory=list)
+    measures: list[NamedMeasure] = field(default_factory=list)
     scale: str = "full"
-    whole: bool = True  # every measure is there: a trial leaves out those whose files are not
+    complete: bool = True  # False: a trial that skips measures whose files are missing
 
 
-def read_recipe(path: Path, *, scale: str = "full", seeds: int | None = None) -> Recipe:
-    """The recipe in this file, whole or shrunk to a trial; an unknown key is an error that names the file."""
+def read_recipe(path: str | Path, *, scale: str = "full", seeds: int | None = None) -> Recipe:
+    """Read and check a recipe.
+
+    Args:
+        path: A TOML file, such as `recipes/gr/table3.toml`.
+        scale: "full", or "smoke" for a trial of every part in seconds.
+        seeds: Number of seeds; the recipe's own by default.
+
+    Returns:
+        The recipe, for `mohs.run_study`. An unknown key is an error that names the file.
+    """
+    path = Path(path)
     check_choice("scale", scale, SCALES)
-    given = completed(path, _toml(path), _toml)
+    given = inherit(path, _toml(path))
     smoke = {**SMOKE, **given.get("smoke", {})} if scale == "smoke" else {}
     smoke = dict(sorted(smoke.items(), key=lambda change: "." in change[0]))  # a whole spec before one field of it
     fewer = smoke.pop("seeds", None)
     study = _study(path, given.get("study", {}), seeds=fewer if seeds is None else seeds)
-    rows = [_row(path, study, merged(given.get("base", {}), row), smoke) for row in _swept(path, given)]
+    rows = [_row(path, study, override(given.get("base", {}), row), smoke) for row in _swept(path, given)]
     _check_rows(path, rows)
     measures = named_measures(given.get("measure", []), where=str(path), smaller=scale == "smoke")
-    return Recipe(Path(path), study, rows, measures, scale, whole=len(measures) == len(given.get("measure", [])))
+    return Recipe(path, study, rows, measures, scale, complete=len(measures) == len(given.get("measure", [])))
+
+
+def find_recipes(paths: Sequence[str | Path]) -> list[Path]:
+    """The recipe files among these paths; a folder stands for every .toml file below it."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise ValueError(f"{path}: no such recipe or folder of recipes")
+        files = sorted(path.rglob("*.toml")) if path.is_dir() else [path]
+        if not files:
+            raise ValueError(f"{path}: no recipe (.toml) in this folder")
+        found += files
+    return found
+
+
+def select_rows(recipe: Recipe, only: Sequence[str]) -> Recipe:
+    """The recipe with some of its rows, and the rows that these should beat or take labels from.
+
+    A text of `only` selects the row with that label; if there is none, every row whose label contains it.
+    """
+    known = {row.label for row in recipe.rows}
+    selected = [row for row in recipe.rows if any(row.label == text if text in known else text in row.label for text in only)]
+    if not selected:
+        raise ValueError(
+            f"{recipe.path}: no row's label contains {' or '.join(only)}; rows: {', '.join(r.label for r in recipe.rows)}"
+        )
+    labels = {row.label for row in selected} | {row.against for row in selected}
+    for row in reversed(recipe.rows):  # sources stand before the rows they relabel
+        labels |= {row.relabel_from} if row.label in labels else set()
+    return dataclasses.replace(recipe, rows=[row for row in recipe.rows if row.label in labels])
+
+
+def override(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The base with the changes; "loss.q" changes one field of a spec, a whole spec replaces the old one."""
+    made = dict(base)
+    for key, value in changes.items():
+        name, _, part = key.partition(".")
+        old = made.get(name) or {}
+        if part and not isinstance(old, str | Mapping):
+            raise ValueError(f"{key}: {name} has no fields, it is {old!r}")
+        made[name] = {**(as_spec(old) if isinstance(old, str) else old), part: value} if part else value
+    return made
+
+
+def inherit(path: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """The recipe, completed from the one that `like` names; unchanged without `like`."""
+    study = dict(given.get("study", {}))
+    like, labels = study.pop("like", None), study.pop("rows", None)
+    if like is None:
+        if labels is not None:
+            raise ValueError(f"{path}: [study] rows selects rows of another recipe: it needs like")
+        return given
+    other_path = path.parent / str(like)
+    if not other_path.is_file():
+        raise ValueError(f"{path}: [study] like = {like!r}: no such file in the same folder")
+    other = _toml(other_path)
+    if "like" in other.get("study", {}):
+        raise ValueError(f"{path}: [study] like = {like!r}, which itself inherits from another recipe: name that one")
+    made = {**{key: other[key] for key in INHERITED if key in other}, **given, "study": study}
+    made["base"] = override(other.get("base", {}), given.get("base", {}))
+    if "row" in given and labels is not None:
+        raise ValueError(f"{path}: [study] rows takes rows of {like}, and [[row]] gives others: use one of the two")
+    if "row" not in given:
+        old, new = str(other["study"].get("id")), str(study.get("id"))
+        made["row"] = [_renamed_claims(row, old, new) for row in _inherited_rows(path, other, labels)]
+    return made
+
+
+def _inherited_rows(path: Path, other: Mapping[str, Any], labels: list[str] | None) -> list[dict[str, Any]]:
+    rows = {str(row.get("label")): row for row in other.get("row", [])}
+    for label in labels or ():
+        if label not in rows:
+            raise ValueError(f"{path}: [study] rows has {label!r}, which is not a row there; rows: {', '.join(rows)}")
+    return list(rows.values()) if labels is None else [rows[label] for label in labels]
+
+
+def _renamed_claims(row: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    claims = row.get("claim", [])
+    listed = [claims] if isinstance(claims, str) else claims
+    return {**row, "claim": [new + one[len(old) :] for one in listed if one == old or one.startswith(f"{old}/")]}
 
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        given = tomllib.loads(Path(path).read_text())
+        given = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not TOML ({error})") from error
     _check_keys(path, "the recipe", given, ("study", "base", "smoke", "row", "sweep", "measure"))
     return given
-
-
-def narrowed(recipe: Recipe, only: Sequence[str]) -> Recipe:
-    """The recipe with those rows whose label is one of these texts, or holds it where none is it, and the rows that they are to
-    beat or take labels from."""
-    known = {row.label for row in recipe.rows}
-    wanted = [row for row in recipe.rows if any(row.label == text if text in known else text in row.label for text in only)]
-    if not wanted:
-        raise ValueError(
-            f"{recipe.path}: no row's label holds {' or '.join(only)}; rows: {', '.join(r.label for r in recipe.rows)}"
-        )
-    labels = {row.label for row in wanted} | {row.against for row in wanted}
-    for row in reversed(recipe.rows):  # sources stand before the rows they relabel
-        labels |= {row.relabel_from} if row.label in labels else set()
-    return dataclasses.replace(recipe, rows=[row for row in recipe.rows if row.label in labels])
 
 
 def _study(path: Path, given: Mapping[str, Any], *, seeds: int | None) -> Study:
@@ -162,12 +272,12 @@ def _swept(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*(sweep["values"] for sweep in sweeps)):
         named = {sweep["key"]: value for sweep, value in zip(sweeps, values, strict=True)}
         for row in given.get("row", []):
-            told = {key: _filled(row[key], named) for key in FILLED if key in row}
-            yield {**named, **row, **told}
+            filled = {key: _filled(row[key], named) for key in TEMPLATED if key in row}
+            yield {**named, **row, **filled}
 
 
 def _filled(text: Any, named: Mapping[str, Any]) -> Any:
-    """The text, or each of a list of texts, with the values of the sweeps."""
+    """The text, or a list of texts, with {key} replaced by the values of the sweeps."""
     if isinstance(text, list):
         return [_filled(one, named) for one in text]
     for key, value in named.items():
@@ -176,18 +286,18 @@ def _filled(text: Any, named: Mapping[str, Any]) -> Any:
 
 
 def _row(path: Path, study: Study, given: dict[str, Any], smoke: Mapping[str, Any]) -> Row:
-    own = {key: given.pop(key) for key in OWN if key in given}
+    own = {key: given.pop(key) for key in ROW_KEYS if key in given}
     if "label" not in own:
         raise ValueError(f"{path}: a [[row]] has no label")
     where, paper = f"{path}, row {own['label']!r}", own.get("paper")
     if paper is not None and (isinstance(paper, bool) or not isinstance(paper, int | float)):
-        raise ValueError(f"{where}: paper must be the paper's number, got {paper!r}; words go into deviation")
+        raise ValueError(f"{where}: paper must be a number, got {paper!r}; put text into deviation")
     if paper is not None and study.unit == "%" and 0 < paper < 1:
         raise ValueError(f'{where}: paper = {paper:g}, but this study is in %: write {100 * paper:g}, or set unit = ""')
     try:
-        row = Row(run=run_from(merged(given, smoke), where=where), **own)
+        row = Row(run=run_from(override(given, smoke), where=where), **own)
         if row.choose is not None:
-            row.choose.settled(row.run, row.choose.values[0])  # an error where there is no such setting
+            row.choose.apply(row.run, row.choose.values[0])  # raises if there is no such setting
         return row
     except ValueError as error:
         raise ValueError(str(error) if where in str(error) else f"{where}: {error}") from error
@@ -199,21 +309,21 @@ def _check_rows(path: Path, rows: list[Row]) -> None:
         raise ValueError(f"{path}: a recipe needs at least one [[row]]")
     for row in rows:
         if labels.count(row.label) > 1:
-            raise ValueError(f"{path}: two rows are called {row.label!r}; a sweep needs its {{key}} in the label")
+            raise ValueError(f"{path}: two rows have the label {row.label!r}; a sweep needs its {{key}} in the label")
         if row.against is not None and row.against not in labels:
-            raise ValueError(f"{path}: {row.label!r} is against {row.against!r}, which is no row; rows: {', '.join(labels)}")
+            raise ValueError(f"{path}: {row.label!r} is against {row.against!r}, which is not a row; rows: {', '.join(labels)}")
         if row.relabel_from is not None:
             _check_source(path, row, rows[: labels.index(row.label)])
 
 
 def _check_source(path: Path, row: Row, before: list[Row]) -> None:
-    """Raise unless an earlier row of the same data is where this one takes its labels from."""
+    """Validate that `relabel_from` names an earlier row with the same data."""
     source = next((one for one in before if one.label == row.relabel_from), None)
     where = f"{path}, row {row.label!r}: relabel_from = {row.relabel_from!r}"
     if source is None:
-        raise ValueError(f"{where} is no row before it; those are: {', '.join(one.label for one in before) or 'none'}")
+        raise ValueError(f"{where} is not an earlier row; earlier rows: {', '.join(one.label for one in before) or '(none)'}")
     if (source.run.data, source.run.open) != (row.run.data, row.run.open):
-        raise ValueError(f"{where}: the two must have the same data and open")
+        raise ValueError(f"{where}: both rows must have the same data and open")
 
 
 def _check_keys(path: Path, where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
-"""Label correction: a trained network's predictions take the place of its training labels, for a second training.
+"""Label correction: a trained network's predictions replace its training labels for a second training.
 
-The data are those the first run was trained on, with its noise, long tail and held-out part; every training label becomes the
-class of the largest logit, the right ones' too. The second run notes in `open.relabeled_from` which folder the labels are
-from. Wang et al., "Derivative manipulation for general example weighting" (Gradient Rescaling), Table 11.
+The data are those of the first run, with its noise, long tail and validation split. Every training label, right or wrong,
+becomes the class with the largest logit. The second run records the folder of the first in `open.relabeled_from`.
+Wang et al., "Derivative manipulation for general example weighting" (Gradient Rescaling), Table 11.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import torch
 
 from mohs._core.errors import RunError
 from mohs.data.examples import Data
-from mohs.train.predict import predict
-from mohs.train.resolve import prepared
+from mohs.evaluate.outputs import predict
+from mohs.train.resolve import prepare_data
 from mohs.train.run import Run
 from mohs.train.run_data import OWN_LABELS, opened
 from mohs.train.trained import Trained, load_run
 
 
 class NoLabels(RunError):  # noqa: N818  (what is missing)
-    """The labels that a run was to be trained on are not there, or are of some classes only."""
+    """The labels for a run are missing, or cover only some of the classes."""
 
 
 def with_labels_of(run: Run, source: Path) -> Run:
-    """The run, with the folder that its labels come from noted."""
+    """The run, with the folder that its labels come from recorded."""
     return dataclasses.replace(run, open={**run.open, OWN_LABELS: source.name})
 
 
 def data_of(run: Run, *, runs: Path, device: str = "cpu") -> Data:
-    """The data that the run is given: those it names, or with the labels of the run in `runs` that it takes them from."""
+    """The data of the run, with predicted labels if the run takes its labels from another run in `runs`."""
     if OWN_LABELS not in run.open:
         return opened(run)
     trained = load_run(runs / run.open[OWN_LABELS])
@@ -40,15 +40,15 @@ def data_of(run: Run, *, runs: Path, device: str = "cpu") -> Data:
 
 
 def relabeled(trained: Trained, given: Data) -> Data:
-    """The data as this run was trained on them, with its network's predictions as the training labels; given: as it got them."""
-    data = prepared(trained.run, given)
-    logits, _ = predict(trained.network, data.train)
+    """The data this run was trained on, with its network's predictions as training labels; given: the data before preparation."""
+    data = prepare_data(trained.run, given)
+    logits = predict(trained.network, data.train).logits
     return Data(data.train.relabeled(logits.argmax(1)), data.val, data.test)
 
 
 def check_labels(data: Data, *, of: str) -> None:
-    """Raise where the network of that row never gives one of the classes: a network cannot be trained without examples."""
+    """Validate that the network of row `of` predicts every class for some training example."""
     counts = torch.bincount(data.train.labels, minlength=len(data.classes))
-    none = [str(name) for name, count in zip(data.classes, counts.tolist(), strict=True) if not count]
-    if none:
-        raise NoLabels(f"the network of {of} gives no training example the label {none[0]}: there is nothing to train on")
+    missing = [str(name) for name, count in zip(data.classes, counts.tolist(), strict=True) if not count]
+    if missing:
+        raise NoLabels(f"the network of {of} predicts class {missing[0]} for no training example: it cannot be trained")

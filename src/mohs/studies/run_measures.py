@@ -1,7 +1,7 @@
-"""Measures by name: what a study measures on each trained network beside accuracy, kept in the run's folder.
+"""Measures by name: what a study measures on each trained network besides accuracy, stored in the run's folder.
 
-`[[measure]] name = "ece", bins = 10` in a recipe is MEASURES["ece"](bins=10); called with the run and its data as they were
-trained on, it gives numbers by name. `measures.json` holds them by the measure's settings: nothing is measured twice.
+`[[measure]] name = "ece", bins = 10` in a recipe is MEASURES["ece"](bins=10). Called with the trained run and the data it was
+trained on, it returns named numbers. `measures.json` stores them by the measure's settings: nothing is measured twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mohs.train.trained import Trained
 
 
 class Measure(Protocol):
-    """What a name stands for."""
+    """A callable that measures a trained run."""
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]: ...
 
@@ -59,12 +59,12 @@ MEASURES: dict[str, type[Measure]] = {
     "self_training": SelfTraining,
 }
 FILE = "measures.json"
-SMALLER = {"steps": 2, "restarts": 1, "examples": 16, "epochs": 2, "rounds": 2}  # at most, in a trial
+SMALLER = {"steps": 2, "restarts": 1, "examples": 16, "epochs": 2, "rounds": 2}  # upper limits in a trial
 
 
 @dataclass(frozen=True)
-class Named:
-    """A measure of a recipe: its name, what its numbers' names begin with, and itself."""
+class NamedMeasure:
+    """A measure of a recipe: its name, the prefix of its numbers, and the measure itself."""
 
     name: str
     label: str
@@ -72,31 +72,31 @@ class Named:
 
     @property
     def key(self) -> str:
-        """Its settings, all of them, as text: what its numbers are kept by."""
+        """All its settings as text: the key of its numbers in `measures.json`."""
         return json.dumps({"name": self.name, **dataclasses.asdict(self.measure)}, sort_keys=True, default=list)  # type: ignore[call-overload]
 
-    def called(self, number: str) -> str:
+    def column(self, number: str) -> str:
         return f"{self.label}_{number}" if self.label else number
 
 
-def named_measures(specs: Sequence[Mapping[str, Any]], *, where: str, smaller: bool = False) -> list[Named]:
-    """The measures of a recipe, checked; two of one name need labels, or their numbers would have the same names."""
-    made: list[Named] = []
+def named_measures(specs: Sequence[Mapping[str, Any]], *, where: str, smaller: bool = False) -> list[NamedMeasure]:
+    """The measures of a recipe, validated; two with the same name need labels, or their numbers would collide."""
+    made: list[NamedMeasure] = []
     for spec in specs:
         try:
             measure = create_spec(MEASURES, "measure", {key: value for key, value in spec.items() if key != "label"})
         except ValueError as error:
             raise ValueError(f"{where}: [[measure]]: {error}") from error
-        if smaller and isinstance(measure, Human | AgreementBins) and not measure.there:
-            continue  # a trial must do without files
-        made.append(Named(spec["name"], spec.get("label", ""), lessened(measure) if smaller else measure))
+        if smaller and isinstance(measure, Human | AgreementBins) and not measure.available:
+            continue  # a trial skips measures whose files are missing
+        made.append(NamedMeasure(spec["name"], spec.get("label", ""), smoke_measure(measure) if smaller else measure))
         if [(one.name, one.label) for one in made].count((made[-1].name, made[-1].label)) > 1:
-            raise ValueError(f"{where}: two [[measure]] are called {spec['name']!r}: give each a label of its own")
+            raise ValueError(f"{where}: two [[measure]] have the name {spec['name']!r}: give each its own label")
     return made
 
 
-def lessened(measure: Measure) -> Measure:
-    """The measure with less work and without files, for a trial."""
+def smoke_measure(measure: Measure) -> Measure:
+    """The measure with less work and without data files, for a trial."""
     if isinstance(measure, OutOfDistribution):
         return dataclasses.replace(measure, data="digits")
     given = {f.name: getattr(measure, f.name) for f in dataclasses.fields(measure) if f.name in SMALLER}  # type: ignore[arg-type]
@@ -104,21 +104,21 @@ def lessened(measure: Measure) -> Measure:
     return dataclasses.replace(measure, **less)  # type: ignore[type-var]
 
 
-def kept(folder: Path, measures: Sequence[Named]) -> dict[str, float]:
-    """The numbers of these measures that the run's folder holds."""
+def stored_measures(folder: Path, measures: Sequence[NamedMeasure]) -> dict[str, float]:
+    """The numbers of these measures in the run's folder."""
     found = _read(folder)
-    return {m.called(name): _number(value) for m in measures for name, value in found.get(m.key, {}).items()}
+    return {m.column(name): _number(value) for m in measures for name, value in found.get(m.key, {}).items()}
 
 
-def missing(folder: Path, measures: Sequence[Named]) -> list[Named]:
+def missing_measures(folder: Path, measures: Sequence[NamedMeasure]) -> list[NamedMeasure]:
     """The measures that are not in the run's folder yet."""
     found = _read(folder)
     return [m for m in measures if m.key not in found]
 
 
-def measure_run(trained: Trained, data: Data, measures: Sequence[Named]) -> None:
-    """Measure, and file after each; an error says which measure of which run it was."""
-    for one in missing(trained.folder, measures):
+def measure_run(trained: Trained, data: Data, measures: Sequence[NamedMeasure]) -> None:
+    """Run the missing measures and store each result at once; errors name the measure and the run."""
+    for one in missing_measures(trained.folder, measures):
         try:
             numbers = one.measure(trained, data)
         except (ValueError, ImportError) as error:
@@ -135,5 +135,5 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _number(value: Any) -> float:
-    """A number; "nan" and "inf", which JSON does not know, are kept as words."""
+    """A number; "nan" and "inf", which JSON lacks, are stored as text."""
     return float(value)

@@ -1,89 +1,176 @@
-"""Running a study: train what is not trained yet, measure what is not measured yet, go on where a run diverges.
+"""Running studies: train the runs that are missing, measure what has not been measured, and continue after a run diverges.
 
-A study that was stopped goes on where it was. On a GPU several runs train at once; one that diverges is found by halving its
-group, while the others keep what they have and go on. What diverged is noted and tried again the next time; any other error
-(a full disk, a folder in use) stops the study. Rows that take their labels from another's network, or choose a setting, are
-trained after what they wait for.
+A study that was interrupted resumes when it is run again. On a GPU several runs train at once. If one of them diverges, the
+group is split in halves until it is found; the other runs resume from their checkpoints. A run that diverged is recorded with
+its error and tried again next time. Any other error (a full disk, a folder in use) stops the study. Rows that take their labels
+from another row's network, or select a setting, train after their prerequisites.
+
+`run_studies` first trains, on a GPU, the runs of all recipes together: runs that recipes share are trained once, and runs of
+one kind (data, network, length) fill the GPU even if each study has only a few of them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from mohs._core.device import choose_device
 from mohs._core.errors import Diverged, RunError
-from mohs.studies.choose import NoChoice
 from mohs.studies.collect import AFTER, BEFORE, Result, collect, from_folder
-from mohs.studies.notes import Notes
-from mohs.studies.plan import Planned, distinct, plan, run_key
-from mohs.studies.recipe import Recipe
+from mohs.studies.plan import PlannedRun, RunIndex, distinct, plan, run_key
+from mohs.studies.recipe import Choice, Recipe
 from mohs.studies.relabel import NoLabels, check_labels, data_of, with_labels_of
-from mohs.studies.run_measures import measure_run, missing
+from mohs.studies.run_measures import measure_run, missing_measures
+from mohs.train.build import build
+from mohs.train.directory import RunDirectory
+from mohs.train.estimate import estimate
 from mohs.train.loop import RUNS, UNWATCHED, Watch
 from mohs.train.many import TOGETHER, train_many
-from mohs.train.resolve import prepared
+from mohs.train.resolve import prepare_data, resolve
 from mohs.train.run import Run
 from mohs.train.run_data import opened, with_test
 from mohs.train.trained import Trained
 
-Made = Trained | RunError
+POOL = "pool"  # the run index of runs that several studies share
+
+
+class NoChoice(RunError):  # noqa: N818  (what is missing)
+    """Training diverged with every value of a setting that a row selects."""
 
 
 def run_study(
-    recipe: Recipe, *, runs: Path = RUNS, device: str = "auto", jobs: int = TOGETHER, watch: Watch = UNWATCHED
+    recipe: Recipe, *, runs: str | Path = RUNS, device: str = "auto", jobs: int = TOGETHER, watch: Watch = UNWATCHED
 ) -> list[Result]:
-    """Train and measure every run of the recipe, and return its results; jobs: how many train at once on a GPU.
+    """Train and measure every run of a recipe; runs that are finished are only read.
 
-    `watch` is told of every step and epoch, and of each run that ended: {"ended", "of", "row", "seed", "error", "seconds"}.
+    Args:
+        recipe: From `mohs.read_recipe`.
+        runs: Folder that holds the run folders.
+        device: "auto", "cpu" or "cuda".
+        jobs: Number of runs that train at once on a GPU.
+        watch: Called with every step and epoch, and after each run with
+            {"ended", "of", "study", "row", "seed", "error", "seconds"}.
+
+    Returns:
+        One result per row and seed: its numbers, or the error that stopped it. `mohs.write_study_page` judges and files them.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    runs = Path(runs)
+    _check_jobs(jobs)
     planned = plan(recipe)
     todo, rows = distinct(planned), {one.key for one in planned}
     check_select(recipe, todo)
-    notes, ended = Notes(runs, recipe.study.id), 0
+    index, ended = RunIndex(runs, recipe.study.id), 0
     for group in groups(todo, jobs if on_gpu(device) else 1):
         began = time.perf_counter()
-        for one, made in attempts(group, notes, device=device, watch=watch):
+        for one, made in attempts(group, index, device=device, watch=watch):
             if isinstance(made, Trained):
                 if one.key in rows:  # not a trial
-                    measured(made, recipe, runs=runs, device=device)
+                    measure_missing(made, recipe, runs=runs, device=device)
                     check_metric(recipe, made.folder)
-                notes.add(one.key, folder=made.folder)  # by the run as planned: collecting knows no data
+                index.add(one.key, folder=made.folder)  # under the run as planned: collecting does not open the data
             else:
-                notes.add(one.key, error=str(made))
+                index.add(one.key, error=str(made))
             ended += 1
-            told: dict[str, Any] = {"ended": ended, "of": len(todo), "row": one.row.label, "seed": one.run.seed}
-            failed = str(made) if isinstance(made, RunError) else ""
-            watch({**told, "error": failed, "seconds": time.perf_counter() - began})
+            event: dict[str, Any] = {"ended": ended, "of": len(todo), "study": recipe.study.id, "row": one.row.label}
+            failure = str(made) if isinstance(made, RunError) else ""
+            watch({**event, "seed": one.run.seed, "error": failure, "seconds": time.perf_counter() - began})
     return collect(recipe, runs=runs)
 
 
-def groups(todo: Sequence[Planned], size: int) -> Iterator[list[Planned]]:
-    """The runs in groups of at most so many, those that need another's network after the others."""
+def run_studies(
+    recipes: Sequence[Recipe], *, runs: str | Path = RUNS, device: str = "auto", jobs: int = TOGETHER, watch: Watch = UNWATCHED
+) -> Iterator[list[Result]]:
+    """Run several recipes and yield the results of each, in order; arguments as for `run_study`."""
+    if len(recipes) > 1 and on_gpu(device):
+        train_pooled(recipes, runs=Path(runs), device=device, jobs=jobs, watch=watch)
+    for recipe in recipes:
+        yield run_study(recipe, runs=runs, device=device, jobs=jobs, watch=watch)
+
+
+def train_pooled(
+    recipes: Sequence[Recipe], *, runs: Path = RUNS, device: str = "auto", jobs: int = TOGETHER, watch: Watch = UNWATCHED
+) -> int:
+    """Train the runs of these recipes that have no prerequisites, and return their number; failures are left to the studies.
+
+    `watch` is called with every step and epoch, and after each wave with the number of runs that have ended: {"trained", "of"}.
+    """
+    _check_jobs(jobs)
+    planned = [plan(recipe) for recipe in recipes]
+    for recipe, own in zip(recipes, planned, strict=True):
+        check_select(recipe, distinct(own))
+    todo = [one for one in distinct([one for own in planned for one in own]) if one.depth == 0]
+    ended = 0
+    for wave in waves(todo, jobs if on_gpu(device) else 1):
+        ended += sum(1 for _ in attempts(wave, RunIndex(runs, POOL), device=device, watch=watch))
+        watch({"trained": ended, "of": len(todo)})
+    return ended
+
+
+@dataclass(frozen=True)
+class StudyEstimate:
+    """What running a study would take; seconds: of training alone, one run after another, None if nothing is left to train."""
+
+    study: str
+    rows: int
+    seeds: int
+    runs: int
+    to_train: int
+    measures: list[str]
+    seconds: float | None = None
+
+
+def estimate_study(recipe: Recipe, *, runs: str | Path = RUNS, device: str = "auto") -> StudyEstimate:
+    """Count the runs of a study and time a few steps of the first one that is not finished."""
+    runs = Path(runs)
+    entries = RunIndex(runs, recipe.study.id).read()
+    done = {key for key, entry in entries.items() if "folder" in entry and RunDirectory(runs / entry["folder"]).done}
+    every = [one for one in distinct(plan(recipe)) if not (one.trials and one.seed == 0)]  # these are one of their trials
+    left = [one for one in every if one.key not in done]
+    seconds = None
+    if left:
+        run = with_test(left[0].run)
+        run, data, _ = resolve(run, opened(run), device=device)
+        seconds = estimate(build(run, data, device=device)).seconds * len(left)
+    counts = {"rows": len(recipe.rows), "seeds": recipe.study.seeds, "runs": len(every), "to_train": len(left)}
+    return StudyEstimate(recipe.study.id, **counts, measures=[one.name for one in recipe.measures], seconds=seconds)
+
+
+def groups(todo: Sequence[PlannedRun], size: int) -> Iterator[list[PlannedRun]]:
+    """The runs in groups of at most `size`, each after its prerequisites."""
     for depth in sorted({one.depth for one in todo}):
         wave = [one for one in todo if one.depth == depth]
         for start in range(0, len(wave), size):
             yield wave[start : start + size]
 
 
+def waves(todo: Sequence[PlannedRun], size: int) -> Iterator[list[PlannedRun]]:
+    """The runs in groups of at most `size` with the same data, network and length; groups of one kind are about equally large."""
+    kinds: dict[str, list[PlannedRun]] = {}
+    for one in todo:
+        kinds.setdefault(repr((one.run.data, one.run.model, one.run.epochs, one.run.batch)), []).append(one)
+    for kind in kinds.values():
+        count = -(-len(kind) // size)
+        even = -(-len(kind) // count)
+        for start in range(0, len(kind), even):
+            yield kind[start : start + even]
+
+
 def attempts(
-    group: Sequence[Planned], notes: Notes, *, device: str, watch: Watch
-) -> Iterator[tuple[Planned, Trained | RunError]]:
-    """Each run of the group with what became of it, in order."""
+    group: Sequence[PlannedRun], index: RunIndex, *, device: str, watch: Watch
+) -> Iterator[tuple[PlannedRun, Trained | RunError]]:
+    """Train the group; yields each run, in order, with its trained network or its error."""
     where, failure = "cuda" if on_gpu(device) else "cpu", None
-    made: Sequence[Made] = ()
+    made: Sequence[Trained] = ()
     try:
-        runs = [as_trained(one, notes, device=where) for one in group]
-        once = {run_key(run): run for run in runs}  # rows may have chosen the same
+        runs = [as_trained(one, index, device=where) for one in group]
+        once = {run_key(run): run for run in runs}  # rows may have selected the same value
         done = train_many(
             list(once.values()),
-            lambda run: data_of(run, runs=notes.runs, device=where),
-            folder=notes.runs,
+            lambda run: data_of(run, runs=index.runs, device=where),
+            folder=index.runs,
             device=device,
             together=len(group),
             watch=watch,
@@ -91,45 +178,55 @@ def attempts(
         by_key = dict(zip(once, done, strict=True))
         made = [by_key[run_key(run)] for run in runs]
     except (Diverged, NoLabels, NoChoice) as error:
-        failure = error.with_traceback(None)  # which would keep all jobs of the group, and their memory
+        failure = error.with_traceback(None)  # a traceback would keep all jobs of the group, and their memory
     if failure is None:
         yield from zip(group, made, strict=True)
     elif len(group) == 1:
         yield group[0], failure
     else:
         for part in (group[: len(group) // 2], group[len(group) // 2 :]):
-            yield from attempts(part, notes, device=device, watch=watch)
+            yield from attempts(part, index, device=device, watch=watch)
 
 
-def as_trained(one: Planned, notes: Notes, *, device: str) -> Run:
-    """The run with its data's test set said, what it chose, and the folder its labels come from; NoLabels, NoChoice where these
-    give none to use."""
+def as_trained(one: PlannedRun, index: RunIndex, *, device: str) -> Run:
+    """The run as it is trained: with its test set, its selected setting and the folder its labels come from.
+
+    Raises NoChoice if every value diverged, and NoLabels if the run that gives the labels failed or never predicts some class.
+    """
     run = with_test(one.run)
     if one.row.choose is not None and one.trials:
-        return one.row.choose.settled(run, one.row.choose.best(notes.folders(trial.key for trial in one.trials)))
+        return one.row.choose.apply(run, best_value(one.row.choose, index.folders(trial.key for trial in one.trials)))
     if one.source is None:
         return run
-    (folder,) = notes.folders([one.source.key])
+    (folder,) = index.folders([one.source.key])
     if folder is None:
-        raise NoLabels(f"its labels were to come from {one.row.relabel_from}, which failed")
+        raise NoLabels(f"its labels come from {one.row.relabel_from}, which failed")
     run = with_labels_of(run, folder)
-    check_labels(data_of(run, runs=notes.runs, device=device), of=str(one.row.relabel_from))
+    check_labels(data_of(run, runs=index.runs, device=device), of=str(one.row.relabel_from))
     return run
 
 
-def measured(trained: Trained, recipe: Recipe, *, runs: Path, device: str) -> None:
-    """Measure what the run's folder does not hold yet, on the data as they were trained on."""
-    if missing(trained.folder, recipe.measures):
+def best_value(choice: Choice, folders: Sequence[Path | None]) -> float:
+    """The value whose run has the best validation accuracy; folders: in the order of the values, None for a diverged run."""
+    found = [-1.0 if folder is None else float(RunDirectory(folder).metrics()[-1]["val_accuracy"]) for folder in folders]
+    if max(found) < 0:
+        raise NoChoice(f"training diverged with every {choice.key} of {', '.join(map(str, choice.values))}")
+    return choice.values[found.index(max(found))]
+
+
+def measure_missing(trained: Trained, recipe: Recipe, *, runs: Path, device: str) -> None:
+    """Run the measures that the run's folder does not hold yet, on the data the run was trained on."""
+    if missing_measures(trained.folder, recipe.measures):
         where = "cuda" if on_gpu(device) else "cpu"
         trained.network.to(where)
-        measure_run(trained, prepared(trained.run, data_of(trained.run, runs=runs, device=where)), recipe.measures)
+        measure_run(trained, prepare_data(trained.run, data_of(trained.run, runs=runs, device=where)), recipe.measures)
 
 
-def check_select(recipe: Recipe, planned: Sequence[Planned]) -> None:
-    """Raise, before any training, where an epoch or a setting is to be chosen by a validation set that there will not be."""
+def check_select(recipe: Recipe, planned: Sequence[PlannedRun]) -> None:
+    """Validate, before any training, that rows which select an epoch or a setting on held-out examples have a validation set."""
     for one in (one for one in planned if recipe.study.select == "best_val" or one.trials):
         first = one
-        while first.source is not None:  # whose held-out part it shares
+        while first.source is not None:  # whose validation set it shares
             first = first.source
         if first.run.validation == 0 and opened(with_test(first.run)).val is None:
             what = "choose" if one.trials else 'select = "best_val"'
@@ -137,13 +234,18 @@ def check_select(recipe: Recipe, planned: Sequence[Planned]) -> None:
 
 
 def check_metric(recipe: Recipe, folder: Path) -> None:
-    """Raise after the first run, not after the last, where nothing gives the number that the study is about."""
+    """Validate, after the first run instead of the last, that runs provide the study's metric."""
     found = from_folder(folder, recipe)
-    if recipe.whole and recipe.study.metric not in found:
+    if recipe.complete and recipe.study.metric not in found:
         known = ", ".join(name for name in found if name not in (*BEFORE, *AFTER))
-        raise ValueError(f"{recipe.path}: no run gives the metric {recipe.study.metric!r}; there are {known}")
+        raise ValueError(f"{recipe.path}: no run provides the metric {recipe.study.metric!r}; available: {known}")
 
 
 def on_gpu(device: str) -> bool:
-    """Whether training will be on a GPU."""
-    return device != "cpu" and torch.cuda.is_available()
+    """Whether training will use a GPU."""
+    return choose_device(device).type == "cuda"
+
+
+def _check_jobs(jobs: int) -> None:
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")

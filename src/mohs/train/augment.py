@@ -1,14 +1,14 @@
-"""Augmentation of a batch on its device: random numbers are drawn first, then applied without a loop and without waiting.
+"""Augmentation of a batch on its device: random numbers are drawn first, then applied without loops or synchronization.
 
-    none                 the batch as it is
-    crop_flip            a crop of each image padded by `padding`, mirrored half of the time
+    none                 no change
+    crop_flip            a random crop of the image padded by `padding`, mirrored with probability ½
     translate            a shift of up to `pixels` each way, the edge mirrored: the AMC authors'
     gaussian_noise       x + N(0, sd²), from pixels of 0 to 1 or features; floating point: the AMC paper's, sd .15
-    random_resized_crop  a part of `scale` of the area and `ratio` of width to height, enlarged to the whole image
+    random_resized_crop  a box with a `scale` of the area and a `ratio` of width to height, enlarged to the image
 
 `draw(n, generator, shape)` gives tensors of n rows each, on the generator's device, for n inputs of that shape (a process
 may take some of the rows), and `apply(x, *drawn)` is a pure function of tensors, which a CUDA graph may capture;
-`augment(x, generator)` is both. Images are (N, C, H, W), uint8 or floating point, and come back as they came unless said.
+`augment(x, generator)` does both. Images are (N, C, H, W), uint8 or floating point; the type is kept unless noted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Drawn = tuple[Tensor, ...]
 
 
 class Augment(Protocol):
-    """Random numbers for n inputs, and what is done with them."""
+    """Random numbers for n inputs, and their application."""
 
     @property
     def draws(self) -> int: ...
@@ -40,40 +40,40 @@ class Augment(Protocol):
 
 
 def augmented(augment: Augment, x: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw and apply, for those who need no graph; the generator may be on another device than x."""
+    """Draw and apply; the generator may be on another device than x."""
     drawn = augment.draw(len(x), generator, x.shape[1:])
     return augment.apply(x, *(numbers.to(x.device) for numbers in drawn))
 
 
 def whole(n: int, most: int, generator: torch.Generator) -> Tensor:
-    """n whole numbers from −most to most."""
+    """n random integers from −most to most."""
     return torch.randint(-most, most + 1, (n,), generator=generator, device=generator.device)
 
 
 def uniform(n: int, low: float, high: float, generator: torch.Generator) -> Tensor:
-    """n numbers from low to high."""
+    """n uniform random numbers from low to high."""
     return low + (high - low) * torch.rand(n, generator=generator, device=generator.device)
 
 
 def coin(n: int, generator: torch.Generator) -> Tensor:
-    """n times true or false."""
+    """n random booleans."""
     return torch.rand(n, generator=generator, device=generator.device) < 0.5
 
 
 def check_images(name: str, shape: Sequence[int], reach: int = 0) -> None:
-    """Raise unless inputs of this shape are images larger than what is mirrored at their edges."""
+    """Raise unless inputs of this shape are images with sides larger than the padding."""
     if len(shape) != 3:
-        raise ValueError(f"{name} takes images (C, H, W), but one input has the shape {tuple(shape)}: leave it out for features")
+        raise ValueError(f"{name} takes images (C, H, W), but inputs have shape {tuple(shape)}: leave it out for features")
     if reach >= min(shape[1:]):
         raise ValueError(f"{name} reaches {reach} pixels beyond an image of {shape[1]}×{shape[2]}: choose less than its side")
 
 
 @dataclass(frozen=True, kw_only=True)
 class none:  # noqa: N801  (augmentations are called like functions)
-    """The batch as it is."""
+    """No change."""
 
     formula: ClassVar[str] = "x"
-    purpose: ClassVar[str] = "to say that nothing is to be done"
+    purpose: ClassVar[str] = "to turn augmentation off"
     draws: ClassVar[int] = 0
 
     def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
@@ -87,7 +87,7 @@ class none:  # noqa: N801  (augmentations are called like functions)
 
 @dataclass(frozen=True, kw_only=True)
 class crop_flip:  # noqa: N801
-    """A random crop of the padded image, mirrored half of the time."""
+    """A random crop of the padded image, mirrored with probability ½."""
 
     formula: ClassVar[str] = "shift by up to padding, mirror"
     purpose: ClassVar[str] = "CIFAR and other small photographs; flip=False where left and right matter"
@@ -117,7 +117,7 @@ class translate:  # noqa: N801
     """A shift of up to `pixels` up, down, left and right."""
 
     formula: ClassVar[str] = "shift by up to pixels"
-    purpose: ClassVar[str] = "digits and letters, which a mirror would change; the AMC recipe"
+    purpose: ClassVar[str] = "digits and letters, which must not be mirrored; the AMC recipe"
     draws: ClassVar[int] = 2
     pixels: int = 2
     mode: str = "reflect"
@@ -141,7 +141,7 @@ class gaussian_noise:  # noqa: N801
     """Independent noise on every pixel or feature; the result may leave 0 to 1."""
 
     formula: ClassVar[str] = "x + N(0, sd²)"
-    purpose: ClassVar[str] = "the AMC recipe, and features, which nothing else here augments"
+    purpose: ClassVar[str] = "the AMC recipe, and features"
     draws: ClassVar[int] = 1
     sd: float = 0.15
 
@@ -159,7 +159,7 @@ class gaussian_noise:  # noqa: N801
 
 @dataclass(frozen=True, kw_only=True)
 class random_resized_crop:  # noqa: N801
-    """A random box, enlarged to the image; a box that would leave the image is cut to its sides. Floating point."""
+    """A random box, enlarged to the image; a box larger than the image is clipped. Floating point."""
 
     formula: ClassVar[str] = "a box of scale of the area, enlarged"
     purpose: ClassVar[str] = "photographs; the ImageNet recipe, and the Encouraging Loss paper's on CIFAR"
@@ -190,8 +190,8 @@ class random_resized_crop:  # noqa: N801
 
 
 @dataclass(frozen=True)
-class InTurn:
-    """One augmentation after the other."""
+class Sequential:
+    """Augmentations applied in order."""
 
     steps: tuple[Augment, ...]
 
@@ -219,14 +219,14 @@ AUGMENTATIONS: dict[str, type[Augment]] = {
 }
 
 
-def create_augment(specs: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]) -> InTurn:
+def create_augment(specs: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]) -> Sequential:
     """The augmentations that the specs name, in this order: `create_augment(["translate", {"name": "gaussian_noise"}])`."""
     given = [specs] if isinstance(specs, str | Mapping) else specs
-    return InTurn(tuple(create_spec(AUGMENTATIONS, "augmentation", as_spec(spec)) for spec in given))
+    return Sequential(tuple(create_spec(AUGMENTATIONS, "augmentation", as_spec(spec)) for spec in given))
 
 
 def check_span(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """The two ends of a span, or an error that names the argument."""
+    """Validate a range (low, high)."""
     if not isinstance(value, list | tuple) or len(value) != 2 or not 0 < value[0] <= value[1]:
-        raise ValueError(f"{name} must be two numbers over 0, the smaller first, got {value!r}")
+        raise ValueError(f"{name} must be two positive numbers, the smaller first, got {value!r}")
     return float(value[0]), float(value[1])

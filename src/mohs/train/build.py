@@ -1,4 +1,4 @@
-"""Building a job: network, objective, optimizer, feed and records of a settled run, from its seed."""
+"""Building a job: network, objective, optimizer, feed and recorders of a resolved run, from its seed."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs
 from torch import Tensor, nn
 
 from mohs._core.specs import as_spec, create_spec
 from mohs.data.examples import Data, Examples
 from mohs.hardness.recorder import Recorder
 from mohs.models import create_model, scale_of
+from mohs.train.accelerator import create_accelerator
 from mohs.train.augment import create_augment
 from mohs.train.build_objective import build_objective
 from mohs.train.compiled import Compiled
 from mohs.train.device_cache import fits, on_device
 from mohs.train.ema import EMA
+from mohs.train.epoch_means import EpochMeans
 from mohs.train.feed import Feed
 from mohs.train.job import Job, Training
 from mohs.train.learning_rate import LR_SCHEDULES
 from mohs.train.optimizers import OPTIMIZERS
 from mohs.train.run import Run
-from mohs.train.tally import Tally
 from mohs.train.trace import Trace
 
 Start = Mapping[str, Tensor] | None
@@ -42,16 +42,16 @@ def build(
     soft: Tensor | None = None,
     **trackers: Any,
 ) -> Job:
-    """Everything that a resolved run on prepared data needs; start: weights to begin with instead of those of the seed."""
-    accelerator = accelerator_of(run, device=device, graph=graph, **trackers)
+    """The job of a resolved run on prepared data; start: initial weights, instead of those drawn from the seed."""
+    accelerator = create_accelerator(run.precision, device=device, graph=graph, **trackers)
     train, here = data.train, accelerator.device
     training = training_of(run, train, start, here)
     network = training.network
     schedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
-    maker = create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
-    optimizer: Any = maker.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
+    settings = create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
+    optimizer: Any = settings.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
     if accelerator.scaler is not None:
-        optimizer = accelerator.prepare(optimizer)  # which looks for a scaled gradient's overflow; else it only costs time
+        optimizer = accelerator.prepare(optimizer)  # checks scaled gradients for overflow; otherwise not needed
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
     augment = create_augment(run.augment) if run.augment else None
     return Job(
@@ -63,31 +63,25 @@ def build(
         optimizer=optimizer,
         schedule=schedule,
         feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, **processes),
-        tally=Tally(here),
+        means=EpochMeans(here),
         recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
         ema=None if run.ema is None else EMA(network, decay=run.ema),
         soft=None if soft is None else soft.to(here),
-        checked={name: brought(part, here) for name, part in data.splits.items() if name != "train"},
+        checked={name: moved(part, here) for name, part in data.splits.items() if name != "train"},
     )
 
 
-def brought(examples: Examples, device: torch.device) -> Examples:
-    """The examples with their labels on the device, and their inputs where these fit."""
+def moved(examples: Examples, device: torch.device) -> Examples:
+    """The examples with labels on the device, and inputs too if they fit."""
     inputs = examples.inputs
     if isinstance(inputs, Tensor) and fits(inputs, device):
         inputs = on_device(inputs, device)
     return replace(examples, inputs=inputs, labels=on_device(examples.labels, device))
 
 
-def accelerator_of(run: Run, *, device: str, graph: bool, **trackers: Any) -> Accelerator:
-    """Accelerate for this run; inside a graph no cast may be remembered from outside it."""
-    handlers = [AutocastKwargs(cache_enabled=not graph), DistributedDataParallelKwargs(broadcast_buffers=False)]
-    return Accelerator(mixed_precision=run.precision, cpu=device == "cpu", kwargs_handlers=handlers, **trackers)
-
-
 def training_of(run: Run, train: Examples, start: Start, device: torch.device) -> Training:
-    """Network and objective on the device; on a GPU weights lie as its kernels for images want them, channels last."""
+    """Network and objective on the device; channels last on a GPU."""
     network = create_model(
         run.model, shape=train.shape, num_classes=len(train.classes), head=run.head, scale=scale_of(train), seed=run.seed
     )
@@ -102,15 +96,15 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
 
 
 def channels_last(module: nn.Module) -> None:
-    """Weights of two-dimensional convolutions in the order of pixels, then channels; others stay as they are."""
+    """Convert the weights of 2-d convolutions to channels-last memory format."""
     for weight in module.parameters():
         if weight.dim() == 4:
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
 
 
 def distributed(accelerator: Accelerator, training: Training) -> nn.Module:
-    """The module as Accelerate wraps it for its processes and precision."""
-    with warnings.catch_warnings():  # torch 2.15 has a new name for what Accelerate still calls by the old one
+    """The module wrapped by Accelerate for its processes and precision."""
+    with warnings.catch_warnings():  # torch 2.15 renamed an argument that Accelerate still uses
         warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
         wrapped: nn.Module = accelerator.prepare(training)
     return wrapped

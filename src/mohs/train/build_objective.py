@@ -1,4 +1,4 @@
-"""The objective of a run: its loss and regularizers, with what only the data can tell (how many classes, how many of each)."""
+"""The objective of a run: its loss and regularizers, with the fields that depend on the data (number of classes, counts)."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from mohs.losses.objective import Objective, create_objective
 from mohs.models.network import Network, head_weight
 from mohs.train.run import Run
 
-BY_DATA = {"counts": "class_counts", "num_classes": "num_classes", "in_features": "in_features"}
+BY_DATA = {"counts": "class_counts", "num_classes": "num_classes", "in_features": "in_features", "num_examples": "num_examples"}
 
 
 def build_objective(run: Run, network: Network, train: Examples) -> Objective:
-    """The run's loss and regularizers, with the numbers that the data tell."""
+    """The run's loss and regularizers, with fields that depend on the data filled in."""
     counts = class_counts(train.labels, len(train.classes))
-    told = {
+    known = {
         "class_counts": counts.tolist(),
         "num_classes": len(train.classes),
+        "num_examples": len(train),
         "in_features": head_weight(network).shape[1],
     }
-    loss = filled(as_spec(run.loss), LOSSES, told)
+    loss = filled(as_spec(run.loss), LOSSES, known)
     if run.class_weight is not None:
         loss["weight"] = weight_by_class(as_spec(run.class_weight), counts, epoch=0)
-    regularizers = [filled(as_spec(spec), REGULARIZERS, told) for spec in run.regularizers]
+    regularizers = [filled(as_spec(spec), REGULARIZERS, known) for spec in run.regularizers]
     return create_objective(loss, regularizers, pair_labels=run.pair_labels)
 
 
-def filled(spec: Mapping[str, Any], table: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec with those required fields that the data tell and it leaves out."""
-    known = {f.name for f in dataclasses.fields(table[spec["name"]])} if spec.get("name") in table else set()
-    extra = {name: told[source] for name, source in BY_DATA.items() if name in known and name not in spec}
+def filled(spec: Mapping[str, Any], table: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec with its missing fields that depend on the data."""
+    fields = {f.name for f in dataclasses.fields(table[spec["name"]])} if spec.get("name") in table else set()
+    extra = {name: values[source] for name, source in BY_DATA.items() if name in fields and name not in spec}
     return {**spec, **extra}
 
 

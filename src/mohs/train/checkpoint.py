@@ -1,7 +1,7 @@
-"""Checkpoints without pickle: a tree of dicts, lists, tensors and plain values as one safetensors file, written whole or not.
+"""Checkpoints without pickle: a tree of dicts, lists, tensors and plain values as one safetensors file.
 
-Tensors are stored under their path in the tree, everything else as JSON in the header. A file is written beside its
-place, forced to the disk and renamed: whoever is killed in the middle leaves the old file as it was.
+Tensors are stored under their path in the tree, everything else as JSON in the header. Files are written atomically: a
+process that is killed while writing leaves the old file intact.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 
-TENSOR, NUMBERED = "<tensor>", "<numbered>"  # marks in the JSON: a tensor stands here; the keys of this dict were numbers
+TENSOR, NUMBERED = "<tensor>", "<numbered>"  # in the JSON: a tensor belongs here; the keys of this dict were integers
 
 
 def save_tree(tree: Any, path: Path, *, sync: bool = True) -> None:
-    """Write the tree; its tensors may be on any device. sync: wait until the disk has it, in case the machine itself dies."""
+    """Write the tree; its tensors may be on any device. sync: as for `written_whole`."""
     tensors: dict[str, Tensor] = {}
     plain = json.dumps(_strip(tree, "", tensors))
     with written_whole(path, sync=sync) as part:
@@ -39,23 +39,23 @@ def load_tree(path: Path) -> Any:
     except OSError:
         raise
     except Exception as error:  # safetensors raises its own type for a damaged header, JSON and dict theirs
-        raise DataError(f"{path} is no checkpoint of mohs or is damaged ({error}): remove it to start this run anew") from error
+        raise DataError(f"{path} is damaged or not a checkpoint of mohs ({error}): remove it to restart the run") from error
 
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU, each with memory of its own; those on another device come over in one piece, not one by one."""
+    """Copies on the CPU, each with its own memory; tensors on another device are copied in one transfer."""
     far = {name: tensor for name, tensor in tensors.items() if not tensor.is_cpu}
     near = {name: tensor.contiguous().clone() for name, tensor in tensors.items() if tensor.is_cpu}
     if far:
         sizes = [tensor.numel() * tensor.element_size() for tensor in far.values()]
         pieces = torch.split(torch.cat([tensor.reshape(-1).view(torch.uint8) for tensor in far.values()]).cpu(), sizes)
         for (name, tensor), piece in zip(far.items(), pieces, strict=True):
-            near[name] = piece.clone().view(tensor.dtype).view(tensor.shape)  # a clone begins where its type may begin
+            near[name] = piece.clone().view(tensor.dtype).view(tensor.shape)  # a clone is aligned for its type
     return near
 
 
 def _strip(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
-    """The tree with marks for its tensors, which go to `tensors` by their place."""
+    """The tree with markers for its tensors, which are collected in `tensors` by their path."""
     if isinstance(tree, Tensor):
         tensors[place] = tree.detach()
         return TENSOR

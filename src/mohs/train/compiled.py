@@ -1,10 +1,9 @@
-"""The network's forward and backward pass as few fused kernels, by torch.compile, where a run asks for it (`compile = true`).
+"""The network's forward and backward pass compiled by torch.compile, for runs with `compile = true`.
 
-Where the step is a CUDA graph, it has less to do; where it is not, as with fp16 or `--no-graph`, the two passes become graphs
-of their own (torch's CUDA-graph trees), which a GPU need not wait for kernel by kernel. Those share one pool of memory and write
-each gradient where they wrote the last: they are for a run that trains alone, in one process, on whole batches. The first
-steps take some seconds more, in which all this is made, for batches of the first shape that comes and for training alone: a
-smaller last batch and every evaluation go through the network as it is.
+A captured step (CUDA graph) then has fewer kernels. Without one, as with fp16 or `--no-graph`, the two passes become CUDA
+graphs of their own (torch's CUDA-graph trees), which saves launch time. Those share a memory pool and write each gradient to
+the same place: they need a run that trains alone, in one process, on whole batches. Compiling takes some seconds in the first
+steps. Only training batches of the first shape are compiled: a smaller last batch and evaluations run eagerly.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Outputs = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Compiled:
-    """`outputs` of this network, compiled for inputs of one shape; trees: the passes may become graphs of their own."""
+    """`outputs` of this network, compiled for inputs of one shape; trees: whether to use CUDA-graph trees."""
 
     def __init__(self, network: Network) -> None:
         self.network, self.shape, self.trees = network, torch.Size(), False
@@ -33,8 +32,8 @@ class Compiled:
             mode = "reduce-overhead" if x.is_cuda and self.trees else "default"
             self.fast, self.shape = torch.compile(self.network.outputs, dynamic=False, mode=mode), x.shape
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)  # float32 was asked for
-                warnings.filterwarnings("ignore", "The CUDA Graph is empty", UserWarning)  # torch's own first one, meant to be
+                warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)  # float32 is intended
+                warnings.filterwarnings("ignore", "The CUDA Graph is empty", UserWarning)  # torch's own warm-up graph
                 return self._compiled(x, labels)
         return self._compiled(x, labels) if x.shape == self.shape else self.network.outputs(x, labels)
 
@@ -46,5 +45,5 @@ class Compiled:
             reason = " ".join(str(error).split("\n")[:2])
             raise RunError(
                 f"the network could not be compiled ({reason}): torch.compile needs a C++ compiler, and on a GPU Triton; "
-                "run it without compile"
+                "train without compile"
             ) from error

@@ -1,11 +1,11 @@
-"""An exponential moving average of a network's weights and running statistics, to be evaluated in their place.
+"""Exponential moving average of a network's weights and running statistics, for evaluation.
 
     average ← d average + (1 − d) now,     d = min(decay, (1 + t)/(10 + t)) at the t-th update
 
-The second term lets the average forget where training began; warmup=False leaves it out. All averages lie in one tensor
-and the count t in another, both on the network's device, and nothing waits for the device: an update may be captured in a
-CUDA graph. Whole numbers (the count of batches in batch normalization) are not averaged. The AMC authors' code evaluates
-such an average with decay .999 and no warm-up.
+The second term is a warm-up that lets the average forget the initial weights; warmup=False omits it. All averages are in one
+tensor and the count t in another, both on the network's device, without host synchronization: an update may be captured in
+a CUDA graph. Integers (the batch counts of batch normalization) are not averaged. The AMC authors' code evaluates such an
+average with decay 0.999 and no warm-up.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class EMA:
 
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
-        """Take the network's present values in."""
-        now = [tensor.to(self.values.dtype) for tensor in self.present(network)]
+        """Update the averages with the network's current values."""
+        now = [tensor.to(self.values.dtype) for tensor in self.current(network)]
         if not self.warmup:
             torch._foreach_lerp_(self.views, now, 1 - self.decay)
             return
@@ -47,12 +47,12 @@ class EMA:
     @torch.no_grad()
     def copy_to(self, network: nn.Module) -> None:
         """Write the averages over the network's values."""
-        torch._foreach_copy_(self.present(network), self.views)
+        torch._foreach_copy_(self.current(network), self.views)
 
     @contextmanager
     def swapped(self, network: nn.Module) -> Iterator[nn.Module]:
-        """The network with the averages in place of its values, which come back at the end, whatever happens."""
-        now = self.present(network)
+        """A context in which the network has the averaged values; its own are restored afterwards, also after an error."""
+        now = self.current(network)
         with torch.no_grad():
             kept = [tensor.clone() for tensor in now]
         self.copy_to(network)
@@ -62,12 +62,13 @@ class EMA:
             with torch.no_grad():
                 torch._foreach_copy_(now, kept)
 
-    def present(self, network: nn.Module) -> list[Tensor]:
-        """The network's values, in the order of the averages."""
+    def current(self, network: nn.Module) -> list[Tensor]:
+        """The network's current values, in the order of the averages."""
         now = floats(network)
         if list(now) != self.names:
             other = sorted(set(now) ^ set(self.names))
-            raise ValueError(f"this is not the network that was averaged: they differ in {', '.join(other[:4]) or 'their order'}")
+            what = ", ".join(other[:4]) or "the order of its parameters"
+            raise ValueError(f"the network differs from the one that was averaged in {what}")
         return list(now.values())
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -76,24 +77,24 @@ class EMA:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         missing = [name for name in ("updates", *self.names) if name not in state]
         if missing:
-            raise ValueError(f"the state lacks the average of {', '.join(missing[:4])}: it is of another network")
+            raise ValueError(f"the state lacks the average of {', '.join(missing[:4])}: it is from another network")
         self.updates.copy_(state["updates"])
         for name, view in zip(self.names, self.views, strict=True):
             view.copy_(state[name])
 
 
 def floats(network: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, each once, without whole numbers."""
+    """Floating-point parameters and buffers by name, each once."""
     named = chain(network.named_parameters(), network.named_buffers())
     return {name: tensor.detach() for name, tensor in named if tensor.is_floating_point()}
 
 
 @torch.no_grad()
 def flat_copy(tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """One float32 tensor that holds copies of all, and views of it in their shapes and, where they are dense, memory order."""
+    """One float32 tensor with copies of all, and views of it in their shapes and, if dense, memory formats."""
     flat = torch.empty(sum(t.numel() for t in tensors), device=tensors[0].device)
     views = []
     for tensor, part in zip(tensors, torch.split(flat, [t.numel() for t in tensors]), strict=True):
-        dense = torch.empty_like(tensor)  # the same order for what is dense: the grouped update needs it to be fast
+        dense = torch.empty_like(tensor)  # the same memory format, for fast foreach updates
         views.append(part.as_strided(dense.shape, dense.stride()).copy_(tensor))
     return flat, views

@@ -1,4 +1,4 @@
-"""What a run would cost: its parameters, memory and time, from a few trial steps on the real data that change nothing kept."""
+"""The cost of a run: parameters, memory and time, measured in a few trial steps on the real data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from mohs.evaluate.outputs import accuracy
 from mohs.train.job import Job
-from mohs.train.predict import accuracy
 from mohs.train.step import step
 
 TRIALS = 3
@@ -18,7 +18,7 @@ TRIALS = 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """Parameters, steps in all, seconds in all, and bytes: of the data, and at the most while training."""
+    """Number of parameters and of steps, seconds, bytes of the data, and peak bytes of training."""
 
     parameters: int
     steps: int
@@ -28,7 +28,7 @@ class Estimate:
 
 
 def estimate(job: Job) -> Estimate:
-    """Measure a job that was built for this alone: its weights are changed."""
+    """Measure a job that was built for this purpose: its weights change."""
     run, network = job.run, job.training.network
     draws = [draw for draw, _ in zip(job.feed.epoch(0), range(TRIALS + 1), strict=False)]
     weights = job.training.objective.weights_at(0)
@@ -44,7 +44,7 @@ def estimate(job: Job) -> Estimate:
     for draw in draws[1:] or draws:
         step(job, draw, weights)
     _wait(job.device)
-    a_step = (time.perf_counter() - began) / max(len(draws) - 1, 1)
+    step_seconds = (time.perf_counter() - began) / max(len(draws) - 1, 1)
     began = time.perf_counter()
     checks = [examples for examples in (job.data.val, job.data.test) if examples is not None]
     for examples in checks:
@@ -57,7 +57,7 @@ def estimate(job: Job) -> Estimate:
     return Estimate(
         parameters=parameters,
         steps=run.epochs * len(job.feed),
-        seconds=run.epochs * (len(job.feed) * a_step + checking),
+        seconds=run.epochs * (len(job.feed) * step_seconds + checking),
         data_bytes=inputs.numel() * inputs.element_size() if isinstance(inputs, Tensor) else 0,
         training_bytes=2 * 4 * parameters + states + sum(kept.values()),
     )

@@ -1,12 +1,12 @@
-"""What a linear head is given in place of raw features: features on one scale, and kernel units where there are landmarks.
+"""The inputs of a linear head: standardized features, or kernel units (Nyström) if there are landmarks.
 
     x̃ = (x − mean)/scale                                         scale: one for all features, or one for each (see below)
     φ(x) = K_LL^(−½) k(x̃),   k_l(x̃) = exp(−2 |x̃ − x̃_l|²/d²)      x̃_l: L rows drawn as landmarks; d²: median |x̃_l − x̃_m|²
 
 then centered and divided by one number, so that entries have mean square 1. Without landmarks φ(x) = x̃. Features that share a
-unit (pixels, embeddings: no deviation beyond 10 medians) are divided by one number, which does not blow up what hardly varies;
-features with units of their own each by their own deviation. Labels play no part, so the map may be made of all rows, held
-out or not.
+unit (pixels, embeddings: no deviation beyond 10 medians) are divided by one number, which does not amplify nearly constant
+ones; features with units of their own are each divided by their own deviation. The map does not depend on labels, so it may
+be fitted on all rows, held out or not.
 Williams & Seeger, "Using the Nyström method to speed up kernel machines" (NIPS 2000).
 """
 
@@ -14,23 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mohs._core.errors import DataError
+from mohs._core.forward import row_slices
 
 CHUNK_ENTRIES = 2**22  # features at a time
-DRAWN = 8192  # rows the kernel units are centered by
+DRAWN = 8192  # rows used to center the kernel units
 OWN_UNITS = 10.0  # deviations this many times the median are a sign of different units
 LEAST_EIGENVALUE = 1e-4  # of the largest: smaller directions of the kernel are rounding
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """x (n, D) -> φ (n, width); made by `feature_map`."""
+    """x (n, D) -> φ (n, width); fitted by `feature_map`."""
 
     mean: Tensor
     scale: Tensor
@@ -41,7 +42,7 @@ class FeatureMap:
 
     @property
     def width(self) -> int:
-        """The number of inputs a head on this map has."""
+        """Number of outputs of the map."""
         return len(self.mean) if self.landmarks is None else len(self.landmarks)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -51,10 +52,39 @@ class FeatureMap:
         return kernel(x, self.landmarks, self.reach) @ self.projection - self.center
 
 
+class MappedFeatures:
+    """`MappedFeatures(features, map)[rows]`: mapped rows (n, width) in float32, cached if they fit in memory.
+
+    Cached as float32 up to 2²⁷ entries (512 MiB), as float16 up to 2²⁹ (1 GiB; entries are of size 1 and keep three digits);
+    beyond that rows are mapped each time. Features that are only standardized are never cached: computing is quicker.
+    """
+
+    BLOCK: ClassVar[int] = 4096
+    FULL: ClassVar[int] = 2**27
+    HALF: ClassVar[int] = 2**29
+
+    def __init__(self, features: Any, map: FeatureMap) -> None:  # noqa: A002
+        self.features, self.map = features, map
+        self.cache: Tensor | None = None
+        entries = len(features) * map.width
+        if map.landmarks is None or entries > self.HALF:
+            return
+        cache = torch.empty(len(features), map.width, dtype=torch.float32 if entries <= self.FULL else torch.float16)
+        for part in row_slices(len(features), self.BLOCK):
+            cache[part] = map(rows(features, part))
+        self.cache = cache
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __getitem__(self, places: Tensor) -> Tensor:
+        return self.map(rows(self.features, places)) if self.cache is None else self.cache[places].float()
+
+
 def feature_map(
     features: Any, *, landmarks: int = 0, seed: int = 0, sample_weight: Tensor | None = None, dtype: torch.dtype | None = None
 ) -> FeatureMap:
-    """The map for features (N, D), an array or tensor; landmarks: how many kernel units, 0 for none (N at the most)."""
+    """Fit the map to features (N, D), an array or tensor; landmarks: number of kernel units, 0 for a linear map (at most N)."""
     if landmarks < 0:
         raise ValueError(f"landmarks must be at least 0, got {landmarks}")
     check_features(features)
@@ -82,7 +112,7 @@ def kernel(x: Tensor, landmarks: Tensor, reach: float) -> Tensor:
 
 
 def inverse_root(gram: Tensor) -> Tensor:
-    """K^(−½) (L, L), eigenvalues that are rounding held up."""
+    """K^(−½) (L, L), with eigenvalues below the rounding level raised to it."""
     values, vectors = torch.linalg.eigh(gram.double())
     root: Tensor = (vectors * values.clamp(min=LEAST_EIGENVALUE * float(values.max())).rsqrt()) @ vectors.T
     return root.to(gram.dtype)
@@ -110,7 +140,7 @@ def moments(features: Any, sample_weight: Tensor | None = None) -> tuple[Tensor,
 
 
 def rows(features: Any, places: Tensor | slice) -> Tensor:
-    """These rows as a tensor; an array is copied, for it may be read-only."""
+    """Some rows as a tensor; arrays are copied, as they may be read-only."""
     if isinstance(features, Tensor):
         return features[places].detach()
     return torch.from_numpy(np.array(features[places if isinstance(places, slice) else places.numpy()]))
@@ -118,27 +148,19 @@ def rows(features: Any, places: Tensor | slice) -> Tensor:
 
 def chunks(features: Any) -> Iterator[slice]:
     """Slices of rows that hold a few million entries each."""
-    step = max(1, CHUNK_ENTRIES // max(1, features.shape[1]))
-    for start in range(0, len(features), step):
-        yield slice(start, min(start + step, len(features)))
-
-
-def pieces(values: Tensor, size: int) -> Iterator[Tensor]:
-    """The rows of a tensor, so many at a time."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
+    return row_slices(len(features), max(1, CHUNK_ENTRIES // max(1, features.shape[1])))
 
 
 def precision(features: Any) -> torch.dtype:
-    """float64 where there are few features and rows, float32 where there are many."""
+    """float64 for small data, float32 for large."""
     return torch.float64 if features.shape[0] * features.shape[1] <= CHUNK_ENTRIES else torch.float32
 
 
 def check_features(features: Any) -> None:
-    """Raise unless features are (N, D), numbers, and finite; the error names the first row that is not."""
+    """Raise unless features are (N, D), real and finite; the error names the first row that is not."""
     if not hasattr(features, "shape") or len(features.shape) != 2 or 0 in features.shape:
         shape = tuple(getattr(features, "shape", ())) or type(features).__name__
-        raise DataError(f"features must be an array or tensor of shape (N, D), neither of them 0, got {shape}")
+        raise DataError(f"features must be an array or tensor of shape (N, D) with N and D at least 1, got {shape}")
     for part in chunks(features):
         values = rows(features, part)
         if values.is_complex():
@@ -146,4 +168,4 @@ def check_features(features: Any) -> None:
         bad = ~values.isfinite().all(1)
         if bad.any():
             row = part.start + int(bad.nonzero()[0])
-            raise DataError(f"features[{row}] holds NaN or infinity: mend or leave out such rows before fitting")
+            raise DataError(f"features[{row}] holds NaN or infinity: fix or drop such rows before fitting")

@@ -1,9 +1,9 @@
-"""The feed: which examples make up each batch of each epoch, and their inputs, augmented, on the device.
+"""The feed: the examples of each batch of each epoch, and their augmented inputs on the device.
 
 The order of an epoch and the random numbers of its augmentation depend on the seed and the epoch alone: a resumed run
-takes the same batches, and W processes take the same global batch as one, every process each W-th example of it. A last
-batch smaller than the others is used as it is, unless it is so small that a process would see hardly anything of it.
-Data that fit live on the device; others are read a batch ahead by a thread.
+takes the same batches, and W processes take the same global batch as one: rank r takes examples r, r + W, r + 2W, ...
+The last, smaller batch is used, unless it is too small to be shared by the processes. Data that fit are kept on the device;
+others are read one batch ahead by a thread.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor
 from mohs.data.examples import Examples
 from mohs.train.device_cache import fits, on_device
 
-NUMBERS = 1 << 22  # random numbers that may wait for their batch
-TAIL = 8  # examples: a last batch of fewer is left out, on one process as on several
+NUMBERS = 1 << 22  # random numbers drawn at once, at most
+TAIL = 8  # a last batch with fewer examples is left out, with any number of processes
 
 
 class Augment(Protocol):
-    """Random numbers for n inputs, and what is done with them."""
+    """Random numbers for n inputs, and their application."""
 
     def draw(self, n: int, generator: torch.Generator, shape: tuple[int, ...]) -> tuple[Tensor, ...]: ...
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor: ...
@@ -32,9 +32,14 @@ class Augment(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """This process's part of a batch: ids (b,), the augmentation's random numbers, and its share of the whole.
+    """This process's part of a batch.
 
-    share: its examples times the processes over the batch's, so that the mean of the processes' losses is the batch's mean.
+    Attributes:
+        ids: Rows (b,) of the training set.
+        drawn: Random numbers of the augmentation.
+        share: Weight of this process's mean loss: its examples · processes / batch size, so that the mean over processes
+            is the mean over the batch.
+        read: Inputs that were read ahead, if data are not kept on the device.
     """
 
     ids: Tensor
@@ -44,7 +49,7 @@ class Draw:
 
 
 class Feed:
-    """Batches of these examples; `rank` and `ranks` say which of how many processes this is."""
+    """Batches of these examples, for process `rank` of `ranks`."""
 
     def __init__(
         self, examples: Examples, *, batch: int, seed: int, device: torch.device, augment: Augment | None = None, **processes: int
@@ -56,7 +61,7 @@ class Feed:
         self.labels = examples.labels.to(device)
 
     def __len__(self) -> int:
-        """How many batches an epoch has."""
+        """Number of batches per epoch."""
         return len(self._cuts())
 
     def epoch(self, epoch: int) -> Iterator[Draw]:
@@ -79,7 +84,7 @@ class Feed:
         return cuts[:-1] if short else cuts
 
     def _draws(self, order: Tensor, generator: torch.Generator) -> Iterator[Draw]:
-        """The batches, with random numbers drawn for as many of them at once as leaves these few."""
+        """The batches, with random numbers drawn for many batches at once."""
         cuts, one = self._cuts(), self._numbers(1, seeded(0, 0, device=self.device))
         together = max(1, NUMBERS // max(1, self.batch * sum(numbers.numel() for numbers in one)))
         for first in range(0, len(cuts), together):
@@ -99,7 +104,7 @@ class Feed:
             return Draw(ids, drawn)
         mine = slice(self.rank, None, self.ranks)
         part = ids[mine]
-        if not len(part):  # a tiny data set: this process must take part, with nothing to say
+        if not len(part):  # a tiny data set: this process takes part with weight 0
             return Draw(ids[:1], tuple(numbers[:1] for numbers in drawn), 0.0)
         return Draw(part, tuple(numbers[mine] for numbers in drawn), len(part) * self.ranks / len(ids))
 
@@ -108,7 +113,7 @@ class Feed:
         return x.pin_memory() if self.device.type == "cuda" else x
 
     def _ahead(self, draws: Iterator[Draw]) -> Iterator[Draw]:
-        """The same draws with their inputs read, the next ones while the last are being used."""
+        """The same draws with their inputs, read one batch ahead."""
         with ThreadPoolExecutor(1) as reader:
             waiting = None
             for draw in draws:
@@ -121,5 +126,5 @@ class Feed:
 
 
 def seeded(seed: int, epoch: int, *, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator for one epoch, the same wherever the run was resumed."""
+    """The generator of one epoch, the same in a resumed run."""
     return torch.Generator(device).manual_seed((seed * 1_000_003 + epoch) % 2**63)

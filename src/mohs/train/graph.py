@@ -1,9 +1,9 @@
-"""The same step as one CUDA graph: captured once, replayed for every whole batch; what launching costs is paid once.
+"""The training step as one CUDA graph: captured once and replayed for every batch, which saves launch time.
 
-A small network's step is hundreds of small kernels, and a GPU waits for them to be launched one by one. The graph
-reads its batch from fixed places, which are filled before each replay; the rate of learning and the regularizers' weights
-are tensors on the device. A last, smaller batch has a graph of its own. Needs one process, no fp16, and a stream that is not
-the default one for all that the job does (`own_stream`). While a graph is captured, threads that read data ahead may go on.
+The step of a small network is hundreds of small kernels, and launching them one by one keeps a GPU waiting. The graph reads
+its batch from static tensors, which are filled before each replay; learning rate and regularizer weights are tensors on the
+device. A smaller last batch has its own graph. Needs one process, no fp16, and a stream other than the default one for all of
+the job's work (`own_stream`). Threads that read data ahead may continue during capture.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from mohs.train.feed import Draw
 from mohs.train.job import Job
 from mohs.train.step import step
 
-AHEAD = 4  # batches that were read and may wait on the host
-WARM = 3  # steps before the capture, as cuDNN and the optimizer set themselves up
+AHEAD = 4  # batches read ahead that may wait on the host
+WARM = 3  # eager steps before the capture, for cuDNN and the optimizer to initialize
 
 
 def can_graph(job: Job) -> bool:
-    """Whether this job's step can be a graph."""
+    """Whether this job's step can be captured."""
     alone = job.accelerator.num_processes == 1 and job.accelerator.scaler is None
     return job.device.type == "cuda" and alone and len(job.feed.examples) >= job.run.batch
 
 
 def own_stream(job: Job) -> AbstractContextManager[Any]:
-    """A stream for this job's work, where its device has streams."""
+    """A CUDA stream for this job's work; nothing on the CPU."""
     if job.device.type != "cuda":
         return nullcontext()
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -41,7 +41,7 @@ def own_stream(job: Job) -> AbstractContextManager[Any]:
 
 
 class Captured:
-    """The step on batches of one size; what the warm-up changed is put back."""
+    """The captured step for batches of one size; the effects of the warm-up are undone."""
 
     def __init__(self, job: Job, like: Draw, weights: Sequence[Tensor]) -> None:
         read = None if like.read is None else like.read.to(job.device)
@@ -57,8 +57,8 @@ class Captured:
         except RuntimeError as error:
             reason = str(error).split("\n")[0]
             raise RunError(
-                f"the step could not be made a CUDA graph ({reason}): train with --no-graph (graph=False), which is slower but "
-                "takes less memory, and networks that wait for the device"
+                f"the step could not be captured as a CUDA graph ({reason}): train with --no-graph (graph=False), which is "
+                "slower but needs less memory and allows networks that synchronize with the device"
             ) from error
         restore()
 
@@ -71,7 +71,7 @@ class Captured:
         self.graph.replay()
 
     def _copy(self, place: Tensor, read: Tensor | None) -> None:
-        """The inputs that were read, to their place; at most AHEAD batches wait for it on the host."""
+        """Copy inputs to their static tensor; at most AHEAD batches wait on the host."""
         assert read is not None
         if len(self.copied) == AHEAD:
             self.copied.popleft().synchronize()
@@ -81,7 +81,7 @@ class Captured:
 
 
 class GraphStep:
-    """`take(draw)` for a job, after `fill(weights)` for each epoch; a graph is captured for every size of batch that comes."""
+    """The step of a job by graphs, one per batch size; `fill(weights)` before each epoch."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -95,14 +95,14 @@ class GraphStep:
         self.captured[size].replay(draw)
 
     def fill(self, weights: Sequence[float]) -> None:
-        """The regularizers' weights of the epoch that begins."""
+        """Set the regularizers' weights of an epoch."""
         for place, weight in zip(self.weights, weights, strict=True):
             place.fill_(weight)
 
 
 def snapshot(job: Job) -> Callable[[], None]:
-    """A call that puts all of the job's tensors back to what they are now; those that do not exist yet, to 0."""
-    kept = {id(tensor): (tensor, tensor.clone()) for tensor in tensors(job)}  # holding the tensor, its id stays its own
+    """A function that restores the job's tensors to their current values; tensors created later are set to 0."""
+    kept = {id(tensor): (tensor, tensor.clone()) for tensor in tensors(job)}  # holding the tensor keeps its id unique
 
     def restore() -> None:
         with torch.no_grad():
@@ -113,8 +113,8 @@ def snapshot(job: Job) -> Callable[[], None]:
 
 
 def tensors(job: Job) -> list[Tensor]:
-    """Everything that a step changes."""
-    found = [*job.training.parameters(), *job.training.buffers(), job.tally.sums]
+    """All tensors that a step changes."""
+    found = [*job.training.parameters(), *job.training.buffers(), job.means.sums]
     found += [value for state in job.optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
     for part in (job.recorder, job.ema):
         found += [value for value in vars(part).values() if isinstance(value, Tensor)] if part is not None else []

@@ -1,7 +1,4 @@
-"""A job: a run with everything built that it needs, and the state that a checkpoint holds.
-
-`build.py` makes it from a run that is settled (`settle.py`) and the data it is to train on.
-"""
+"""A job: a resolved run with everything built that its training needs, and the state that a checkpoint holds (see `build`)."""
 
 from __future__ import annotations
 
@@ -24,14 +21,14 @@ from mohs.models.network import Network
 from mohs.train.build_objective import weight_by_class
 from mohs.train.compiled import Outputs
 from mohs.train.ema import EMA
+from mohs.train.epoch_means import EpochMeans
 from mohs.train.feed import Feed
 from mohs.train.run import Run
-from mohs.train.tally import Tally
 from mohs.train.trace import Trace
 
 
 class Training(nn.Module):
-    """Network and objective as one module, so that distributing one distributes both."""
+    """Network and objective as one module, so that they are distributed together."""
 
     def __init__(self, network: Network, objective: Objective) -> None:
         super().__init__()
@@ -39,15 +36,15 @@ class Training(nn.Module):
         self.outputs: Outputs = network.outputs
 
     def forward(
-        self, x: Tensor, labels: Tensor, weights: list[float | Tensor], soft: Tensor | None = None
+        self, x: Tensor, labels: Tensor, weights: list[float | Tensor], soft: Tensor | None, ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         logits, features = self.outputs(x, labels)
-        return self.objective(logits, labels, features=features, weights=weights, soft=soft), logits, features
+        return self.objective(logits, labels, features=features, weights=weights, soft=soft, ids=ids), logits, features
 
 
 @dataclass(eq=False)
 class Job:
-    """A run that is ready to go on from `epoch`."""
+    """A run that is ready to train from `epoch` on."""
 
     run: Run
     data: Data
@@ -57,12 +54,12 @@ class Job:
     optimizer: Any
     schedule: Any
     feed: Feed
-    tally: Tally
+    means: EpochMeans
     recorder: Recorder | None = None
     trace: Trace | None = None
     ema: EMA | None = None
-    soft: Tensor | None = None  # (N, K), the share of each class in each label, where labels are not whole
-    checked: dict[str, Examples] = field(default_factory=dict)  # val and test where there are, on the device where they fit
+    soft: Tensor | None = None  # soft labels (N, K), if any
+    checked: dict[str, Examples] = field(default_factory=dict)  # val and test, if any; on the device if they fit
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -72,7 +69,7 @@ class Job:
         return here
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """The contents of a checkpoint."""
         parts = {name: getattr(self, name) for name in ("recorder", "trace", "ema") if getattr(self, name) is not None}
         return {
             "epoch": self.epoch,
@@ -84,17 +81,17 @@ class Job:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state()` gave."""
+        """Resume from `state()`."""
         then, now = state["processes"], self.accelerator.num_processes
         if then != now:
             raise ValueError(
-                f"this run was begun by {then} processes and cannot go on with {now}: start {then}, or begin it anew"
+                f"this run was started with {then} processes and cannot resume with {now}: use {then}, or remove its checkpoint"
             )
         self.epoch = state["epoch"]
         self.training.load_state_dict(state["training"])
         inner = getattr(self.optimizer, "optimizer", self.optimizer)
         inner.load_state_dict({"state": state["optimizer"], "param_groups": inner.state_dict()["param_groups"]})
-        for weight, kept in inner.state.items():  # in the weight's order in memory, which a fused step relies on
+        for weight, kept in inner.state.items():  # in the memory format of the weight, as fused steps need
             alike = {name: v for name, v in kept.items() if isinstance(v, Tensor) and v.shape == weight.shape}
             kept |= {name: torch.empty_like(weight).copy_(value) for name, value in alike.items()}
         if self.accelerator.scaler is not None:
@@ -104,35 +101,35 @@ class Job:
                 getattr(self, name).load_state_dict(state[name])
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients of the loss, scaled where fp16 needs it."""
+        """Backpropagate the loss, scaled for fp16."""
         if self.accelerator.scaler is None:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
             self.accelerator.backward(loss)
 
     def event(self, done: int) -> dict[str, Any]:
-        """What whoever watches is told after so many steps of the epoch."""
+        """The event for `watch` after this many steps of the epoch."""
         return {
             "epoch": self.epoch,
             "epochs": self.run.epochs,
             "step": done,
             "steps": len(self.feed),
-            "so_far": self.tally.so_far,
+            "so_far": self.means.so_far,
         }
 
     def averaged(self) -> AbstractContextManager[Any]:
-        """The network with the weights to be used: the averaged ones where there are such."""
+        """A context in which the network has its averaged weights, if there are any."""
         return nullcontext() if self.ema is None else self.ema.swapped(self.training.network)
 
     def reweigh(self) -> None:
-        """Set the class weights that this epoch is due, where they change."""
+        """Set the class weights of this epoch."""
         if self.run.class_weight is not None:
             counts = class_counts(self.feed.labels, len(self.data.classes))
             weight = weight_by_class(as_spec(self.run.class_weight), counts, epoch=self.epoch)
             self.training.objective.loss.weight.copy_(weight)  # type: ignore[attr-defined]
 
     def average_buffers(self) -> None:
-        """The network's running statistics, averaged over the processes."""
+        """Average the network's running statistics over processes."""
         if self.accelerator.num_processes > 1:
             for buffer in self.training.network.buffers():
                 if buffer.is_floating_point():

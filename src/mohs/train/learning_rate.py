@@ -1,13 +1,13 @@
-"""Learning-rate schedules: by what factor of its peak the learning rate stands, and Adam's β₁ where that moves too.
+"""Learning-rate schedules: the factor of the peak learning rate at a time of the run, and Adam's β₁ if it changes too.
 
     step           factor^(how many of the times `at` have passed)
     cosine         ½ (1 + cos πt), t from 0 at the end of the warm-up to 1 at the end
-    one_cycle      up in a straight line over the first fifth, then down to 0
+    one_cycle      linearly up over the first fifth, then linearly down to 0
     gaussian_ramp  up(t) · down(t);   β₁ = .9 down(t) + .5 (1 − down(t))          up, down: `mohs.losses.weight_schedule`
 
-Each is called with the epoch, which may be a fraction (3.5: half way through the fourth), and the epochs of the whole run.
-Times are shares of the run where they are under 1, epochs where they are 1 or more, so that a schedule keeps its form when
-a run is shortened. Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Section 4, for the ramp.
+Each is called with the time in epochs (3.5: half-way through the fourth) and the number of epochs of the run. Times below 1
+are shares of the run, times of 1 and more are epochs; with shares a schedule keeps its form when a run is shortened.
+Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Section 4, for the ramp.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mohs.losses.weight_schedule import gaussian_down, gaussian_up
 
 
 class LRSchedule(Protocol):
-    """The factor at an epoch of a run, and β₁ there: None where the optimizer's own stays."""
+    """The factor at a time of a run, and β₁: None to keep the optimizer's own."""
 
     formula: ClassVar[str]
     purpose: ClassVar[str]
@@ -32,23 +32,23 @@ class LRSchedule(Protocol):
 
 
 def in_epochs(time: float, epochs: float) -> float:
-    """A time as epochs: under 1 it is a share of the run."""
+    """A time in epochs; below 1 it is a share of the run."""
     return time * epochs if time < 1 else time
 
 
 def warmed(epoch: float, warmup: float) -> float:
-    """From 0 in a straight line to 1 at the end of the warm-up, which may be nothing."""
+    """Linear from 0 to 1 over the warm-up, which may be empty."""
     return min(1.0, epoch / warmup) if warmup > 0 else 1.0
 
 
 def fixed_beta1(schedule: object, epoch: float, epochs: float) -> float | None:
-    """β₁ of a schedule that leaves it alone."""
+    """β₁ of a schedule that does not change it."""
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class constant:  # noqa: N801  (schedules are called like functions)
-    """The peak all along, after a warm-up if there is one."""
+    """The peak throughout, after an optional warm-up."""
 
     formula: ClassVar[str] = "1"
     purpose: ClassVar[str] = "short trials, and optimizers that need no decay"
@@ -65,10 +65,10 @@ class constant:  # noqa: N801  (schedules are called like functions)
 
 @dataclass(frozen=True, kw_only=True)
 class step:  # noqa: N801
-    """`factor` times less at each of the times `at`."""
+    """Multiplied by `factor` at each of the times `at`."""
 
     formula: ClassVar[str] = "factor^(times passed)"
-    purpose: ClassVar[str] = "what most papers on CIFAR and ImageNet do"
+    purpose: ClassVar[str] = "the usual choice on CIFAR and ImageNet"
     at: Sequence[float] = (0.5, 0.75)
     factor: float = 0.1
     warmup: float = 0.0
@@ -78,7 +78,7 @@ class step:  # noqa: N801
         for time in self.at:
             check_between("at", time, 0, ends="(]")
         if len({time < 1 for time in self.at}) > 1:
-            raise ValueError(f"at must be all shares of the run (under 1) or all epochs (1 or more), got {list(self.at)}")
+            raise ValueError(f"at must hold only shares of the run (below 1) or only epochs (1 or more), got {list(self.at)}")
         check_between("factor", self.factor, 0)
         check_between("warmup", self.warmup, 0)
 
@@ -91,10 +91,10 @@ class step:  # noqa: N801
 
 @dataclass(frozen=True, kw_only=True)
 class cosine:  # noqa: N801
-    """Half a cosine from the peak to `last`, after a warm-up if there is one."""
+    """Half a cosine from the peak to `last`, after an optional warm-up."""
 
     formula: ClassVar[str] = "½ (1 + cos πt)"
-    purpose: ClassVar[str] = "the default: no time to choose but the length of the run"
+    purpose: ClassVar[str] = "the default: nothing to tune but the length of the run"
     warmup: float = 0.0
     last: float = 0.0
 
@@ -114,7 +114,7 @@ class cosine:  # noqa: N801
 
 @dataclass(frozen=True, kw_only=True)
 class one_cycle:  # noqa: N801
-    """Up until `rise`, then down to 0, both in straight lines."""
+    """Linearly up until `rise`, then linearly down to 0."""
 
     formula: ClassVar[str] = "t/rise, then (1 − t)/(1 − rise)"
     purpose: ClassVar[str] = "the best accuracy in few epochs, with a high peak"

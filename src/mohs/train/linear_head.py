@@ -1,10 +1,10 @@
-"""A softmax head on features, fitted with any loss on all rows at once: the same call gives the same head.
+"""A softmax head on features, fitted with any loss on the full batch; deterministic.
 
     min over W, b of  mean of ℓ(W φ(x) + b, y) + ½ l2 |W|²                φ: see `feature_map`
 
-Cross-entropy is convex: L-BFGS to convergence. Any other loss may have many minima, and its value may be no objective
-(Gradient Rescaling): full-batch Adam with a learning rate that falls to 0, from a few steps of L-BFGS on cross-entropy.
-`head_path` gives heads along the way, from zero weights, for whoever records how examples are learned.
+Cross-entropy is convex: L-BFGS to convergence. Other losses may have many minima, and their value may not be an objective
+(Gradient Rescaling): full-batch Adam with a cosine schedule, started from a few steps of L-BFGS on cross-entropy.
+`head_path` yields the heads along the way, from zero weights, to record training dynamics.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mohs._core.forward import row_slices
 from mohs._core.specs import as_spec, create_spec
 from mohs._core.validation import check_between
 from mohs.losses import LOSSES
 from mohs.losses.cross_entropy import CrossEntropyLoss
-from mohs.train.feature_map import FeatureMap, feature_map, pieces, rows
+from mohs.train.feature_map import FeatureMap, feature_map, rows
+from mohs.train.learning_rate import cosine
 
-WARM_STEPS = 3  # of L-BFGS on cross-entropy, before another loss takes over: more, and wrong labels are learned that it keeps
-RATE = 0.05  # Adam's learning rate, at its peak
+WARM_STEPS = 3  # of L-BFGS on cross-entropy before another loss: with more, wrong labels are learned and kept
+RATE = 0.05  # Adam's peak learning rate
 BLOCK = 8192  # rows mapped and multiplied at a time
 Loss = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """weight (K, W) and bias (K,) on a map of the features: `head.logits(features)`."""
+    """weight (K, W) and bias (K,) on mapped features: `head.logits(features)`."""
 
     weight: Tensor
     bias: Tensor
@@ -41,13 +43,12 @@ class Head:
 
     def logits(self, features: Any) -> Tensor:
         """features (N, D), an array or tensor -> (N, K)."""
-        parts = [slice(start, start + BLOCK) for start in range(0, len(features), BLOCK)]
-        made = [self.map(rows(features, part)) @ self.weight.T + self.bias for part in parts]
+        made = [self.map(rows(features, part)) @ self.weight.T + self.bias for part in row_slices(len(features), BLOCK)]
         return torch.cat(made) if made else self.bias.new_empty(0, len(self.bias))
 
 
 def as_loss(loss: str | Mapping[str, Any] | Loss) -> Loss:
-    """A loss from its name or word ("gce", "gce:q=0.5"), from {"name": "gce", "q": 0.5}, or as it is."""
+    """A loss from its spec ("gce", "gce:q=0.5", {"name": "gce", "q": 0.5}), or the loss itself."""
     if isinstance(loss, str | Mapping):
         return create_spec(LOSSES, "loss", as_spec(loss))
     if not callable(loss):
@@ -67,7 +68,7 @@ def fit_head(
     seed: int = 0,
     steps: int = 300,
 ) -> Head:
-    """features (N, D), labels (N,) in 0..K−1 -> the head; steps: the most of L-BFGS, or all of Adam's."""
+    """features (N, D), labels (N,) in 0..K−1 -> the head; steps: maximum for L-BFGS, number for Adam."""
     problem = _Problem.of(features, labels, num_classes, l2, sample_weight, landmarks, seed)
     chosen = as_loss(loss)
     if is_cross_entropy(chosen):
@@ -90,7 +91,7 @@ def head_path(
     epochs: int = 20,
     steps: int = 10,
 ) -> Iterator[Head]:
-    """The head after each of `epochs` times `steps` full-batch steps of Adam from zero weights, the last as it is kept."""
+    """The head after each of `epochs` epochs of `steps` full-batch Adam steps, from zero weights."""
     check_between("epochs", epochs, 1)
     problem = _Problem.of(features, labels, num_classes, l2, sample_weight, landmarks, seed)
     start = torch.zeros(problem.classes, problem.inputs.shape[1] + 1, dtype=problem.inputs.dtype)
@@ -100,13 +101,13 @@ def head_path(
 
 
 def is_cross_entropy(loss: Loss) -> bool:
-    """Whether this is plain cross-entropy, ours or torch's: the value is then an objective, and convex."""
+    """Whether this is plain cross-entropy, ours or torch's: a convex objective."""
     return isinstance(loss, CrossEntropyLoss | nn.CrossEntropyLoss)
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Mapped features (N, W), labels, and what else the objective takes; θ (K, W + 1) holds weights and, last, biases."""
+    """Mapped features (N, W), labels and the objective's settings; θ (K, W + 1) holds weights and, in the last column, biases."""
 
     inputs: Tensor
     labels: Tensor
@@ -124,8 +125,8 @@ class _Problem:
         mapped = feature_map(features, landmarks=landmarks, seed=seed, sample_weight=weight)
         classes = int(labels.max()) + 1 if num_classes is None else num_classes
         if classes < 2 or int(labels.max()) >= classes or int(labels.min()) < 0:
-            raise ValueError(f"labels must lie in 0..{classes - 1}, of at least 2 classes; got up to {int(labels.max())}")
-        inputs = torch.cat([mapped(part) for part in pieces(rows(features, slice(None)), BLOCK)])
+            raise ValueError(f"labels must lie in 0..{classes - 1}, with at least 2 classes; the largest is {int(labels.max())}")
+        inputs = torch.cat([mapped(part) for part in torch.split(rows(features, slice(None)), BLOCK)])
         return _Problem(inputs, labels, classes, l2, None if weight is None else weight.to(inputs.dtype), mapped)
 
     def value(self, loss: Loss, theta: Tensor) -> Tensor:
@@ -139,7 +140,7 @@ class _Problem:
 
 
 def minimize(problem: _Problem, loss: Loss, steps: int) -> Tensor:
-    """θ by L-BFGS from 0, until the gradient vanishes or the steps are spent."""
+    """θ by L-BFGS from 0, until the gradient vanishes or the maximum number of steps."""
     from scipy.optimize import minimize
 
     shape = (problem.classes, problem.inputs.shape[1] + 1)
@@ -157,21 +158,21 @@ def minimize(problem: _Problem, loss: Loss, steps: int) -> Tensor:
 
 
 def descend(problem: _Problem, loss: Loss, start: Tensor, steps: int) -> Iterator[Tensor]:
-    """θ after each of so many full-batch steps of Adam; the loss is copied, for it may keep a state."""
+    """θ after each full-batch Adam step; the loss is copied, as it may keep a state."""
     loss = copy.deepcopy(loss)
     theta = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([theta], lr=RATE)
+    optimizer, schedule = torch.optim.Adam([theta], lr=RATE), cosine()
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = RATE * (1 + math.cos(math.pi * step / steps)) / 2
+        optimizer.param_groups[0]["lr"] = RATE * schedule(step, steps)
         (theta.grad,) = torch.autograd.grad(problem.value(loss, theta), theta)
         optimizer.step()
         yield theta.detach()
 
 
 def check_rows(features: Any, labels: Tensor, weight: Tensor | None = None) -> None:
-    """Raise unless there is one label, and one weight where there are any, for each row of features."""
+    """Raise unless there is one label, and one weight if any are given, per row of features."""
     for name, given in (("labels", labels), ("sample_weight", weight)):
         if given is not None and tuple(given.shape) != (len(features),):
-            raise ValueError(f"{name} must have shape ({len(features)},), one a row of features, got {tuple(given.shape)}")
+            raise ValueError(f"{name} must have shape ({len(features)},), one per row of features, got {tuple(given.shape)}")
     if weight is not None and not (weight.isfinite().all() and (weight >= 0).all() and (weight > 0).any()):
-        raise ValueError("sample_weight must be finite and at least 0, and not 0 throughout")
+        raise ValueError("sample_weight must be finite, at least 0, and not all 0")

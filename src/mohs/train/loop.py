@@ -1,15 +1,17 @@
-"""The loop: a run from its first epoch, or from its last whole one, to its end.
+"""The training loop: `train` runs a job from its first epoch, or from its last complete one, to the end.
 
 One process, `torchrun` and `accelerate launch` run the same code: Accelerate distributes it, and every process takes its
-part of the same batches (see `feed`). Batch-norm's statistics (averaged over the processes after each epoch), Gradient
-Rescaling's normalizer and AMC's pairs are each process's own. All that a run does at random depends on its seed and the
-epoch; a run that was killed goes on from its last whole epoch and ends, on a CPU, with the very same weights.
+part of the same batches (see `feed`). Batch-norm statistics (averaged over processes after each epoch), Gradient
+Rescaling's normalizer and AMC's pairs are each process's own. All randomness depends on the seed and the epoch: a run that
+was interrupted resumes after its last complete epoch and ends, on a CPU, with the same weights.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,18 @@ from torch import Tensor
 from mohs._core.distributed import ranks
 from mohs._core.errors import RunError
 from mohs.data.examples import Data
+from mohs.data.open_data import open_data
+from mohs.evaluate.outputs import count_correct
 from mohs.train.compiled import Compiled
 from mohs.train.directory import RunDirectory
 from mohs.train.graph import GraphStep, can_graph, own_stream
 from mohs.train.job import Job
 from mohs.train.optimizers import set_rate
-from mohs.train.predict import count_right
-from mohs.train.run import Run
+from mohs.train.run import Run, run_from
+from mohs.train.run_data import opened
 from mohs.train.start import started
 from mohs.train.step import check_finite, step
-from mohs.train.test_trace import keep_look
+from mohs.train.trace import save_test_trace, trace_examples
 from mohs.train.trained import Trained, finish, load_run
 
 Watch = Callable[[dict[str, Any]], None]
@@ -37,22 +41,44 @@ RUNS = Path("runs")
 
 
 def train(
-    run: Run,
-    data: Data,
+    run: Run | Any,
+    data: Any = None,
     *,
-    runs: Path = RUNS,
-    out: Path | None = None,
+    out: str | Path | None = None,
+    runs: str | Path = RUNS,
     device: str = "auto",
-    watch: Watch = UNWATCHED,
     graph: bool = True,
-    **more: Any,
+    trackers: Sequence[str] = (),
+    watch: Watch = UNWATCHED,
+    start: Mapping[str, Tensor] | None = None,
+    soft: Tensor | None = None,
+    **settings: Any,
 ) -> Trained:
-    """Train, or go on training, or return what was trained before; `watch` is told of every step and epoch.
+    """Train a classifier, resume an interrupted training, or load a finished one.
 
-    The folder is `out`, or one under `runs` named by the run's hash; trackers=("tensorboard",) and the like log there.
-    graph: on a GPU a step is one CUDA graph where it can be.
+        trained = mohs.train("digits", model="mlp", loss="gce:q=0.7", epochs=3)
+        trained = mohs.train(mohs.Run(loss="gce:q=0.7"), my_data, out="runs/gce")
+
+    Args:
+        run: A `Run`; or the data to train on, with the fields of a `Run` as keyword arguments.
+        data: Anything that `mohs.open_data` takes, if `run` is a `Run`; None: the data that the run names.
+        out: Folder of the run; default: a folder under `runs`, named by the hash of run and data. Calling `train` again
+            with the same arguments resumes in it.
+        runs: Folder that holds the folders of runs.
+        device: "auto", "cpu", "cuda", or one GPU such as "cuda:1".
+        graph: Capture each step as a CUDA graph, where possible.
+        trackers: Experiment trackers that log the run, as ("tensorboard",).
+        watch: Called with a dictionary after every step and every epoch.
+        start: Initial weights, instead of those drawn from the seed.
+        soft: Soft labels (N, K) to train on instead of the training set's labels.
+        **settings: Fields of `Run`; those given replace the run's own.
+
+    Returns:
+        The trained network with its history and the dynamics of each training example.
     """
-    with started(run, data, runs=runs, out=out, device=device, **more) as (job, directory):
+    run, data = run_and_data(run, data, settings)
+    options: dict[str, Any] = {"device": device, "trackers": tuple(trackers), "start": start, "soft": soft}
+    with started(run, data, runs=runs, out=out, **options) as (job, directory):
         if job is None:
             return load_run(directory.path)
         if isinstance(job.training.outputs, Compiled):
@@ -63,78 +89,99 @@ def train(
         return finish(job, directory)
 
 
+def run_and_data(run: Any, data: Any, settings: Mapping[str, Any]) -> tuple[Run, Data]:
+    """The run and its opened data, from the arguments of `train`."""
+    if isinstance(run, Run):
+        if settings:
+            run = run_from({field.name: getattr(run, field.name) for field in dataclasses.fields(run)} | dict(settings))
+        data = opened(run) if data is None else data
+        return run, data if isinstance(data, Data) else open_data(data)
+    if data is not None:
+        raise ValueError(f"with data as the second argument the first must be a Run, got {type(run).__name__}")
+    if isinstance(run, str | os.PathLike):
+        run = run_from({"data": os.fspath(run), **settings}, where="train")
+        return run, opened(run)
+    data = open_data(run)
+    return run_from({"data": data.name, **settings}, where="train"), data
+
+
 def alone(job: Job) -> bool:
-    """Whether nothing else writes where this job's gradients are: one process, whole batches."""
+    """Whether only this job writes its gradients: one process, whole batches."""
     return job.accelerator.num_processes == 1 and job.run.accumulate == 1
 
 
 def steps(
     job: Job, directory: RunDirectory | None, watch: Watch, *, graph: bool = True, save_every: float = 0.0
 ) -> Iterator[None]:
-    """Train to the end, pausing after every step and before waiting for the device; whoever asks for the next may do other
-    work in between. save_every: seconds that may pass without a checkpoint though epochs end."""
-    take = GraphStep(job) if graph and can_graph(job) else None
+    """Train to the end, yielding after every step and before synchronizing with the device, so that jobs can take turns.
+
+    save_every: Minimum number of seconds between checkpoints; 0: after every epoch.
+    """
+    graph_step = GraphStep(job) if graph and can_graph(job) else None
     job.training.train()
     while job.epoch < job.run.epochs:
         began, weights = time.perf_counter(), job.training.objective.weights_at(job.epoch)
         torch.manual_seed(job.run.seed * 1_000_003 + job.epoch * 1009 + ranks()[0])  # for dropout
         job.reweigh()
-        if take is not None:
-            take.fill(weights)
+        if graph_step is not None:
+            graph_step.fill(weights)
         for i, draw in enumerate(job.feed.epoch(job.epoch)):
             now = job.epoch + i / len(job.feed)
             set_rate(job.optimizer, job.schedule(now, job.run.epochs), job.schedule.beta1(now, job.run.epochs))
-            take(draw, weights) if take is not None else step(job, draw, weights)
+            graph_step(draw, weights) if graph_step is not None else step(job, draw, weights)
             watch(job.event(i + 1))
             yield
-        right = checked(job)
+        correct = evaluate(job)
         yield
-        line = end_epoch(job, right)
+        line = end_epoch(job, correct)
         line["seconds"] = round(time.perf_counter() - began, 3)
-        keep(job, directory, line, save_every)
+        save_epoch(job, directory, line, save_every)
         watch(line)
 
 
-def checked(job: Job) -> dict[str, Tensor]:
-    """How many of the validation and test sets the network has right, with the weights to be used, where that is due."""
+def evaluate(job: Job) -> dict[str, Tensor]:
+    """The number of correct predictions on the validation and test sets, every `check_every` epochs and after the last."""
     job.average_buffers()
     if (job.epoch + 1) % job.run.check_every and job.epoch + 1 < job.run.epochs:
         return {}
     with job.averaged():
         network, precision = job.training.network, job.run.precision
-        return {name: count_right(network, part, precision=precision) for name, part in job.checked.items()}
+        return {name: count_correct(network, part, precision=precision) for name, part in job.checked.items()}
 
 
-def end_epoch(job: Job, right: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Close the epoch: what it added up to, how the validation and test sets fare."""
+def end_epoch(job: Job, correct: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Close the epoch: the line of its means, and of the accuracies on the validation and test sets."""
     epoch = job.epoch
-    line: dict[str, Any] = {"epoch": epoch, **job.tally.close()}
+    line: dict[str, Any] = {"epoch": epoch, **job.means.close()}
     check_finite(line.get("total", 0.0), epoch)
     job.training.objective.end_epoch()
     if job.recorder is not None:
         job.recorder.end_epoch()
     if job.trace is not None:
         job.trace.end_epoch(epoch)
-    for name, count in right.items():
+    for name, count in correct.items():
         line[f"{name}_accuracy"] = round(count.item() / len(job.checked[name]), 6)
     return line
 
 
-def keep(job: Job, directory: RunDirectory | None, line: dict[str, Any], save_every: float) -> None:
-    """File the epoch; should the disk be full, say so: what was there before is untouched."""
+def save_epoch(job: Job, directory: RunDirectory | None, line: dict[str, Any], save_every: float) -> None:
+    """Write the epoch's line and a checkpoint; if that fails (a full disk), what was there before is untouched."""
     job.history.append(line)
     job.epoch += 1
     if directory is None or not job.accelerator.is_main_process:
         return
     try:
-        keep_look(job, directory)
+        if job.run.trace_test and job.data.test is not None:
+            with job.averaged():
+                traced = trace_examples(job.training.network, job.data.test, precision=job.run.precision)
+            save_test_trace(traced, directory.path, job.epoch)
         directory.log(line)
         if not save_every or directory.unsaved_seconds() >= save_every:
             directory.save_checkpoint(job.state())
     except OSError as error:
         raise RunError(
-            f"{directory.path}: epoch {line['epoch']} could not be written ({error.strerror or error}); the run is kept as it "
-            "was before: make room and run the same command again"
+            f"{directory.path}: epoch {line['epoch']} could not be written ({error.strerror or error}); the previous checkpoint "
+            "is intact: free some space and run the same command again to resume"
         ) from error
     if job.accelerator.log_with:
         job.accelerator.log({k: v for k, v in line.items() if k != "epoch"}, step=line["epoch"])

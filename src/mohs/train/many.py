@@ -1,10 +1,10 @@
-"""Many small models at once: several runs of one kind, side by side on one GPU, each a CUDA graph on a stream of its own.
+"""Many small models at once: several runs side by side on one GPU, each a CUDA graph on its own stream.
 
-A small network leaves most of a GPU idle; several that take turns fill it. Each has its own data order, weights and
-random numbers, so a run ends as it would have ended alone: to the bit where cuDNN's algorithms are deterministic, else
-within what one run differs from its own repetition; nets with dropout draw their masks from one stream of numbers and
-agree in distribution only. Data that runs share are put on the device once. A run that is killed goes on from its last
-whole epoch, or where epochs take moments from one of the last ten seconds. On a CPU the runs go one after another.
+A small network leaves most of a GPU idle; several that take turns fill it. Each run has its own data order, weights and
+random numbers, so it ends as it would alone: bit for bit with deterministic cuDNN algorithms, otherwise up to GPU
+non-determinism; networks with dropout share a random stream for their masks and agree in distribution only. Shared data are
+copied to the device once. An interrupted run resumes after its last complete epoch, or with very short epochs from a
+checkpoint of the last ten seconds. On a CPU the runs are trained one after another.
 """
 
 from __future__ import annotations
@@ -15,30 +15,46 @@ from pathlib import Path
 
 import torch
 
+from mohs._core.device import choose_device
 from mohs.data.examples import Data
 from mohs.train.directory import RunDirectory
 from mohs.train.job import Job
-from mohs.train.loop import UNWATCHED, Watch, steps, train
+from mohs.train.loop import RUNS, UNWATCHED, Watch, steps, train
 from mohs.train.run import Run
+from mohs.train.run_data import opened
 from mohs.train.start import started
 from mohs.train.trained import Trained, finish, load_run
 
-TOGETHER = 8  # runs that share a GPU before the next ones begin
-SAVE_EVERY = 10.0  # seconds without a checkpoint, where epochs are shorter than that
+TOGETHER = 8  # runs that share a GPU at a time
+SAVE_EVERY = 10.0  # seconds between checkpoints, if epochs are shorter
 
 
 def train_many(
     runs: Sequence[Run],
-    data: Data | Callable[[Run], Data],
+    data: Data | Callable[[Run], Data] | None = None,
     *,
-    folder: Path = Path("runs"),
+    folder: str | Path = RUNS,
     device: str = "auto",
     together: int = TOGETHER,
     watch: Watch = UNWATCHED,
 ) -> list[Trained]:
-    """Every run trained, in the order given; those that were done before are only read. data: of all runs, or of each."""
-    find = data if callable(data) else (lambda run: data)
-    if device == "cpu" or not torch.cuda.is_available():
+    """Train several runs, side by side on a GPU; runs that are already complete are loaded.
+
+        seeds = mohs.train_many([mohs.Run(data="digits", seed=s) for s in range(5)])
+
+    Args:
+        runs: The runs.
+        data: Data of all runs, or a function that returns the data of a run; None: the data that each run names.
+        folder: Folder that holds the folders of runs.
+        device: "auto", "cpu", "cuda", or one GPU such as "cuda:1".
+        together: Maximum number of runs that share the GPU at a time.
+        watch: Called with a dictionary after every step and epoch; "run" is the index of the run within its group.
+
+    Returns:
+        The trained runs, in the order given.
+    """
+    find: Callable[[Run], Data] = opened if data is None else data if callable(data) else (lambda run: data)
+    if choose_device(device).type != "cuda":
         return [train(run, find(run), runs=folder, device=device, watch=watch) for run in runs]
     done: list[Trained] = []
     for start in range(0, len(runs), together):
@@ -46,27 +62,27 @@ def train_many(
     return done
 
 
-def _at_once(runs: Sequence[Run], find: Callable[[Run], Data], folder: Path, device: str, watch: Watch) -> list[Trained]:
-    with ExitStack() as held:
-        opened = [held.enter_context(started(run, find(run), runs=folder, out=None, device=device)) for run in runs]
-        streams = [torch.cuda.Stream() for _ in opened]  # type: ignore[no-untyped-call]
-        going = {
+def _at_once(runs: Sequence[Run], find: Callable[[Run], Data], folder: str | Path, device: str, watch: Watch) -> list[Trained]:
+    with ExitStack() as stack:
+        jobs = [stack.enter_context(started(run, find(run), runs=folder, out=None, device=device)) for run in runs]
+        streams = [torch.cuda.Stream() for _ in jobs]  # type: ignore[no-untyped-call]
+        running = {
             i: _on(streams[i], steps(job, directory, _named(watch, i), save_every=SAVE_EVERY))
-            for i, (job, directory) in enumerate(opened)
+            for i, (job, directory) in enumerate(jobs)
             if job is not None
         }
         try:
-            while going:
-                for i, pause in list(going.items()):
+            while running:
+                for i, pause in list(running.items()):
                     if next(pause, StopIteration) is StopIteration:
-                        del going[i]
+                        del running[i]
         finally:
-            torch.cuda.synchronize()  # whoever fails, the others' last steps end before their memory is given away
-        return [_ended(job, directory) for job, directory in opened]
+            torch.cuda.synchronize()  # if one run fails, the last steps of the others end before their memory is freed
+        return [_ended(job, directory) for job, directory in jobs]
 
 
 def _on(stream: torch.cuda.Stream, pauses: Iterator[None]) -> Iterator[None]:
-    """The same pauses, with the work between them on this stream."""
+    """The same iterator, with the work between its items on this stream."""
     stream.wait_stream(torch.cuda.current_stream())
     while True:
         with torch.cuda.stream(stream):

@@ -1,8 +1,8 @@
-"""Optimizers by name, ready for a CUDA graph: on a GPU the learning rate is a tensor, which a captured step reads anew.
+"""Optimizers by name, ready for CUDA graphs: on a GPU the learning rate is a tensor that a captured step reads each time.
 
-`set_rate` sets the learning rate to a share of the one the optimizer was made with, its peak. Weight decay falls on all
-weights, as the papers have it, or with decay_all=False only on matrices and kernels, not on biases and norms.
-A step is to run once before it is captured, so that momenta exist. `state_dict` holds the rate; load before the capture.
+`set_rate` sets the learning rate to a fraction of the initial one, the peak. Weight decay applies to all parameters, as in
+the papers, or with decay_all=False to matrices and kernels only, not to biases and norms. Run a step once before it is
+captured, so that momenta exist. `state_dict` holds the rate; load it before the capture.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mohs._core.validation import check_between
 
 
 class Optimizer(Protocol):
-    """What a name stands for: hyper-parameters, and the optimizer they make."""
+    """Hyper-parameters, and the optimizer that they build."""
 
     formula: ClassVar[str]
     purpose: ClassVar[str]
@@ -33,7 +33,7 @@ class SGD:
     """Stochastic gradient descent with momentum."""
 
     formula: ClassVar[str] = "v ← momentum v + g;  w ← w − lr v"
-    purpose: ClassVar[str] = "the default; lr .1 with batch normalization, .01 without"
+    purpose: ClassVar[str] = "the default; lr 0.1 with batch normalization, 0.01 without"
     lr: float = 0.1
     momentum: float = 0.9
     nesterov: bool = False
@@ -58,7 +58,7 @@ class Adam:
     """Adam; its weight decay is added to the gradient."""
 
     formula: ClassVar[str] = "w ← w − lr m/(√v + ε)"
-    purpose: ClassVar[str] = "nets that SGD is slow on; the AMC paper's, with gaussian_ramp"
+    purpose: ClassVar[str] = "networks that train slowly with SGD; the AMC paper's, with gaussian_ramp"
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -79,7 +79,7 @@ class Adam:
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """Adam with weight decay beside the gradient, not in it."""
+    """Adam with decoupled weight decay."""
 
     formula: ClassVar[str] = "w ← (1 − lr weight_decay) w − lr m/(√v + ε)"
     purpose: ClassVar[str] = "transformers, ConvMixer, fine-tuning"
@@ -107,10 +107,10 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": Ada
 def parameter_groups(
     parameters: Iterable[nn.Parameter], lr: float, weight_decay: float, device: torch.device | str, *, decay_all: bool
 ) -> list[dict[str, Any]]:
-    """One group, or two where biases and norms (parameters of one dimension) are not to decay; each with its peak rate."""
+    """One group, or two if biases and norms (one-dimensional parameters) do not decay; each with its peak rate."""
     every = [p for p in parameters if p.requires_grad]
     if not every:
-        raise ValueError("there are no parameters to train: none of them requires a gradient")
+        raise ValueError("there are no parameters to train: no parameter requires a gradient")
     parts = [(every, weight_decay)]
     if not decay_all:
         parts = [([p for p in every if p.dim() > 1], weight_decay), ([p for p in every if p.dim() <= 1], 0.0)]
@@ -123,19 +123,19 @@ def parameter_groups(
 
 
 def adam_options(device: torch.device | str, moving_beta1: bool) -> dict[str, Any]:
-    """Fused, but on a GPU for a β₁ that moves: only the plain form takes that from a tensor."""
+    """Fused, except on a GPU with a scheduled β₁, which only the plain implementation takes as a tensor."""
     if torch.device(device).type != "cuda":
         return {"fused": can_fuse(device)}
     return {"capturable": True, "foreach": False, "fused": False} if moving_beta1 else {"capturable": True, "fused": True}
 
 
 def can_fuse(device: torch.device | str) -> bool:
-    """Whether one kernel may do the whole update: three times as fast on a CPU, and the one form of SGD a graph can capture."""
+    """Whether a fused update exists: three times as fast on a CPU, and the only SGD that a CUDA graph can capture."""
     return torch.device(device).type in ("cpu", "cuda")
 
 
 def with_moving_beta1(optimizer: torch.optim.Optimizer, device: torch.device | str) -> torch.optim.Optimizer:
-    """The same with β₁ as a tensor where a graph may capture it."""
+    """The optimizer with β₁ as a tensor on a GPU, for CUDA graphs."""
     if torch.device(device).type == "cuda":
         for group in optimizer.param_groups:
             beta1, beta2 = group["betas"]
@@ -144,9 +144,9 @@ def with_moving_beta1(optimizer: torch.optim.Optimizer, device: torch.device | s
 
 
 def set_rate(optimizer: torch.optim.Optimizer, factor: float, beta1: float | None = None) -> None:
-    """The learning rate of every group to `factor` times its peak, in place; β₁ too where one is given and there is one.
+    """Set the learning rate of every group to `factor` times its peak, in place, and β₁ if given.
 
-    An optimizer made elsewhere has the rate of the first call for its peak.
+    For optimizers not built here, the peak is the learning rate at the first call.
     """
     for group in optimizer.param_groups:
         lr = group["lr"]
@@ -160,7 +160,7 @@ def set_rate(optimizer: torch.optim.Optimizer, factor: float, beta1: float | Non
 
 
 def set_beta1(group: dict[str, Any], beta1: float) -> None:
-    """β₁ of a group, in place where it is a tensor; refused where a captured step would not see it change."""
+    """Set β₁ of a group, in place if it is a tensor; raise if a captured step would not see the change."""
     now, beta2 = group["betas"]
     if isinstance(now, Tensor):
         now.fill_(beta1)
@@ -171,12 +171,12 @@ def set_beta1(group: dict[str, Any], beta1: float) -> None:
 
 
 def check_rates(lr: float, weight_decay: float) -> None:
-    """Raise unless both can be."""
+    """Validate learning rate and weight decay."""
     check_between("lr", lr, 0, ends="(]")
     check_between("weight_decay", weight_decay, 0)
 
 
 def check_betas(beta1: float, beta2: float) -> None:
-    """Raise unless both are under 1."""
+    """Validate β₁ and β₂."""
     check_between("beta1", beta1, 0, 1, ends="[)")
     check_between("beta2", beta2, 0, 1, ends="[)")

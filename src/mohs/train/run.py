@@ -1,8 +1,8 @@
-"""A run: everything that decides how a training ends, as plain values that a file can hold and a hash can name.
+"""A run: all settings that determine the result of a training, as plain values that a file can hold and a hash can name.
 
-Every piece is a spec, a mapping with a `name` and the piece's own fields, or the word of the command line that stands for
-it (`"gce:q=0.5"`). Two runs that are equal after `resolved` are the same run; with the fingerprint of the data they have
-the same hash, the same folder and, on a CPU, the same weights.
+Models, losses and the like are specs: a mapping with a `name` and that component's fields, or its short form
+("gce:q=0.5"). Two runs that are equal once resolved (`train.resolve`) are the same run: on the same data they have the
+same hash, the same folder and, on a CPU, the same weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,39 @@ PRECISIONS = ("auto", "no", "bf16", "fp16")
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Data, model, objective, optimizer and seeds of one training."""
+    """The settings of one training; a spec is a name with fields, "gce:q=0.5" or {"name": "gce", "q": 0.5}.
+
+        mohs.train(mohs.Run(data="cifar10", model="resnet20", loss="gce:q=0.7", epochs=100))
+
+    Attributes:
+        data: Data set: a known name, a folder or a file (see `open_data`).
+        noise: Label noise to add to the training set, as "symmetric:rate=0.4".
+        long_tail: Ratio of the largest to the smallest class to which the training set is reduced.
+        validation: Share of the training set held out for validation if the data have no validation set.
+        model: Network (`MODELS`); "auto" chooses by the data and the device.
+        head: Classification head (`HEADS`); None: a linear layer.
+        loss: Loss (`LOSSES`).
+        regularizers: Terms added to the loss (`REGULARIZERS`), each with its weight.
+        pair_labels: Labels by which regularizers on pairs compare examples: "predicted" or "true".
+        class_weight: Class weights: "auto", "deferred:start=160", or {"name": "given", "weights": {...}}.
+        optimizer: Optimizer (`OPTIMIZERS`).
+        schedule: Learning-rate schedule.
+        augment: Augmentations in order; None chooses by the data, an empty list means no augmentation.
+        epochs: Number of training epochs.
+        batch: Global batch size (summed over processes).
+        accumulate: Number of parts that each batch is split into, to save memory.
+        clip: Maximum norm of the gradient; None: no clipping.
+        precision: "no", "bf16", "fp16"; "auto" is bf16 on a GPU.
+        compile: Whether to compile the network with torch.compile.
+        ema: Decay of an exponential moving average of the weights; None: no averaging.
+        record: Whether to record the training dynamics of each example.
+        trace: Whether to keep confidence, norm and AVH of each training example at every epoch.
+        trace_test: Whether to do so for the test set.
+        check_every: Number of epochs between evaluations on the validation and test sets.
+        seed: Random seed.
+        noise_seed: Random seed of noise, long tail and validation split; None: `seed`.
+        open: Options for opening the data: label, image_size, without, limit, ... (see `train.run_data`).
+    """
 
     data: str = "digits"
     noise: Spec | None = None
@@ -62,12 +94,12 @@ class Run:
         for name, least in (("epochs", 0), ("batch", 1), ("accumulate", 1), ("check_every", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
         check_between("validation", self.validation, 0, 1, ends="[)")
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("pair_labels", self.pair_labels, ("predicted", "true"))
         if self.accumulate > self.batch:
-            raise ValueError(f"accumulate={self.accumulate} parts cannot be made of a batch of {self.batch}")
+            raise ValueError(f"accumulate={self.accumulate} is larger than the batch size {self.batch}: a part would be empty")
         for name in SPECS:
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else (model_spec if name == "model" else as_spec)(value))
@@ -79,33 +111,35 @@ class Run:
 
     @property
     def labels_seed(self) -> int:
-        """The seed of the noise: the run's own, unless it is held fixed over runs."""
+        """The seed of noise, long tail and validation split."""
         return self.seed if self.noise_seed is None else self.noise_seed
 
     def plain(self) -> dict[str, Any]:
-        """The run as JSON holds it."""
+        """The run as JSON values."""
         return dataclasses.asdict(self)
 
     def hash(self, fingerprint: str) -> str:
-        """Eight letters for this run on the data of this fingerprint; what is off does not count, so that a later mohs, which
-        has more to switch on, knows the run again."""
-        said = {name: value for name, value in self.plain().items() if not is_off(value)}
-        text = json.dumps([said, fingerprint], sort_keys=True, default=str)
+        """Eight hexadecimal digits for this run on data with this fingerprint.
+
+        Settings that are off do not count, so that a later version of mohs with more settings gives the same hash.
+        """
+        settings = {name: value for name, value in self.plain().items() if not is_off(value)}
+        text = json.dumps([settings, fingerprint], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def name(self) -> str:
-        """A readable beginning for the folder's name."""
+        """The readable part of the folder's name."""
         words = [Path(self.data).stem, model_spec(self.model)["name"], as_spec(self.loss)["name"], f"s{self.seed}"]
         return "-".join(safe_name(word).strip("._") or "x" for word in words)
 
 
 def is_off(value: Any) -> bool:
-    """Whether a setting asks for nothing; 0 asks for 0."""
+    """Whether a setting is off: None, False or empty; 0 is a value."""
     return value is None or value is False or (not value and isinstance(value, list | tuple | dict))
 
 
 def run_from(settings: Mapping[str, Any], *, where: str = "the run") -> Run:
-    """A run from a mapping; an unknown key is an error that lists the known ones."""
+    """A run from a mapping; an unknown key is an error that lists the known keys."""
     known = [f.name for f in dataclasses.fields(Run)]
     for key in settings:
         if key not in known:
@@ -113,11 +147,18 @@ def run_from(settings: Mapping[str, Any], *, where: str = "the run") -> Run:
     return Run(**settings)
 
 
-def read_run(path: Path) -> Run:
-    """A run from a TOML file, or from the `run.json` of a finished one."""
+def read_run(path: str | Path) -> Run:
+    """A run from a TOML file, or from the `run.json` of another run."""
+    path = Path(path)
     try:
         text = path.read_text()
         given = json.loads(text)["run"] if path.suffix == ".json" else tomllib.loads(text)
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, KeyError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: no run can be read from it ({error})") from error
+        raise ValueError(f"{path} does not hold the settings of a run ({error})") from error
     return run_from(given, where=str(path))
+
+
+def run_with(config: str | Path | None = None, **settings: Any) -> Run:
+    """A run from a settings file (see `read_run`) with some settings changed; None means: as in the file, or the default."""
+    base = {} if config is None else read_run(config).plain()
+    return run_from(base | {name: value for name, value in settings.items() if value is not None})

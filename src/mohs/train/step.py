@@ -1,4 +1,8 @@
-"""One step: a batch forward and backward, the update of the weights, and the record of what each example did."""
+"""One training step: forward and backward, the update of the weights, and the record of each example.
+
+Heads with a margin take part of the label's logit away in training. What is recorded of an example (margins, accuracy, trace)
+are the logits without labels, which the network would predict with: otherwise every example would look mislabeled.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,33 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+import torch
 from torch import Tensor
 
 from mohs._core.errors import Diverged
-from mohs.models.network import head_weight
+from mohs._core.eval_mode import eval_mode
+from mohs.models.network import MARGIN_HEADS, Network, head_weight
 from mohs.train.feed import Draw
 from mohs.train.job import Job
 
 
 def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
-    """Train on this batch, in `run.accumulate` parts; weights: the regularizers', at this epoch.
+    """Train on a batch, in `run.accumulate` parts; weights: those of the regularizers at this epoch.
 
-    Every part's loss counts by its share of the whole batch, so that neither parts nor processes change the mean.
+    Each part's loss is weighted by its share of the batch, so that neither parts nor processes change the mean.
     """
     labels, x = job.feed.labels[draw.ids], job.feed.load(draw)
     parts = list(zip(*(tensor.chunk(job.run.accumulate) for tensor in (draw.ids, x, labels)), strict=True))
     for i, (ids, inputs, given) in enumerate(parts):
         last = i == len(parts) - 1
         with nullcontext() if last else job.accelerator.no_sync(job.wrapped):
-            total, logits, features = job.wrapped(inputs, given, weights, None if job.soft is None else job.soft[ids])
-            if total.is_cpu:  # elsewhere asking would wait for the device: the end of the epoch will tell
+            total, logits, features = job.wrapped(inputs, given, weights, None if job.soft is None else job.soft[ids], ids)
+            if total.is_cpu:  # on a GPU this would synchronize: the end of the epoch checks
                 check_finite(total.item(), job.epoch)
             share = draw.share * len(ids) / len(draw.ids)
             job.backward(total if share == 1 else share * total)
         if draw.share > 0:
-            note(job, ids, logits.detach(), given, features.detach())
+            record(job, ids, logits.detach(), given, features.detach())
     if job.run.clip is not None:
         job.accelerator.clip_grad_norm_(job.wrapped.parameters(), job.run.clip)
     job.optimizer.step()
@@ -43,15 +49,26 @@ def check_finite(loss: float, epoch: int) -> None:
     """Stop a run whose loss is NaN or infinite."""
     if not math.isfinite(loss):
         raise Diverged(
-            f"the loss became {loss} in epoch {epoch}; the run is kept as it was when that epoch began: "
-            "lower the learning rate or clip gradients, as a run of its own"
+            f"the loss became {loss} in epoch {epoch}; the run is kept as of the start of that epoch: "
+            "start another with a lower learning rate or with clip"
         )
 
 
-def note(job: Job, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor) -> None:
-    """What the examples did, as the network saw them in training."""
-    job.tally.add(job.training.objective.parts, logits, labels)
+def record(job: Job, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor) -> None:
+    """Record a batch in the epoch's means, the recorder and the trace."""
+    logits = without_margin(job.training.network, logits, features)
+    job.means.add(job.training.objective.parts, logits, labels)
     if job.recorder is not None:
         job.recorder.update(ids, logits, labels, features)
     if job.trace is not None:
         job.trace.add(ids, logits, labels, features, head_weight(job.training.network).detach())
+
+
+@torch.no_grad()
+def without_margin(network: Network, logits: Tensor, features: Tensor) -> Tensor:
+    """The logits that the head gives for these features without labels; the given ones if it has no margin."""
+    if not isinstance(network.head, MARGIN_HEADS):
+        return logits
+    with eval_mode(network.head), torch.autocast(features.device.type, enabled=False):
+        plain: Tensor = network.head(features)
+    return plain

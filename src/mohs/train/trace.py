@@ -1,24 +1,33 @@
-"""The trace: how sure, how long and how hard each example was at every epoch (the AVH paper's Figure 4 for one's own data).
+"""The trace: confidence, correctness, feature norm and AVH of each example at every epoch (the AVH paper's Figure 4).
 
-Four numbers an example and epoch, in half precision: confidence and correctness, length of the features, AVH. That is
-eight bytes each, 80 MB for 50,000 examples and 200 epochs.
+Four numbers per example and epoch in half precision: 8 bytes, or 80 MB for 50,000 examples and 200 epochs.
+
+A run with `trace_test` traces its test set as well, after every epoch: `test-007.safetensors` in the run's folder holds the
+same four numbers of each test example after seven epochs.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mohs._core.distributed import add_over_ranks
+from mohs.data.examples import Examples
+from mohs.evaluate.outputs import predict
 from mohs.hardness.angular import avh
 from mohs.margin import margin
+from mohs.models.network import Network
+from mohs.train.checkpoint import load_tree, save_tree
 
 TRACED = ("confidence", "right", "norm", "avh")
+TEST_FILE = "test-{:03}.safetensors"
 
 
 class Trace:
-    """`add` what a batch showed, `end_epoch` files it; `values[name]` is (epochs, N), NaN where nothing was seen."""
+    """`add` records a batch and `end_epoch` files the epoch; `values[name]` is (epochs, N), NaN where nothing was recorded."""
 
     def __init__(self, epochs: int, examples: int, *, device: torch.device | str = "cpu") -> None:
         self.now = torch.full((len(TRACED), examples), torch.nan, dtype=torch.float16, device=device)
@@ -26,19 +35,17 @@ class Trace:
 
     @torch.no_grad()
     def add(self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor, weight: Tensor) -> None:
-        """One batch; weight (K, D) is the head's."""
-        seen = (
+        """Record one batch; weight (K, D) is the head's."""
+        values = (
             torch.sigmoid(margin(logits, labels)),
             logits.argmax(1) == labels,
             torch.linalg.vector_norm(features, dim=1),
             avh(features, weight, labels),
         )
-        self.now.index_copy_(1, ids, torch.stack([value.half() for value in seen]))
+        self.now.index_copy_(1, ids, torch.stack([value.half() for value in values]))
 
     def end_epoch(self, epoch: int) -> None:
-        """File what was added since the last call under this epoch; several processes add theirs up."""
-        from mohs._core.distributed import add_over_ranks
-
+        """File what was added since the last call under this epoch, merged over processes."""
         seen = ~self.now.isnan()
         total, count = add_over_ranks(self.now.nan_to_num(0.0).float()), add_over_ranks(seen.float())
         self.past[epoch] = (total / count).half().cpu()  # 0/0 = NaN
@@ -53,3 +60,20 @@ class Trace:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.past.copy_(state["past"])
+
+
+def trace_examples(network: Network, examples: Examples, *, precision: str = "no") -> dict[str, Tensor]:
+    """The traced numbers of each example (N,) as the network is now."""
+    trace, out = Trace(1, len(examples)), predict(network, examples, precision=precision)
+    trace.add(torch.arange(len(examples)), out.logits, examples.labels, out.features, out.weight)
+    return dict(zip(trace.values, trace.now, strict=True))
+
+
+def save_test_trace(values: dict[str, Tensor], folder: Path, epochs: int) -> None:
+    """File the test set's trace after this many epochs."""
+    save_tree(values, folder / TEST_FILE.format(epochs))
+
+
+def load_test_traces(folder: str | Path) -> dict[int, dict[str, Tensor]]:
+    """The test set's traces in a run's folder, by the number of epochs trained."""
+    return {int(file.stem.removeprefix("test-")): load_tree(file) for file in sorted(Path(folder).glob("test-*.safetensors"))}

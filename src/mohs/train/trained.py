@@ -1,8 +1,9 @@
-"""What a run leaves behind, and how to take it up again."""
+"""A finished run: its network, history and training dynamics, and how to load it from its folder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
+from mohs._core.specs import as_spec
 from mohs.data.examples import Examples
 from mohs.hardness.table import add_columns, read_table, write_table
+from mohs.losses.early_learning import EarlyLearning
 from mohs.models import create_model, model_spec
 from mohs.models.network import Network
 from mohs.train.checkpoint import load_tree, save_tree
@@ -22,21 +25,58 @@ from mohs.train.job import Job
 from mohs.train.run import Run, run_from
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Trained:
-    """A finished run: its network, the lines of its epochs, and how each training example behaved."""
+    """A finished run.
+
+    Attributes:
+        folder: The run's folder.
+        run: Its settings.
+        network: The trained network, in evaluation mode on the CPU.
+        classes: Class names, in the order of the logits.
+        history: One dictionary per epoch: losses and accuracies.
+        table: Training dynamics, one row per training example; None if they were not recorded.
+        trace: confidence, right, norm and avh (epochs, N) of a run with `trace`; else None.
+        targets: Running mean (N, K) of the predictions of each training example, of a run with early-learning
+            regularization; else None.
+    """
 
     folder: Path
     run: Run
-    network: Network = field(repr=False)
-    classes: list[Any] = field(repr=False)
-    history: list[dict[str, Any]] = field(repr=False)
-    table: pa.Table | None = field(default=None, repr=False)
-    trace: dict[str, Tensor] | None = field(default=None, repr=False)
+    network: Network
+    classes: list[Any]
+    history: list[dict[str, Any]]
+    table: pa.Table | None = None
+    trace: dict[str, Tensor] | None = None
+    targets: Tensor | None = None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Losses and accuracies of the last epoch."""
+        return {name: value for name, value in (self.history[-1] if self.history else {}).items() if name != "epoch"}
+
+    def to_pandas(self) -> Any:
+        """The training dynamics as a pandas data frame, one row per training example."""
+        if self.table is None:
+            raise DataError(f"{self.folder} holds no training dynamics: train with record=True")
+        return self.table.to_pandas()
+
+    def __repr__(self) -> str:
+        facts = "".join(f", {name}={value}" for name, value in self._facts().items())
+        return f"Trained({str(self.folder)!r}{facts})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in self._facts().items())
+        return f"<table><caption>{escape(str(self.folder))}</caption>{rows}</table>"
+
+    def _facts(self) -> dict[str, Any]:
+        accuracies = {name: round(value, 4) for name, value in self.metrics.items() if name.endswith("accuracy")}
+        specs = {name: as_spec(getattr(self.run, name))["name"] for name in ("model", "loss")}
+        return {"data": self.run.data, **specs, "epochs": len(self.history), **accuracies}
 
 
 def finish(job: Job, directory: RunDirectory) -> Trained:
-    """Write weights and dynamics, then DONE; every process returns the same."""
+    """Write weights and dynamics, then DONE; every process returns the same result."""
     if job.accelerator.is_main_process:
         network = job.training.network
         if job.ema is not None:
@@ -48,22 +88,33 @@ def finish(job: Job, directory: RunDirectory) -> Trained:
             write_table(with_origin(job.recorder.table(classes=job.data.classes), job.data.train), directory.dynamics)
         if job.trace is not None:
             save_tree(job.trace.values, directory.path / "trace.safetensors")
+        for term in job.training.objective.regularizers:
+            if isinstance(term, EarlyLearning):
+                save_tree({"targets": term.targets}, directory.targets)
         directory.finish()
     job.accelerator.wait_for_everyone()
     return load_run(directory.path)
 
 
 def with_origin(table: pa.Table, examples: Examples) -> pa.Table:
-    """The table with the owner's names for its rows and their files, where there are such."""
+    """The table with the ids and paths of the examples, if they have any."""
     extra: dict[str, Any] = {} if examples.keys is None else {"id": list(examples.keys)}
     return add_columns(table, extra | ({} if examples.paths is None else {"path": list(examples.paths)}))
 
 
-def load_run(folder: Path) -> Trained:
-    """A finished run from its folder; nothing of it is executed."""
+def load_run(folder: str | Path) -> Trained:
+    """Load a finished run from its folder; no code in it is executed.
+
+    Args:
+        folder: The run's folder, as `mohs.train(...).folder`.
+
+    Raises:
+        DataError: The folder does not hold a run, or the run is not finished.
+    """
     directory = RunDirectory(Path(folder))
     if not directory.done:
-        state = "is not finished: run the same command again to go on" if (directory.path / "run.json").exists() else "is no run"
+        begun = (directory.path / "run.json").exists()
+        state = "is not finished: run the same command again to resume" if begun else "does not hold a run"
         raise DataError(f"{folder} {state}")
     about = directory.about
     run = run_from(about["run"], where=str(folder))
@@ -79,4 +130,5 @@ def load_run(folder: Path) -> Trained:
         history=directory.metrics(),
         table=read_table(directory.dynamics) if directory.dynamics.exists() else None,
         trace=load_tree(traced) if traced.exists() else None,
+        targets=load_tree(directory.targets)["targets"] if directory.targets.exists() else None,
     )

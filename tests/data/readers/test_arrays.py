@@ -31,7 +31,7 @@ def test_images_become_bytes_where_nothing_is_lost() -> None:
     between, notes = as_inputs(np.array([0.1, 0.5], np.float32).reshape(2, 1, 1))
     assert (between.dtype, notes) == (torch.float32, [])
     signed, notes = as_inputs(np.array([-1.5, 2.0], np.float32).reshape(2, 1, 1))
-    assert (signed.flatten().tolist(), notes) == ([-1.5, 2.0], ["pixels from -1.5 to 2 were taken as they are"])
+    assert (signed.flatten().tolist(), notes) == ([-1.5, 2.0], ["pixels from -1.5 to 2 were kept as they are"])
     wide, notes = as_inputs(np.array([0, 1000, 2000], np.uint16).reshape(3, 1, 1))
     assert (wide.flatten().tolist(), notes) == ([0, 128, 255], ["levels from 0 to 2000 were scaled to 256 levels"])
     assert as_inputs(np.array([True, False]).reshape(2, 1, 1))[0].flatten().tolist() == [255, 0]
@@ -68,13 +68,13 @@ def test_labels_of_any_kind() -> None:
 @pytest.mark.parametrize(
     ("labels", "classes", "message"),
     [
-        ([0, 1], None, "3 inputs but 2 labels: they must be one each"),
-        (np.eye(3), None, r"labels must be one an example, shape \(N,\), got shape \(3, 3\)"),
-        ([0.5, 1, 2], None, r"the label of row 0 is 0\.5: labels are names or whole numbers"),
-        (np.array(["a", 1, "b"], object), None, "labels must be names or whole numbers, all of one kind, got int, str"),
-        (np.array([1j, 0, 0]), None, "labels must be names or whole numbers, got complex128"),
-        ([0, 1, 2], ["n", "y"], r"the label of row 2 is 2, none of the 2 classes \('n', 'y'\)"),
-        ([0, 1, 0], ["n", "n"], "classes names a class twice"),
+        ([0, 1], None, "3 inputs but 2 labels: give one label per example"),
+        (np.eye(3), None, r"labels must have shape \(N,\), one per example, got shape \(3, 3\)"),
+        ([0.5, 1, 2], None, r"the label of row 0 is 0\.5: labels are strings or integers"),
+        (np.array(["a", 1, "b"], object), None, "labels must be strings or integers, all of one type, got int, str"),
+        (np.array([1j, 0, 0]), None, "labels must be strings or integers, got complex128"),
+        ([0, 1, 2], ["n", "y"], r"the label of row 2 is 2, not one of the 2 classes \('n', 'y'\)"),
+        ([0, 1, 0], ["n", "n"], "two classes have the same name"),
     ],
 )
 def test_labels_that_are_none(labels: object, classes: list[str] | None, message: str) -> None:
@@ -104,11 +104,12 @@ def test_npz_files_by_the_usual_names(tmp_path: Path) -> None:
 def test_npz_files_that_are_no_data_set(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", faces=np.zeros((2, 2)), subject=[0, 1])
     with pytest.raises(
-        DataError, match=r"a: inputs \(x, images.*are wanted, by these names or with train_.*there are faces, subject"
+        DataError,
+        match=r"a: inputs \(input, inputs, image.*are expected, by these names .*there are faces, subject",
     ):
         npz(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 2)), y=np.array([{}, 1], object))
-    with pytest.raises(DataError, match=r"cannot be read as \.npz .*no pickled objects are loaded"):
+    with pytest.raises(DataError, match=r"cannot be read as \.npz .*pickled objects are not loaded"):
         npz(tmp_path / "a.npz")
     (tmp_path / "b.npz").write_bytes(b"PK\3\4 broken")
     with pytest.raises(DataError, match=r"b\.npz: cannot be read as \.npz"):
@@ -116,5 +117,5 @@ def test_npz_files_that_are_no_data_set(tmp_path: Path) -> None:
     np.save(tmp_path / "c.npy", np.zeros((2, 2)))
     with pytest.raises(DataError, match=r"one array without labels; save both in a \.npz file"):
         npz(tmp_path / "c.npy")
-    with pytest.raises(DataError, match="the label of row 0 is 7, none of the 2 classes"):
+    with pytest.raises(DataError, match="the label of row 0 is 7, not one of the 2 classes"):
         from_mapping({"x": np.zeros((2, 2)), "y": [0, 1], "test_x": np.zeros((1, 2)), "test_y": [7]})

@@ -49,10 +49,10 @@ def test_splits_are_recognized_and_share_classes_and_size(tmp_path: Path, save: 
     assert {split: len(part) for split, part in data.splits.items()} == {"train": 6, "val": 2, "test": 1}
     assert data.test.labels.tolist() == [1]  # type: ignore[union-attr]
     assert data.test.shape == data.val.shape == data.train.shape == (3, 8, 8)  # type: ignore[union-attr]
-    assert data.notes == ["images of several sizes were scaled and cropped about the center to 8 × 8: image_size sets another"]
+    assert data.notes == ["images of several sizes were scaled and center-cropped to 8 × 8: set image_size for another size"]
     assert [(Path(one.path).name, one.reason) for one in data.left_out] == [
         ("extra", "neither train, val nor test with class folders: 1 file(s) not read"),
-        ("README.txt", "in no class folder"),
+        ("README.txt", "not in a class folder"),
     ]
 
 
@@ -120,7 +120,7 @@ def test_link_loops_end_and_links_are_followed(tmp_path: Path, save: Save) -> No
     (tmp_path / "real" / "dog" / "self").symlink_to(tmp_path / "real" / "dog")
     data = folder(tmp_path / "real")
     assert len(data.train) == 6
-    assert [one.reason for one in data.left_out] == ["a link to a folder it lies in"] * 2
+    assert [one.reason for one in data.left_out] == ["a link to one of its parent folders"] * 2
     (tmp_path / "real" / "cat" / "loop").unlink()
     os.mkfifo(tmp_path / "real" / "cat" / "pipe")
     assert "neither a file nor a folder" in [one.reason for one in folder(tmp_path / "real").left_out]
@@ -130,12 +130,12 @@ def test_link_loops_end_and_links_are_followed(tmp_path: Path, save: Save) -> No
 def test_one_file_by_two_names_is_an_error(tmp_path: Path, save: Save) -> None:
     two_classes(tmp_path, save)
     (tmp_path / "dog" / "same.png").symlink_to(tmp_path / "cat" / "cat1.png")
-    with pytest.raises(DataError, match=r"cat/cat1\.png and .*dog/same\.png are one file \(a link\): keep one"):
+    with pytest.raises(DataError, match=r"cat/cat1\.png and .*dog/same\.png are the same file \(a link\): keep one"):
         folder(tmp_path)
 
 
 def test_folders_that_are_no_data_set(tmp_path: Path, save: Save) -> None:
-    with pytest.raises(DataError, match="an empty folder; put each class's images in a folder of its own: DATA/cat"):
+    with pytest.raises(DataError, match="the folder is empty; put each class's images in a folder of its own: DATA/cat"):
         folder(tmp_path)
     save(tmp_path / "1.png")
     with pytest.raises(DataError, match="files but no class folders; put each class's images"):
@@ -158,7 +158,7 @@ def test_folders_that_are_no_data_set(tmp_path: Path, save: Save) -> None:
 def test_classes_and_splits_that_do_not_fit(tmp_path: Path, save: Save) -> None:
     two_classes(tmp_path / "train", save)
     save(tmp_path / "test" / "cow" / "1.png")
-    with pytest.raises(DataError, match="'test/cow' is a class that the training images have no folder for"):
+    with pytest.raises(DataError, match="'test/cow' is a class without a training folder"):
         folder(tmp_path)
     save(tmp_path / "val" / "cat" / "1.png")
     save(tmp_path / "valid" / "cat" / "1.png")
@@ -171,9 +171,7 @@ def test_outer_folders_are_the_classes_and_it_is_said(tmp_path: Path, save: Save
         save(tmp_path / name / "1.png")
     data = folder(tmp_path)
     assert data.classes == ["photo", "sketch"]
-    assert data.notes == [
-        "the class folders hold no files themselves but folders (cat, dog); the outer ones were taken as the classes"
-    ]
+    assert data.notes == ["the class folders hold only folders (cat, dog); the outer folders were taken as the classes"]
 
 
 def test_a_zip_is_read_as_its_folder(tmp_path: Path, save: Save) -> None:
@@ -201,7 +199,7 @@ def test_zips_that_are_no_data_set(tmp_path: Path, save: Save) -> None:
         warnings.simplefilter("ignore")
         for name in ("a/1.png", "b/1.png", "a/1.png"):
             archive.writestr(name, image)
-    with pytest.raises(DataError, match=r"a/1\.png: stands twice in the zip file: keep one"):
+    with pytest.raises(DataError, match=r"a/1\.png: occurs twice in the zip file: keep one"):
         folder(tmp_path / "twice.zip")
 
 
@@ -222,5 +220,5 @@ def test_beyond_the_memory_limit_images_are_read_when_asked_for(tmp_path: Path, 
     save(root / "cat" / "cat0.png", size=(30, 30))
     assert before != folder(root, memory_limit=0, image_size=8).train.fingerprint()
     (root / "cat" / "cat0.png").unlink()
-    with pytest.raises(DataError, match=r"cat0\.png: cannot be read any more: No such file"):
+    with pytest.raises(DataError, match=r"cat0\.png: can no longer be read: No such file"):
         lazy.inputs[torch.tensor([0])]

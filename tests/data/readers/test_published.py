@@ -59,8 +59,8 @@ def test_idx_files_that_are_none(tmp_path: Path) -> None:
     for content, message in [
         (b"", "not an idx file of unsigned bytes: it begins with nothing"),
         (b"\x89PNG1234", "it begins with 89504e47"),
-        (good[:6], "cut short within its header"),
-        (good[:-1], r"its header says 6 values \(2, 3\), it holds 5: fetch it again"),
+        (good[:6], "truncated within its header"),
+        (good[:-1], r"its header says 6 values \(2, 3\), it holds 5: download it again"),
         (gzip.compress(good)[:-9], "cannot be read"),
         (bytes([0, 0, 8, 3]) + b"\xff" * 12, "its header says 79228162458924105385300197375 values"),
     ]:
@@ -71,7 +71,7 @@ def test_idx_files_that_are_none(tmp_path: Path) -> None:
         mnist(tmp_path)
     four_files(tmp_path, packed=False)
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(np.zeros(3, np.uint8)))
-    with pytest.raises(DataError, match=r"holds \(4, 5, 5\).*\(3,\): images \(N, H, W\), labels \(N,\) are wanted"):
+    with pytest.raises(DataError, match=r"holds \(4, 5, 5\).*\(3,\): images \(N, H, W\) and labels \(N,\) are expected"):
         mnist(tmp_path)
 
 
@@ -119,9 +119,9 @@ def test_a_pickle_can_run_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     good = {"data": np.zeros((1, 3072), np.uint8), "labels": [0]}
     for values, message in [
         ({**good, "more": Evil()}, r"it names (posix|nt)\.system, which a CIFAR batch does not; nothing in it was run"),
-        ({**good, "data": np.array([Evil()])}, "is not let in|it names"),
+        ({**good, "data": np.array([Evil()])}, "is not allowed|it names"),
         ({**good, "data": np.zeros((1, 5), np.uint8)}, r"data must be \(N, 3072\) bytes, got uint8 \(1, 5\)"),
-        ({"data": good["data"]}, "data and labels are wanted, it has data"),
+        ({"data": good["data"]}, "data and labels are expected, it has data"),
         ({**good, "labels": [10]}, r"labels from 10 to 10, outside 0\.\.9"),
         ({**good, "labels": [0, 1]}, "5 images but 10 labels"),
     ]:
@@ -130,7 +130,7 @@ def test_a_pickle_can_run_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(DataError, match=message):
             cifar10(tmp_path)
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps([1]))
-    with pytest.raises(DataError, match="a dictionary is wanted, it holds a list"):
+    with pytest.raises(DataError, match="expected a dictionary, got list"):
         cifar10(tmp_path)
     (tmp_path / "data_batch_1").write_bytes(b"\x80\x02}q\x01U\xff")
     with pytest.raises(DataError, match="data_batch_1: cannot be read as a CIFAR batch"):
@@ -160,14 +160,14 @@ def test_strips_in_parts(tmp_path: Path) -> None:
     assert np.array_equal(data.train.inputs, images[:10].transpose(0, 3, 1, 2))  # type: ignore[call-overload]
     assert data.test.labels.tolist() == [0, 1, 2]  # type: ignore[union-attr]
     assert len(strip_part(tmp_path / "cifar10-train-2.zip").train) == 4
-    with pytest.raises(DataError, match="no cifar100 here: neither the official batches"):
+    with pytest.raises(DataError, match="cifar100 not found: neither the official batches"):
         cifar100(tmp_path)
     strip(tmp_path / "cifar10-test.zip", images[10:], labels[:2])
     with pytest.raises(DataError, match="3 images but 2 labels"):
         cifar10(tmp_path)
     with zipfile.ZipFile(tmp_path / "cifar10-test.zip", "w") as archive:
         archive.writestr("a", "b")
-    with pytest.raises(DataError, match=r"labels\.npy is missing: not a part of strips"):
+    with pytest.raises(DataError, match=r"labels\.npy is missing: not a zip file of strips"):
         cifar10(tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_usps_levels(tmp_path: Path) -> None:
     assert data.train.inputs[:, 0, 0, 0].tolist() == [0, 128, 255]  # type: ignore[index, union-attr, call-overload]
     assert data.test.inputs[:, 0, 0, 0].tolist() == [0, 128]  # type: ignore[index, union-attr, call-overload]
     np.savez(tmp_path / "usps.npz", x=x, y=[0, 1, 2])
-    with pytest.raises(DataError, match="train_x, train_y, test_x and test_y are wanted"):
+    with pytest.raises(DataError, match="train_x, train_y, test_x and test_y with images"):
         usps(tmp_path / "usps.npz")
 
 
@@ -211,8 +211,8 @@ def test_pacs_keeps_the_domains(tmp_path: Path, save: Save) -> None:
         pacs(tmp_path, domains=["video"])
     with pytest.raises(DataError, match="no images of cartoon"):
         pacs(tmp_path, domains=["cartoon"])
-    with pytest.raises(DataError, match=r"no PACS here: neither pacs64\.zip nor folders called"):
+    with pytest.raises(DataError, match=r"PACS not found: neither pacs64\.zip nor folders called"):
         pacs(tmp_path / "photo")
     save(tmp_path / "photo" / "cow" / "1.png")
-    with pytest.raises(DataError, match="DOMAIN/CLASS/NAME is wanted, with a class of dog, elephant"):
+    with pytest.raises(DataError, match="expected DOMAIN/CLASS/NAME with one of the classes dog, elephant"):
         pacs(tmp_path, domains=["photo"])

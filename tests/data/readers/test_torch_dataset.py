@@ -72,12 +72,12 @@ def test_data_sets_that_cannot_be_read() -> None:
         def __iter__(self) -> Any:
             return iter([])
 
-    with pytest.raises(ValueError, match="data must have a length and items by number, got Stream"):
+    with pytest.raises(ValueError, match="data must have a length and items by index, got Stream"):
         from_dataset(Stream())
     for items, message in [
-        ([], "Items: an empty data set"),
+        ([], "Items: the data set is empty"),
         ([3], "item 0 must be .input, label., .input, label, id. or a mapping, got int"),
-        ([{"text": "a", "label": 0}], "item 0 has the keys text, label: an input"),
+        ([{"sound": "a", "label": 0}], "item 0 has the keys sound, label: an input"),
         ([(torch.zeros(2), 0), (torch.zeros(3), 1)], r"item 1 has shape \(3,\), item 0 \(2,\): give all one shape"),
     ]:
         with pytest.raises(DataError, match=message):

@@ -1,16 +1,15 @@
-"""Arrays and tensors as examples: features (N, D), or images (N, H, W), (N, C, H, W) or (N, H, W, C), with labels (N,).
+"""Arrays and tensors as examples: features (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, C), or strings (N,); labels (N,).
 
-Features become float32. Images become uint8 where nothing is lost by it (whole numbers from 0 to 255, or those over 255);
-levels beyond 255 are scaled by the largest and rounded to 256; any other floats stay as they are, in float32. NaN and
-infinite values are errors that name the row. Nothing pickled is loaded.
+Features become float32. Images become uint8 where that loses nothing (integers from 0 to 255, or those divided by 255);
+levels beyond 255 are scaled by the largest and rounded to 256; other floats stay as they are, in float32. NaN and infinite
+values are errors that name the row. Pickled objects are not loaded.
 
-npz files: inputs under one of INPUTS, labels under one of LABELS, splits as a prefix or suffix (train_x, x_test, val_images);
-`classes` (or `class_names`) are the names of the classes 0..K−1.
+npz files: inputs under one of INPUTS (or TEXTS, for strings), labels under one of LABELS, splits as a prefix or suffix
+(train_x, x_test, val_images); `classes` (or `class_names`) are the names of the classes 0..K−1.
 """
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,50 +18,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
+from mohs._core.vocabulary import CLASSES, INPUTS, LABELS, TEXTS, find_name
 from mohs.data.examples import Data, Examples, LeftOut
-from mohs.data.labels import LABELS, Array, class_numbers, classes_in, label_values
+from mohs.data.labels import class_numbers, classes_in, label_values
+from mohs.data.row_inputs import Texts
 from mohs.data.split import SPLITS
 
-INPUTS = ("x", "images", "image", "features", "feature", "inputs", "data", "embeddings", "embedding")
-CLASSES = ("classes", "class_names")
-FIRST, LAST = (1, 3), (1, 3, 4)  # numbers of channels that tell where they stand
+FIRST, LAST = (1, 3), (1, 3, 4)  # numbers of channels by which a first or last dimension is taken for them
+SINGLE = "array"  # the array of a .npy file
 
 
-def npz(path: str | Path, *, label: str | None = None, name: str | None = None) -> Data:
-    """The data of a .npz file; `label` names the array of labels where it goes by another name."""
+def npz(path: str | Path, *, label: str | None = None, text: str | None = None, name: str | None = None) -> Data:
+    """The data of a .npz file; `label` and `text` name the arrays of labels and of strings where they go by other names."""
     path = Path(path)
-    return from_mapping(read_npz(path), label=label, name=path.stem if name is None else name)
-
-
-def read_npz(path: Path) -> dict[str, Array]:
-    """The arrays of a .npz file."""
-    try:
-        with path.open("rb") as file:  # opened here, so that it is closed whatever it holds
-            loaded = np.load(file, allow_pickle=False)
-            arrays = None if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: cannot be read as .npz ({error}); no pickled objects are loaded") from error
-    if arrays is None:
+    arrays = read_arrays(path, single=SINGLE)
+    if list(arrays) == [SINGLE]:
         raise DataError(f"{path}: one array without labels; save both in a .npz file: np.savez(FILE, x=inputs, y=labels)")
-    return arrays
+    return from_mapping(arrays, label=label, text=text, name=path.stem if name is None else name)
 
 
-def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, name: str = "data") -> Data:
+def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, text: str | None = None, name: str = "data") -> Data:
     """The data of arrays under their names."""
-    labels = LABELS if label is None else (label,)
+    labels, inputs = LABELS if label is None else (label,), (*INPUTS, *TEXTS) if text is None else (text,)
     found: dict[str, tuple[str, str]] = {}
     for split, called in SPLITS.items():
-        keys = [_key(arrays, names, ("", *called) if split == "train" else called) for names in (INPUTS, labels)]
+        keys = [_key(arrays, names, ("", *called) if split == "train" else called) for names in (inputs, labels)]
         if keys[0] is not None and keys[1] is not None:
             found[split] = (keys[0], keys[1])
     if "train" not in found:
         raise DataError(
-            f"{name}: inputs ({', '.join(INPUTS)}) and labels ({', '.join(labels)}) are wanted, "
+            f"{name}: inputs ({', '.join(inputs)}) and labels ({', '.join(labels)}) are expected, "
             f"by these names or with train_, val_, test_ before them; there are {', '.join(map(str, arrays)) or 'no arrays'}"
         )
-    given = next((arrays[key] for key in CLASSES if key in arrays), None)
-    classes = None if given is None else [one.item() if hasattr(one, "item") else one for one in given]
+    named = find_name(arrays, CLASSES)
+    classes = None if named is None else [one.item() if hasattr(one, "item") else one for one in arrays[named]]
     parts: dict[str, Examples] = {}
     for split, (x, y) in found.items():
         known = parts["train"].classes if parts else classes
@@ -80,26 +71,47 @@ def from_arrays(
     name: str = "data",
     top: float | None = None,
 ) -> Examples:
-    """Inputs (N, ...) and labels (N,) -> examples; rows without a label are left out, keys keep what the others were.
+    """Inputs (N, ...) and labels (N,) -> examples; rows without a label or without text are skipped, keys keep their numbers.
 
-    top: the level that is white, for images of more than 256 levels; the largest there is where it is not given.
+    top: the level that is white, for images of more than 256 levels; by default the largest level.
     """
-    tensor, notes = as_inputs(inputs, name=name, top=top)
+    strings = as_strings(inputs)
+    rows, notes = as_inputs(inputs, name=name, top=top) if strings is None else (Texts(strings), [])
     values, missing = label_values(labels, name)
-    if len(values) != len(tensor):
-        raise DataError(f"{name}: {len(tensor)} inputs but {len(values)} labels: they must be one each")
-    left_out = [LeftOut(f"row {row}", "no label") for row in np.flatnonzero(missing).tolist()]
-    if left_out:
-        rows = np.flatnonzero(~missing)
-        keys = rows.tolist() if keys is None else [keys[row] for row in rows.tolist()]
-        tensor, values = tensor[torch.from_numpy(rows)], values[~missing]
+    if len(values) != len(rows):
+        raise DataError(f"{name}: {len(rows)} inputs but {len(values)} labels: give one label per example")
+    skipped = {row: "no text" for row, one in enumerate(strings or ()) if not one.strip()}
+    skipped |= dict.fromkeys(np.flatnonzero(missing).tolist(), "no label")
+    kept = np.array([row for row in range(len(values)) if row not in skipped], dtype=np.int64)
+    values = values[kept]
     names = classes_in(values) if classes is None else list(classes)
-    numbers = class_numbers(values, names, name)
-    return Examples(tensor, numbers, names, name=name, keys=keys, left_out=left_out, notes=notes)
+    left_out = [LeftOut(f"row {row}", reason) for row, reason in sorted(skipped.items())]
+    found = class_numbers(values, names, name)
+    if not skipped:
+        return Examples(rows, found, names, name=name, keys=keys, notes=notes)
+    own = torch.from_numpy(kept)
+    rows = rows[own] if isinstance(rows, Tensor) else rows.take(own)
+    keys = kept.tolist() if keys is None else [keys[row] for row in kept.tolist()]
+    return Examples(rows, found, names, name=name, keys=keys, left_out=left_out, notes=notes)
+
+
+def as_strings(inputs: Any) -> list[str] | None:
+    """Inputs as a list of strings, where they are one string (or a missing value) each; None for anything else."""
+    if isinstance(inputs, Tensor) or getattr(inputs, "ndim", 1) != 1 or isinstance(inputs, str | bytes):
+        return None
+    values = inputs.tolist() if hasattr(inputs, "tolist") else list(inputs)
+    values = [None if one is None or one != one else one for one in values] if _may_be_text(values) else values
+    if not any(isinstance(one, str) for one in values) or not all(one is None or isinstance(one, str) for one in values):
+        return None
+    return [one or "" for one in values]
+
+
+def _may_be_text(values: Sequence[Any]) -> bool:
+    return all(one is None or isinstance(one, str | float) for one in values)
 
 
 def as_inputs(inputs: Any, *, name: str = "data", top: float | None = None) -> tuple[Tensor, list[str]]:
-    """An array of features or images as one tensor, and what to say of it."""
+    """An array of features or images as one tensor, and notes on it."""
     x = inputs.detach().cpu() if isinstance(inputs, Tensor) else _as_tensor(inputs, name)
     if x.dim() not in (2, 3, 4) or x.is_complex():
         raise DataError(
@@ -110,7 +122,7 @@ def as_inputs(inputs: Any, *, name: str = "data", top: float | None = None) -> t
         wrong = (~x.flatten(1).isfinite().all(1)).nonzero()
         if len(wrong):
             raise DataError(
-                f"{name}: the inputs of row {int(wrong[0])} hold NaN or infinity; {len(wrong)} row(s) do: mend or drop them"
+                f"{name}: the inputs of row {int(wrong[0])} hold NaN or infinity; {len(wrong)} row(s) do: drop or fill them"
             )
     if x.dim() == 2:
         return x.float(), []
@@ -122,17 +134,17 @@ def as_inputs(inputs: Any, *, name: str = "data", top: float | None = None) -> t
 
 
 def _levels(x: Tensor, top: float | None) -> tuple[Tensor, list[str]]:
-    """Images as uint8 where nothing is lost, and what to say where something is."""
+    """Images as uint8 where that loses nothing, and notes where it does."""
     if x.dtype in (torch.uint8, torch.bool) or not x.numel():
         return (x.to(torch.uint8) * (255 if x.dtype == torch.bool else 1)), []
     low, high = float(x.min()), float(x.max()) if top is None else top
     if low < 0:
-        return x.float(), [f"pixels from {low:g} to {high:g} were taken as they are"]
+        return x.float(), [f"pixels from {low:g} to {high:g} were kept as they are"]
     if x.is_floating_point():
         scaled = x * 255 if high <= 1 else x
         if high <= 255 and torch.allclose(scaled, scaled.round(), rtol=0, atol=1e-3):
             return scaled.round().clamp(max=255).to(torch.uint8), []
-        return x, [] if high <= 1 else [f"pixels from {low:g} to {high:g} were taken as they are"]
+        return x, [] if high <= 1 else [f"pixels from {low:g} to {high:g} were kept as they are"]
     if high <= 255:
         return x.clamp(max=255).to(torch.uint8), []
     scaled = (x.double() * (255 / high)).round().clamp(max=255)
@@ -150,12 +162,12 @@ def _as_tensor(inputs: Any, name: str) -> Tensor:
 
 
 def _top(inputs: Any) -> float | None:
-    """The largest level of the training images, so that all splits are scaled alike."""
+    """The largest level of the training images, which scales all splits."""
     return float(inputs.max()) if hasattr(inputs, "max") and len(inputs) and getattr(inputs, "ndim", 0) > 2 else None
 
 
 def _key(arrays: Mapping[str, Any], names: Sequence[str], splits: Sequence[str]) -> str | None:
-    """The array that has one of these names, before or after one of these splits; capitals do not matter."""
+    """The array with one of these names, beside the name of one of these splits; capitals do not matter."""
     lower = {str(key).lower(): key for key in arrays}
     for split in splits:
         for name in names:

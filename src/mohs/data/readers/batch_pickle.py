@@ -1,7 +1,7 @@
-"""The pickles that CIFAR is published in, read so that nothing but plain values and NumPy arrays can come out.
+"""A safe reader of the pickles that CIFAR is published in: only plain values and NumPy arrays come out.
 
-A pickle may name any function and have it called. This reader knows four names, all that the official batches use (one of
-them under NumPy's old and new addresses), puts stand-ins of its own in their place, and refuses the file at any other name.
+A pickle may name any function and have it called. This reader knows the four names that the official batches use (one of
+them at NumPy's old and new address), replaces them by its own stand-ins, and rejects a file with any other name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PickledType:
     def __init__(self, code: bytes | str, *rest: object) -> None:
         text = code.decode("ascii") if isinstance(code, bytes) else code
         if text not in NUMBERS:
-            raise pickle.UnpicklingError(f"an array of {text!r} is not let in")
+            raise pickle.UnpicklingError(f"an array of {text!r} is not allowed")
         self.code = text
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -40,7 +40,7 @@ class PickledArray:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, columns_first, raw = state
         if not isinstance(kind, PickledType) or not isinstance(raw, bytes):
-            raise pickle.UnpicklingError("an array that is not of numbers")
+            raise pickle.UnpicklingError("an array that does not hold numbers")
         self.array = np.frombuffer(raw, np.dtype(kind.code)).reshape(shape, order="F" if columns_first else "C")
 
 
@@ -49,9 +49,9 @@ def _empty_array(*_: object) -> PickledArray:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes for the older protocols; no other codec is let in."""
+    """How Python 3 writes bytes for the older protocols; no other codec is allowed."""
     if encoding not in ("latin1", b"latin1"):
-        raise pickle.UnpicklingError(f"encoding {encoding!r} is not let in")
+        raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed")
     return text.encode("latin1")
 
 
@@ -74,12 +74,12 @@ class PlainUnpickler(pickle.Unpickler):
 
 
 def read_batch(path: Path) -> dict[str, Any]:
-    """The dictionary in a batch file: its keys as text, its arrays as arrays."""
+    """The dictionary of a batch file, with keys as strings and NumPy arrays."""
     try:
         found = PlainUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises anything
         raise DataError(f"{path}: cannot be read as a CIFAR batch: {error}; nothing in it was run") from error
     if not isinstance(found, dict):
-        raise DataError(f"{path}: a dictionary is wanted, it holds a {type(found).__name__}")
+        raise DataError(f"{path}: expected a dictionary, got {type(found).__name__}")
     plain = {key.decode() if isinstance(key, bytes) else str(key): value for key, value in found.items()}
     return {key: value.array if isinstance(value, PickledArray) else value for key, value in plain.items()}

@@ -1,15 +1,14 @@
-"""CIFAR-10 and CIFAR-100: the official Python batches, or lossless strips of a hundred images in zip files.
+"""CIFAR-10 and CIFAR-100: the official Python batches, or zip files of lossless strips of a hundred images.
 
     ROOT/cifar-10-batches-py/{data_batch_1..5, test_batch}      ROOT/cifar-100-python/{train, test}
     ROOT/cifar10-train-1.zip, ...-2.zip, cifar10-test.zip       strip-NNNN.webp (images stacked), labels.npy, classes.txt
 
-Images come in the official order, so labels that others gave to them (CIFAR-10N, CIFAR-10H) fit. A. Krizhevsky, "Learning
+Images are in the official order, which other labels of them (CIFAR-10N, CIFAR-10H) follow. A. Krizhevsky, "Learning
 multiple layers of features from tiny images" (2009).
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
 from mohs._core.validation import check_choice
 from mohs.data.examples import Data, Examples
@@ -53,13 +53,13 @@ def cifar100(root: str | Path, *, labels: str = "fine") -> Data:
 
 
 def strips(root: Path, stem: str, classes: Sequence[str]) -> Data:
-    """The parts `stem`-train*.zip and `stem`-test*.zip of a folder, in order of name."""
+    """The files `stem`-train*.zip and `stem`-test*.zip of a folder, in the order of their names."""
     parts: dict[str, Examples] = {}
     for split in ("train", "test"):
         files = sorted(root.glob(f"{stem}-{split}*.zip"))
         if not files and split == "train":
             raise DataError(
-                f"{root}: no {stem} here: neither the official batches (cifar-10-batches-py, cifar-100-python) "
+                f"{root}: {stem} not found: neither the official batches (cifar-10-batches-py, cifar-100-python) "
                 f"nor {stem}-train*.zip"
             )
         if files:
@@ -71,7 +71,7 @@ def strips(root: Path, stem: str, classes: Sequence[str]) -> Data:
 
 
 def strip_part(file: Path) -> Data:
-    """One part by itself, with the classes it names."""
+    """One zip file of strips, with the classes it names."""
     images, labels = read_strips(file)
     store = ZipFiles(file)
     named = store.read("classes.txt").decode().split() if "classes.txt" in store.archive().namelist() else CIFAR10
@@ -80,16 +80,16 @@ def strip_part(file: Path) -> Data:
 
 
 def is_strips(file: Path) -> bool:
-    """Whether a zip file is a part of strips."""
+    """Whether a zip file holds strips."""
     return {"labels.npy", "strip-0000.webp"} <= set(ZipFiles(file).archive().namelist())
 
 
 def read_strips(file: Path) -> tuple[Tensor, Tensor]:
-    """Images (N, 3, 32, 32) and labels (N,) of one part."""
+    """Images (N, 3, 32, 32) and labels (N,) of one zip file."""
     store = ZipFiles(file)
     names = store.archive().namelist()
     if "labels.npy" not in names:
-        raise DataError(f"{file}: labels.npy is missing: not a part of strips")
+        raise DataError(f"{file}: labels.npy is missing: not a zip file of strips")
 
     def pixels(name: str) -> np.ndarray[Any, Any]:
         try:
@@ -100,7 +100,8 @@ def read_strips(file: Path) -> tuple[Tensor, Tensor]:
 
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(pixels, sorted(name for name in names if name.endswith(".webp"))))
-    labels = np.load(io.BytesIO(store.read("labels.npy")), allow_pickle=False).astype(np.int64)
+    (stored,) = read_arrays(store.path("labels.npy"), content=store.read("labels.npy")).values()
+    labels = stored.astype(np.int64)
     images = np.concatenate(found) if found else np.empty((0, 3, SIDE, SIDE), np.uint8)
     if len(images) != len(labels):
         raise DataError(f"{file}: {len(images)} images but {len(labels)} labels")
@@ -121,10 +122,10 @@ def _official(home: Path, files: dict[str, list[str]], key: str, classes: Sequen
 
 def _batch(path: Path, key: str) -> tuple[Tensor, Tensor]:
     if not path.exists():
-        raise DataError(f"{path}: this batch is missing: fetch the data set again")
+        raise DataError(f"{path}: this batch is missing: download the data set again")
     batch = read_batch(path)
     if "data" not in batch or key not in batch:
-        raise DataError(f"{path}: data and {key} are wanted, it has {', '.join(batch)}")
+        raise DataError(f"{path}: data and {key} are expected, it has {', '.join(batch)}")
     pixels = np.asarray(batch["data"])
     if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != 3 * SIDE * SIDE:
         raise DataError(f"{path}: data must be (N, {3 * SIDE * SIDE}) bytes, got {pixels.dtype} {pixels.shape}")

@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 images of 8 × 8 that need no file; levels 0..16 become 0..255."""
+"""scikit-learn's digits: 1,797 images of 8 × 8, part of the package; levels 0..16 become 0..255."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mohs.data.examples import Data, Examples
 
 
 def digits() -> Data:
-    """Images (1797, 1, 8, 8) uint8, classes 0..9; no split of its own."""
+    """Images (1797, 1, 8, 8) uint8, classes 0..9; without splits."""
     from sklearn.datasets import load_digits
 
     found = load_digits()

@@ -2,8 +2,8 @@
 
     DATA/cat/1.jpg, DATA/dog/2.png            or            DATA/train/cat/1.jpg, DATA/val/dog/2.png, DATA/test/cat/3.webp
 
-Folders within a class folder belong to it. Every visible file is tried as an image; what Pillow cannot read is left out,
-with its path and the reason. Classes are the names of the training folders, sorted as text. A key is the path within DATA.
+Folders within a class folder belong to it. Unreadable files are skipped and listed with the reason. Classes are the names of
+the training folders, sorted as strings. A key is the path within DATA.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mohs.data.split import split_called
 
 LAYOUT = "put each class's images in a folder of its own: DATA/cat/1.jpg, DATA/dog/2.jpg (or DATA/train/cat/1.jpg, DATA/test/...)"
 
-LOOSE = "in no class folder"
+LOOSE = "not in a class folder"
 SHOWN = 5
 
 
@@ -50,7 +50,7 @@ def folder(
 
 
 def _below_wrappers(listing: Listing) -> str:
-    """The folder the layout begins in: a lone folder that holds folders only is a wrapper."""
+    """The folder where the layout begins: a single folder that holds only folders is a wrapper."""
     top, holding = "", {parent(file) for file in listing.files}
     while True:
         inner = listing.inner.get(top, [])
@@ -60,9 +60,9 @@ def _below_wrappers(listing: Listing) -> str:
 
 
 def _splits(listing: Listing, top: str) -> dict[str, str]:
-    """Split -> its folder; where there is no train folder of class folders, the top itself is the training split.
+    """Split -> its folder; without a train folder of class folders, the top folder is the training split.
 
-    A class may be called "train": it is a split only beside another one.
+    A class may be called "train": the name means a split only beside another split.
     """
     called = [(split_called(one.rpartition("/")[2]), one) for one in listing.inner.get(top, [])]
     found: dict[str, str] = {}
@@ -77,7 +77,7 @@ def _splits(listing: Listing, top: str) -> dict[str, str]:
 
 
 def _outside(listing: Listing, top: str, splits: dict[str, str]) -> list[tuple[str, str]]:
-    """Files and folders that the layout has no place for; a folder is named once, with how many files it holds."""
+    """Files and folders outside the layout; a folder is listed once, with its number of files."""
     above = f"{top}/" if top else ""
     loose = [(file, LOOSE) for file in listing.files if parent(file) == top or not file.startswith(above)]
     if list(splits.values()) == [top]:
@@ -90,29 +90,29 @@ def _outside(listing: Listing, top: str, splits: dict[str, str]) -> list[tuple[s
 
 
 def _classes(listing: Listing, root: str, shown: str) -> list[str]:
-    """The training class folders' names; errors for what is no data set."""
+    """Names of the training class folders; an error where there are no two classes with files."""
     found = sorted(listing.inner.get(root, []))
     if not listing.files and not found:
-        raise DataError(f"{shown}: an empty folder; {LAYOUT}")
+        raise DataError(f"{shown}: the folder is empty; {LAYOUT}")
     if not found:
         raise DataError(f"{shown}: files but no class folders; {LAYOUT}")
     for one in found:
         if not listing.number[one]:
-            raise DataError(f"{shown}: the class folder {printable(one)!r} is empty: put images there, or take it away")
+            raise DataError(f"{shown}: the class folder {printable(one)!r} is empty: add images, or remove it")
     if len(found) == 1:
         raise DataError(f"{shown}: a single class folder, {printable(found[0])!r}: a classifier needs at least 2; {LAYOUT}")
     return [one.rpartition("/")[2] for one in found]
 
 
 def _notes(listing: Listing, root: str) -> list[str]:
-    """Where no class folder holds a file itself, the inner folders may have been meant."""
+    """A note where no class folder holds a file itself: the classes may be one level below."""
     holding = {parent(file) for file in listing.files}
     classes = listing.inner[root]
     if any(one in holding for one in classes):
         return []
     inner = sorted({printable(one.rpartition("/")[2]) for outer in classes for one in listing.inner.get(outer, [])})
     shown = ", ".join(inner[:SHOWN]) + (", ..." if len(inner) > SHOWN else "")
-    return [f"the class folders hold no files themselves but folders ({shown}); the outer ones were taken as the classes"]
+    return [f"the class folders hold only folders ({shown}); the outer folders were taken as the classes"]
 
 
 def _entries(listing: Listing, root: str, split: str, classes: list[str], shown: str) -> list[Picture]:
@@ -125,17 +125,17 @@ def _entries(listing: Listing, root: str, split: str, classes: list[str], shown:
             continue
         own, inner, _ = file[start:].partition("/")
         if not inner:
-            continue  # beside the class folders: left out
+            continue  # beside the class folders: skipped
         if own not in number:
-            raise DataError(f"{shown}: {printable(f'{root}/{own}')!r} is a class that the training images have no folder for")
+            raise DataError(f"{shown}: {printable(f'{root}/{own}')!r} is a class without a training folder")
         entries.append(Picture(file, number[own], split, printable(file)))
     return entries
 
 
 def _check_twice(listing: Listing, entries: list[Picture], store: FolderFiles | ZipFiles) -> None:
-    """No file may be reached twice in a split, by links: it would count twice, and perhaps with two labels."""
+    """Validate that no link leads to a file of the same split: it would count twice, perhaps with two labels."""
     seen: dict[tuple[str, str], str] = {}
     for entry in entries:
         first = seen.setdefault((entry.split, listing.real[entry.name]), entry.name)
         if first != entry.name:
-            raise DataError(f"{store.path(first)} and {store.path(entry.name)} are one file (a link): keep one")
+            raise DataError(f"{store.path(first)} and {store.path(entry.name)} are the same file (a link): keep one")

@@ -1,8 +1,8 @@
 """Data sets of the Hugging Face hub, `hf:NAME` or `hf:NAME:CONFIG`, by the `datasets` package (the extra `hf`).
 
-NAME may be a folder too: one that `save_to_disk` wrote, or one of Parquet, CSV or image files; then nothing is fetched. Images
-and labels are found by the types of the columns (Image, ClassLabel), or by their names. A label of −1 is a missing one.
-No code of a data set is run.
+NAME may be a local folder: one that `save_to_disk` wrote, or one of Parquet, CSV or image files; then nothing is downloaded.
+Images and labels are found by the types of the columns (Image, ClassLabel), or by their names; text and tables as in
+`rows.py`. A label of −1 is missing. No code of a data set is run.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
+import pyarrow as pa
 from PIL import Image
 
 from mohs._core.errors import DataError
+from mohs._core.vocabulary import IDS, LABELS, find_name
+from mohs.data.cells import Array
 from mohs.data.decode import Size
-from mohs.data.examples import Data, Examples, LeftOut
+from mohs.data.examples import Data, LeftOut
 from mohs.data.image_stores import THREADS, formats, printable
 from mohs.data.images import MEMORY_LIMIT
-from mohs.data.labels import LABELS, Array, class_numbers, classes_in, label_values
+from mohs.data.labels import class_numbers, classes_in, label_values
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
+from mohs.data.readers.rows import Rows, rows_data
 from mohs.data.split import SPLITS, split_called
 
-SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves
-VECTORS = ("features", "feature", "embedding", "embeddings", "x")
+SAVED = ("dataset_dict.json", "state.json")  # files that save_to_disk writes
 
 
 class HubImages:
-    """The encoded images of a data set; a name is (split, row)."""
+    """Encoded images of a data set; a name is (split, row)."""
 
     threads = THREADS
 
@@ -62,10 +64,11 @@ def hub(
     *,
     config: str | None = None,
     label: str | None = None,
+    text: str | None = None,
     image_size: int | Size | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
-    """The data of a hub name or a local folder; `label` names the column of labels."""
+    """The data of a hub name or a local folder; `label` and `text` name the columns of the labels and of the text."""
     datasets = _package()
     found = _loaded(datasets, name, config)
     splits, notes = _splits(found, name)
@@ -78,8 +81,8 @@ def hub(
     else:
         classes = classes_in(values["train"][0][~values["train"][1]])
     image = next((one for one, kind in kinds.items() if isinstance(kind, datasets.Image)), None)
-    if image is None:
-        return _features(splits, values, classes, [target], name, notes)
+    if image is None or text is not None:
+        return rows_data(_rows(splits, values, classes, target, name, notes), text=text)
     encoded = {split: one.cast_column(image, datasets.Image(decode=False)) for split, one in splits.items()}
     store = HubImages(encoded, image, name)
     entries, left_out = [], []
@@ -109,13 +112,13 @@ def _loaded(datasets: ModuleType, name: str, config: str | None) -> dict[str, An
             found = datasets.load_dataset("parquet", data_files=name)
         else:
             found = datasets.load_dataset(name, config)
-    except (OSError, ValueError, RuntimeError) as error:  # no network, no such name, a script, a config wanted
+    except (OSError, ValueError, RuntimeError) as error:  # no network, no such name, a script, a missing config
         raise DataError(f"hf:{name}: cannot be loaded: {str(error).partition(chr(10))[0]}") from error
     return dict(found) if isinstance(found, dict) else {"train": found}
 
 
 def _splits(found: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
-    """The splits under our names; a lone one is for training, one of another name is not read."""
+    """Splits by our names for them; a single one is for training, those with other names are not read."""
     if len(found) == 1:
         return {"train": next(iter(found.values()))}, []
     splits = {split_called(one): data for one, data in found.items()}
@@ -128,39 +131,34 @@ def _splits(found: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[s
 
 def _label_column(datasets: ModuleType, kinds: Mapping[str, Any], label: str | None, name: str) -> str:
     typed = [one for one, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
-    known = [one for one in LABELS if one in kinds]
     if label is not None:
-        wanted = [label] if label in kinds else []
+        found = label if label in kinds else None
     else:
-        wanted = [one for one in known if one in typed] or typed or known
-    if not wanted:
-        what = f"no column {label!r}" if label is not None else "no column of labels: name yours with label"
+        found = find_name(typed, LABELS) or next(iter(typed), None) or find_name(kinds, LABELS)
+    if found is None:
+        what = f"no column {label!r}" if label is not None else "no label column: name yours with label"
         raise DataError(f"hf:{name}: {what}; its columns: {', '.join(kinds)}")
-    return wanted[0]
+    return found
 
 
-def _features(
+def _rows(
     splits: Mapping[str, Any],
     values: Mapping[str, tuple[Array, Array]],
     classes: list[Any],
-    used: list[str],
+    label: str,
     name: str,
     notes: list[str],
-) -> Data:
-    from mohs.data.readers.tabular_columns import feature_matrix, numeric_columns
-
-    parts: dict[str, Examples] = {}
+) -> Rows:
+    """The rows of all splits that have a label, one split after another; keys are row numbers within the split."""
+    tables, numbers, labels, called, left_out = [], [], [], [], []
     for split, one in splits.items():
-        columns = one.with_format("arrow")[:]
-        names = numeric_columns(columns, VECTORS, [*used, "id", "ids", "index"])
-        if not names:
-            raise DataError(
-                f"hf:{name}: no column of images or of numbers beside the label; its columns: {', '.join(columns.column_names)}"
-            )
         given, missing = values[split]
-        rows = np.flatnonzero(~missing).tolist()
-        x = feature_matrix(columns.take(rows), names, Path(name), rows)
-        numbers = class_numbers(given[~missing], classes, f"{name} {split}")
-        left_out = [LeftOut(f"{name}/{split}[{row}]", "no label") for row in np.flatnonzero(missing).tolist()]
-        parts[split] = Examples(torch.from_numpy(x), numbers, classes, name=name, keys=rows, left_out=left_out, notes=notes)
-    return Data(parts["train"], parts.get("val"), parts.get("test"))
+        tables.append(one.with_format("arrow")[:].filter(pa.array(~missing)))
+        numbers += np.flatnonzero(~missing).tolist()
+        labels += class_numbers(given[~missing], classes, f"{name} {split}").tolist()
+        called += [split] * int((~missing).sum())
+        left_out += [(split, LeftOut(f"{name}/{split}[{row}]", "no label")) for row in np.flatnonzero(missing).tolist()]
+    columns = pa.concat_tables(tables, promote_options="default")
+    reserved = {label, *(one for one in columns.column_names if one.lower() in IDS)}
+    inputs = [one for one in columns.column_names if one not in reserved]
+    return Rows(name, f"hf:{name}", columns, inputs, numbers, labels, called, list(numbers), classes, left_out, notes)

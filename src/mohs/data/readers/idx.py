@@ -27,16 +27,16 @@ UNSIGNED_BYTE = 8
 
 
 def mnist(folder: str | Path, *, classes: Sequence[Any] | None = None, name: str = "mnist") -> Data:
-    """Images (N, 1, H, W) and labels of the four files in a folder (or in its `raw`, as torchvision lays them)."""
+    """Images (N, 1, H, W) and labels of the four files in a folder (or in its folder `raw`, where torchvision puts them)."""
     folder = Path(folder)
     home = folder / "raw" if find_file(folder, FILES["train"][0]) is None and (folder / "raw").is_dir() else folder
     parts: dict[str, Examples] = {}
     for split, (images, labels) in FILES.items():
-        x, y = (_wanted(home, stem) for stem in (images, labels))
+        x, y = (_file(home, stem) for stem in (images, labels))
         pixels, numbers = read_idx(x), read_idx(y)
         if pixels.dim() != 3 or numbers.dim() != 1 or len(pixels) != len(numbers):
             raise DataError(
-                f"{x} holds {tuple(pixels.shape)}, {y} {tuple(numbers.shape)}: images (N, H, W), labels (N,) are wanted"
+                f"{x} holds {tuple(pixels.shape)}, {y} {tuple(numbers.shape)}: images (N, H, W) and labels (N,) are expected"
             )
         names = list(range(int(numbers.max()) + 1)) if classes is None else list(classes)
         parts[split] = Examples(pixels[:, None], numbers.long(), parts["train"].classes if parts else names, name=name)
@@ -44,7 +44,7 @@ def mnist(folder: str | Path, *, classes: Sequence[Any] | None = None, name: str
 
 
 def fashion_mnist(folder: str | Path) -> Data:
-    """Fashion-MNIST (Xiao et al., 2017), with its names of classes."""
+    """Fashion-MNIST (Xiao et al., 2017), with its class names."""
     return mnist(folder, classes=FASHION, name="fashion-mnist")
 
 
@@ -59,11 +59,11 @@ def read_idx(path: Path) -> Tensor:
         raise DataError(f"{path}: not an idx file of unsigned bytes: it begins with {content[:4].hex() or 'nothing'}")
     start = 4 + 4 * content[3]
     if len(content) < start:
-        raise DataError(f"{path}: cut short within its header")
+        raise DataError(f"{path}: truncated within its header")
     shape = struct.unpack(f">{content[3]}I", content[4:start])
     size = int(np.prod(shape, dtype=object))
     if len(content) - start != size:
-        raise DataError(f"{path}: its header says {size} values {shape}, it holds {len(content) - start}: fetch it again")
+        raise DataError(f"{path}: its header says {size} values {shape}, it holds {len(content) - start}: download it again")
     return torch.from_numpy(np.frombuffer(bytearray(content), np.uint8)[start:].reshape(shape))
 
 
@@ -72,9 +72,9 @@ def find_file(folder: Path, stem: str) -> Path | None:
     return next((file for ending in ("", ".gz") for file in folder.glob(f"{stem}[-.]idx?-ubyte{ending}")), None)
 
 
-def _wanted(folder: Path, stem: str) -> Path:
+def _file(folder: Path, stem: str) -> Path:
     found = find_file(folder, stem)
     if found is None:
-        wanted = ", ".join(f"{name}-idx{3 if 'images' in name else 1}-ubyte[.gz]" for pair in FILES.values() for name in pair)
-        raise DataError(f"{folder}: {stem} is missing; the four files are {wanted}")
+        names = ", ".join(f"{name}-idx{3 if 'images' in name else 1}-ubyte[.gz]" for pair in FILES.values() for name in pair)
+        raise DataError(f"{folder}: {stem} is missing; the four files are {names}")
     return found

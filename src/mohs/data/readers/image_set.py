@@ -1,4 +1,4 @@
-"""Images with labels and splits, wherever they lie, as data: read together, so that all splits get one mode and one size."""
+"""Images with labels and splits, from any store, as data: read together, so that all splits get one mode and one size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mohs.data.split import SPLITS
 
 @dataclass(frozen=True)
 class Picture:
-    """One image to be read: its name in the store, its class's number, its split, and its owner's name for it."""
+    """One image to read: its name in the store, class index, split and key."""
 
     name: Any
     label: int
@@ -28,7 +28,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Pictures:
-    """What is to be read: the images, the classes, and what was left out of each split already."""
+    """The images to read, their classes, and what was skipped in each split so far."""
 
     store: Store
     entries: Sequence[Picture]
@@ -39,7 +39,7 @@ class Pictures:
 
 
 def picture_data(plan: Pictures, *, image_size: int | Size | None = None, memory_limit: int = MEMORY_LIMIT) -> Data:
-    """Read the images; a class of which no training image can be read is an error, any other unreadable image is left out."""
+    """Read the images; unreadable ones are skipped, and a class without a readable training image is an error."""
     order = list(SPLITS)
     entries = sorted(plan.entries, key=lambda entry: order.index(entry.split))
     read = read_images(plan.store, [entry.name for entry in entries], image_size=image_size, memory_limit=memory_limit)
@@ -56,7 +56,7 @@ def picture_data(plan: Pictures, *, image_size: int | Size | None = None, memory
         notes=[*plan.notes, *read.notes],
     )
     splits = {split: [i for i, entry in enumerate(kept) if entry.split == split] for split in order}
-    home = {split: split if rows else "train" for split, rows in splits.items()}  # a split of which nothing could be read
+    home = {split: split if rows else "train" for split, rows in splits.items()}  # a split without a readable image
     parts = {
         split: replace(_between(every, rows), left_out=[one for where, one in left if home[where] == split])
         for split, rows in splits.items()
@@ -77,9 +77,9 @@ def _between(every: Examples, rows: list[int]) -> Examples:
 
 
 def _check_read(plan: Pictures, entries: Sequence[Picture], kept: Sequence[Picture], left: Sequence[LeftOut]) -> None:
-    """Every class of the training images must have one that could be read."""
-    wanted = {entry.label for entry in entries if entry.split == "train"}
-    for label in sorted(wanted - {entry.label for entry in kept if entry.split == "train"}):
+    """Validate that every training class has a readable image."""
+    expected = {entry.label for entry in entries if entry.split == "train"}
+    for label in sorted(expected - {entry.label for entry in kept if entry.split == "train"}):
         own = [entry for entry in entries if entry.split == "train" and entry.label == label]
         paths = {plan.store.path(entry.name) for entry in own}
         first = next((f" (the first: {one.path}: {one.reason})" for one in left if one.path in paths), "")

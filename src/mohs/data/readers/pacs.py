@@ -45,7 +45,7 @@ def pacs(
         for file in (one for one in listing.files if one.startswith(f"{prefix}{domain}/")):
             own = file[len(prefix) :].split("/")
             if len(own) != 3 or own[1] not in CLASSES:
-                raise DataError(f"{store.path(file)}: DOMAIN/CLASS/NAME is wanted, with a class of {', '.join(CLASSES)}")
+                raise DataError(f"{store.path(file)}: expected DOMAIN/CLASS/NAME with one of the classes {', '.join(CLASSES)}")
             entries.append(Picture(file, CLASSES.index(own[1]), key="/".join(own)))
     if not entries:
         raise DataError(f"{root}: no images of {', '.join(domains)}")
@@ -74,11 +74,11 @@ def _store(root: Path) -> FolderFiles | ZipFiles:
             return FolderFiles(folder)
     if (root / ZIP).is_file():
         return ZipFiles(root / ZIP)
-    raise DataError(f"{root}: no PACS here: neither {ZIP} nor folders called {', '.join(DOMAINS)}")
+    raise DataError(f"{root}: PACS not found: neither {ZIP} nor folders called {', '.join(DOMAINS)}")
 
 
 def _prefix(folders: Sequence[str], store: FolderFiles | ZipFiles) -> str:
-    """What stands before the domains in a zip that wraps them in a folder."""
+    """The path before the domains, in a zip that wraps them in a folder."""
     for one in folders:
         above, _, last = one.rpartition("/")
         if last in DOMAINS:

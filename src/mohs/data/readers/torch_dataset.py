@@ -1,8 +1,8 @@
 """Any torch `Dataset` with a length whose items are (input, label), (input, label, id) or mappings of them.
 
-Inputs are Pillow images, or tensors or arrays of one shape; they are read into memory where they fit, else when they are
-asked for. Items are read one after another: a data set need not be safe to read from several threads. A data set that
-changes its items at random (augmentation) gives other pixels at every reading: pass it without.
+Inputs are Pillow images, strings, or tensors or arrays of one shape; they are read into memory where they fit, else on access.
+Items are read one after another, so the data set need not be thread-safe. Pass it without random augmentation: every reading
+would give other pixels.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from PIL import Image
 from torch import Tensor
 
 from mohs._core.errors import DataError
+from mohs._core.vocabulary import INPUTS, LABELS, TEXTS, find_name
 from mohs.data.decode import Size
 from mohs.data.examples import Examples, LeftOut
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import class_numbers, classes_in, label_values
 from mohs.data.readers.arrays import as_inputs, from_arrays
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
-from mohs.hardness.batches import INPUTS, LABELS
 
 SAMPLED = 64  # items that a fingerprint reads
 FLOAT = 4  # bytes
 
 
 class DatasetImages:
-    """The Pillow images of a data set, or of a list of items read already; names are places."""
+    """The Pillow images of a data set, or of a list of images; names are places."""
 
     threads = 1
 
@@ -40,7 +40,7 @@ class DatasetImages:
     def image(self, name: int, /) -> Image.Image:
         found = self.items[name]
         image = found if isinstance(found, Image.Image) else parts_of(found, name)[0]
-        return image.copy()  # whoever reads it closes it
+        return image.copy()  # the caller closes it
 
     def size(self, name: int, /) -> int:
         width, height = self.image(name).size
@@ -51,7 +51,7 @@ class DatasetImages:
 
 
 class DatasetInputs:
-    """The inputs of a data set, read when they are asked for."""
+    """The inputs of a data set, read on access."""
 
     def __init__(self, dataset: Any, places: Sequence[int], shape: Sequence[int], name: str) -> None:
         self.dataset, self.places, self.name, self._shape = dataset, places, name, tuple(shape)
@@ -91,14 +91,14 @@ def from_dataset(
 ) -> Examples:
     """The examples of a data set; its `classes`, where it has them, name the classes 0..K−1."""
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
-        raise ValueError(f"data must have a length and items by number, got {type(dataset).__name__}: a stream has no places")
+        raise ValueError(f"data must have a length and items by index, got {type(dataset).__name__}")
     name = type(dataset).__name__ if name is None else name
     if not len(dataset):
-        raise DataError(f"{name}: an empty data set")
+        raise DataError(f"{name}: the data set is empty")
     first = parts_of(dataset[0], 0)[0]
     image = isinstance(first, Image.Image)
     entries = first.width * first.height * 3 if isinstance(first, Image.Image) else FLOAT * int(np.prod(np.shape(first)))
-    fits = entries * len(dataset) <= memory_limit
+    fits = isinstance(first, str) or entries * len(dataset) <= memory_limit
     inputs, labels = [], []
     for place in range(len(dataset)):
         given, label = parts_of(dataset[place], place)
@@ -108,6 +108,8 @@ def from_dataset(
     classes = _declared(dataset)
     if image:
         return _images(DatasetImages(inputs if fits else dataset, name), labels, classes, image_size, memory_limit)
+    if isinstance(first, str):
+        return from_arrays(inputs, labels, classes=classes, name=name)
     if fits:
         return from_arrays(_stacked(inputs, name), labels, classes=classes, name=name)
     return _lazily(dataset, labels, classes, tuple(as_inputs(_stacked([first], name))[0].shape[1:]), name)
@@ -116,12 +118,13 @@ def from_dataset(
 def parts_of(item: Any, place: int) -> tuple[Any, Any]:
     """The input and the label of an item."""
     if isinstance(item, Mapping):
-        keys = [next((key for key in known if key in item), None) for known in (INPUTS, LABELS)]
-        if None in keys:
+        key, label = find_name(item, (*INPUTS, *TEXTS)), find_name(item, LABELS)
+        if key is None or label is None:
             raise DataError(
-                f"item {place} has the keys {', '.join(map(str, item))}: an input ({', '.join(INPUTS)}) and a label are wanted"
+                f"item {place} has the keys {', '.join(map(str, item))}: an input ({', '.join((*INPUTS, *TEXTS))}) "
+                f"and a label ({', '.join(LABELS)}) are expected"
             )
-        return item[keys[0]], item[keys[1]]
+        return item[key], item[label]
     if isinstance(item, tuple | list) and len(item) in (2, 3):
         return item[0], item[1]
     raise DataError(f"item {place} must be (input, label), (input, label, id) or a mapping, got {type(item).__name__}")

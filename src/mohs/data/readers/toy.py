@@ -1,11 +1,11 @@
 """Two overlapping classes on the sphere: points of two Gaussians in three dimensions, brought to length 1.
 
-    u = x/‖x‖,  x ~ N(μ, σ²I)          μ = (1, ±.6, 0), σ = .5: of some 11 % even the best classifier errs
+    u = x/‖x‖,  x ~ N(μ, σ²I)          μ = (1, ±.6, 0), σ = .5: the best classifier errs on about 11 %
     density of u on the sphere ∝ g(t),  g(t) = t + (1 + t²) Φ(t)/φ(t),  t = u·μ/σ          as both μ have one length
-    P(first | u) = g(t₁)/(g(t₁) + g(t₂))                                        the best that any classifier can know
+    P(first | u) = g(t₁)/(g(t₁) + g(t₂))                                        the Bayes-optimal classifier
 
-The same points on any machine for one seed. Chen et al., "Angular Visual Hardness" (ICML 2020), Figures 3 and 7, which state
-1,000 points a class and neither means nor spread.
+The points depend on the seed alone. Chen et al., "Angular Visual Hardness" (ICML 2020), Figures 3 and 7, which state
+1,000 points per class and neither means nor spread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLASSES = ["left", "right"]
 
 
 def sphere(*, each: int = EACH, seed: int = 0) -> Data:
-    """So many points of each class to train on, and as many others to test on."""
+    """Training and test sets with `each` points per class."""
     check_between("each", each, 1)
     generator = torch.Generator().manual_seed(seed)
     return Data(_points(each, generator, "sphere"), None, _points(each, generator, "sphere"))

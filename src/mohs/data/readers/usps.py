@@ -10,9 +10,9 @@ from mohs.data.readers.arrays import npz
 
 
 def usps(file: str | Path) -> Data:
-    """Images (N, 1, 16, 16) uint8 of a .npz file with train_x, train_y, test_x, test_y, or of the folder it lies in."""
+    """Images (N, 1, 16, 16) uint8 of a .npz file with train_x, train_y, test_x, test_y, or of its folder."""
     file = Path(file) / "usps.npz" if Path(file).is_dir() else Path(file)
     data = npz(file, name="usps")
     if data.test is None or data.train.kind != "images":
-        raise DataError(f"{file}: train_x, train_y, test_x and test_y are wanted, with images (N, 16, 16)")
+        raise DataError(f"{file}: train_x, train_y, test_x and test_y with images (N, 16, 16) are expected")
     return data

@@ -1,14 +1,17 @@
-"""How decided a prediction is, in two numbers a row that share one backward pass.
+"""How decided a prediction is: two numbers per row that share one backward pass.
 
     T = Σ of the squares of the τ largest probabilities      ∂T/∂z_j = 2 p_j (p_j [j among them] − T)
     H = −Σ p_j log p_j                                       ∂H/∂z_j = −p_j (z_j − m),   m = Σ p_k z_k
 
-So a gradient is p_j times a straight line in z_j, and something more at the τ largest. H = log Σ exp z − m, its first term
-read off at the largest p: log p = z − log Σ exp z. On a processor the one (N, K) array beside float32 logits is p, whose
-memory the gradient takes over if the graph is not kept. The logits are kept for the backward pass: they must not be written
-over before it. p and m are outputs too, so that second derivatives come out right; which classes are the τ largest is not
-differentiated. H is a difference of numbers as large as the logits, and as exact as these: an offset common to all costs digits.
-A NaN or infinite logit makes its row NaN: mask a class out with a large negative logit such as −1e4, not with −inf.
+So the gradient is p_j times a line in z_j, plus a term at the τ largest. H = log Σ exp z − m, and its first term is read
+off at the largest p, since log p = z − log Σ exp z. On CPU the only (N, K) array besides float32 logits is p, whose memory
+the gradient reuses unless the graph is retained. The logits are saved for the backward pass: do not modify them in place
+before it. p and m are outputs too, so that second derivatives are correct; the choice of the τ largest classes is not
+differentiated. H is a difference of numbers as large as the logits, so an offset common to all logits costs digits.
+A NaN or infinite logit makes its row NaN: mask a class with a large negative logit such as −1e4, not with −inf.
+
+On CPU the passes run over blocks of rows that fit the cache, so that each operation reads what the last one wrote without
+going to memory. On other devices, or under tracing, all rows are taken at once.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.losses._numerics.softmax_rows import softmax_rows, times_line
-from mohs.losses._numerics.top_classes import top_classes
-from mohs.margin import check_logits, full_precision, is_traced, log_probs
+from mohs.losses._numerics.top_classes import column_maxima, top_classes
+from mohs.margin import check_logits, full_precision, is_traced, log_probs, readable
+
+BLOCK_ENTRIES = 1 << 19  # of a block of rows
 
 
 def certainty(logits: Tensor, *, tau: int) -> tuple[Tensor, Tensor]:
@@ -50,14 +54,14 @@ def _rows(logits: Tensor, tau: int) -> Tensor:
     check_logits(logits)
     if tau > logits.shape[1]:
         raise ValueError(
-            f"tau={tau} asks for more probabilities than logits have classes ({logits.shape[1]}): take at most that many"
+            f"tau={tau} is more than the number of classes ({logits.shape[1]}) of the logits: use at most {logits.shape[1]}"
         )
     return logits if logits.dim() == 2 else logits.movedim(1, -1).flatten(0, -2)
 
 
 def _last_use(saved: Tensor) -> bool:
-    """Whether the backward pass under way frees what was saved, so that its memory may be taken for the gradient."""
-    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private: it may go one day
+    """Whether the running backward pass frees the saved tensors, so that the gradient may reuse their memory."""
+    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private: absent in some versions
     return not is_traced(saved) and keeps_graph is not None and not keeps_graph()
 
 
@@ -70,8 +74,8 @@ class _Certainty(torch.autograd.Function):
     def forward(logits: Tensor, tau: int) -> tuple[Tensor, ...]:
         p, mean, maxima = softmax_rows(logits, tau)  # (N, K), (N, 1)
         highest, index = top_classes(p, tau, maxima)  # (N, τ)
-        log_first = torch.xlogy(1.0, highest[:, :1])  # plain log hands even short vectors to MKL's threads: slow if busy
-        entropy = (logits.gather(1, index[:, :1]) - log_first - mean).clamp_(min=0.0)  # under 0 by rounding only
+        log_first = torch.xlogy(1.0, highest[:, :1])  # torch.log starts MKL threads even for short vectors
+        entropy = (logits.gather(1, index[:, :1]) - log_first - mean).clamp_(min=0.0)  # below 0 by rounding error only
         return highest.square().sum(1), entropy.squeeze(1), p, mean, highest, index
 
     @staticmethod
@@ -92,7 +96,50 @@ class _Certainty(torch.autograd.Function):
             slope, offset = slope + g_mean, offset + g_mean * (1 - mean)
         if g_p is not None:
             offset = offset + g_p - (p * g_p).sum(1, keepdim=True)
-        if torch.is_grad_enabled():  # a graph of this pass is made
+        if torch.is_grad_enabled():  # create_graph=True
             return times_line(p, logits, slope, offset, in_place=False).scatter_add(1, index, pull), None
         in_place = g_p is None and _last_use(p) and not any(is_traced(g) for g in grads if g is not None)
         return times_line(p.detach(), logits, slope, offset, in_place=in_place).scatter_add_(1, index, pull), None
+
+
+def softmax_rows(logits: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """logits (N, K) -> p (N, K), m = Σ p z (N, 1) and the column maxima from which `top_classes` finds the `count` largest."""
+    if not readable(logits):
+        p = torch.softmax(logits, 1)
+        return p, (p * logits).sum(1, keepdim=True), column_maxima(p, count)
+    p, rows = torch.empty_like(logits, memory_format=torch.contiguous_format), _block_rows(logits)
+    means, maxima = logits.new_empty(len(logits), 1), []
+    for z, block, mean in zip(*(torch.split(tensor, rows) for tensor in (logits, p, means)), strict=True):
+        torch.softmax(z, 1, out=block)
+        mean_logit(block, z, mean)
+        maxima.append(column_maxima(block, count))
+    found = [columns for columns in maxima if columns is not None]
+    return p, means, torch.cat(found) if found else None
+
+
+def mean_logit(p: Tensor, logits: Tensor, out: Tensor) -> None:
+    """Σ p z of each row into out (N, 1): as a batched product, unless reduced matmul precision is enabled; then as a sum.
+
+    Operations with `out` are exempt from autocast.
+    """
+    if torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee"):  # type: ignore[attr-defined]
+        torch.bmm(p.unsqueeze(1), logits.unsqueeze(1).transpose(1, 2), out=out.unsqueeze(2))
+    else:
+        torch.sum(p * logits, 1, keepdim=True, out=out)
+
+
+def times_line(p: Tensor, logits: Tensor, slope: Tensor, offset: Tensor, *, in_place: bool) -> Tensor:
+    """p (slope · z + offset), (N, K); slope (N, 1), offset (N, 1) or (N, K); in_place: p may be overwritten."""
+    if not in_place:
+        return p * (slope * logits + offset)
+    if not readable(logits):
+        return p.mul_(torch.addcmul(offset, slope, logits))
+    rows = _block_rows(logits)
+    buffer = torch.empty_like(p[:rows])
+    for block, z, by, plus in zip(*(torch.split(tensor, rows) for tensor in (p, logits, slope, offset)), strict=True):
+        block.mul_(torch.mul(z, by, out=buffer[: len(z)]).add_(plus))
+    return p
+
+
+def _block_rows(logits: Tensor) -> int:
+    return max(1, BLOCK_ENTRIES // logits.shape[1])

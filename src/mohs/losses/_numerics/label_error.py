@@ -1,10 +1,10 @@
-"""How far the class scores are from the one-hot label, summed over the classes, each with its own backward pass.
+"""The error of the class scores against the one-hot label, summed over classes, with a fused backward pass.
 
     softmax_square   Σ_k (p_k − y_k)²                         slope 2p(d − p·d),  d = p − y
-    sigmoid_error    Σ_k |y_k − s_k|^power, power 1 or 2      s = sigmoid(z), one score a class
+    sigmoid_error    Σ_k |y_k − s_k|^power, power 1 or 2      s = sigmoid(z), one score per class
 
-Plain autograd would hold four (N, K) arrays for either; these hold two. The kept array is an output as well, so
-that second derivatives come out right.
+Plain autograd needs four (N, K) arrays for either; these need two. The saved array is an output as well, so that
+second derivatives are correct.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _SoftmaxSquare(torch.autograd.Function):
         scale = 2 * (torch.zeros_like(total) if g is None else g).unsqueeze(1)
         own = d.gather(1, index)  # p_y − 1
         center = total.unsqueeze(1) + own  # p·d = Σd² + d_y
-        grad = (d - center).mul_(d).mul_(scale)  # p = d but at the label
+        grad = (d - center).mul_(d).mul_(scale)  # p = d except at the label
         grad = grad.scatter_(1, index, scale * (own + 1) * (own - center))
         if g_d is not None:
             p = d.scatter(1, index, own + 1)
@@ -60,7 +60,7 @@ class _SoftmaxSquare(torch.autograd.Function):
 
 
 class _SigmoidError(torch.autograd.Function):
-    """With the sign of the label's logit turned, sigmoid is |y − s| in every class, and exact where s_y nears 1."""
+    """With the sign of the label's logit flipped, sigmoid is |y − s| in every class, and accurate where s_y nears 1."""
 
     generate_vmap_rule = True
 

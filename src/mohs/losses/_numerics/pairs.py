@@ -1,11 +1,11 @@
-"""Pairs of examples: the two halves of a batch, their angles, and what is paid for each pair.
+"""Pairs of examples: the two halves of a batch, their angles, and the contrastive term of each pair.
 
     θ = 2 atan2(‖u − v‖, ‖u + v‖)            u, v: the two vectors at unit length
     ∂θ/∂a = −(v − cos θ · u)/(‖a‖ sin θ)     orthogonal to a; and the same for b with u and v exchanged
 
-The angles, their accuracy and the gradient of 0 at coincident, opposite and zero vectors are those of `mohs.angle.angle`
-at half the time: for a hundred rows a step costs more than its arithmetic, so the steps are few. The unit vectors and
-the lengths are outputs, so that second derivatives come out right.
+Values, accuracy and the zero gradient at coincident, opposite and zero vectors are those of `mohs.angle.angle`, in half
+the time: for a hundred rows the overhead of an operation exceeds its arithmetic, so there are few operations. The unit
+vectors and the lengths are outputs, so that second derivatives are correct.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def halves(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"got {labels.dtype} {tuple(labels.shape)}; predictions are logits.argmax(1)"
         )
     n = len(labels) // 2
-    if len(labels) % 2:  # else no slice: its backward pass would be a copy
+    if len(labels) % 2:  # no slice otherwise: its backward pass would copy
         features, labels = features[:-1], labels[:-1]
     first, second = labels.reshape(2, n)
     return features.reshape(2, n, features.shape[1]).to(full_precision(features.dtype)), first == second
 
 
 def contrast(distance: Tensor, same: Tensor, margin: float) -> Tensor:
-    """The mean over the pairs of d² where they are the same and max(0, margin − d)² where not; over no pair, 0."""
+    """The mean over pairs of d² for equal labels and max(0, margin − d)² for different ones; 0 without pairs."""
     terms = torch.where(same, distance, relu(margin - distance)).square()  # (n,)
     return terms.mean() if len(terms) else terms.sum()
 
@@ -57,11 +57,11 @@ class _PairAngle(torch.autograd.Function):
     def forward(pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         exact = torch.float32 if pairs.device.type == "mps" else torch.float64  # whose squares neither over- nor underflow
         length = torch.linalg.vector_norm(pairs, dim=-1, keepdim=True, dtype=exact).to(pairs.dtype)  # (2, n, 1)
-        void = (length < TINY).any(0)  # (n, 1): one of the two is zero, so there is no angle to speak of
+        void = (length < TINY).any(0)  # (n, 1): one of the two is zero, so the angle is undefined
         length.masked_fill_(void, torch.inf)
         units = pairs / length  # (2, n, D)
         across, along = (torch.linalg.vector_norm(w, dim=-1, keepdim=True) for w in (units[0] - units[1], units[0] + units[1]))
-        theta = torch.atan2(across + void, along + void).mul_(2)  # of a void pair 2 atan2(1, 1) = π/2
+        theta = torch.atan2(across + void, along + void).mul_(2)  # for a void pair 2 atan2(1, 1) = π/2
         return theta.squeeze(-1), units, length
 
     @staticmethod
@@ -75,7 +75,7 @@ class _PairAngle(torch.autograd.Function):
         g, g_units, g_length = grads
         theta = theta.unsqueeze(-1)
         sin = theta.sin()
-        sin = sin.masked_fill(sin <= 4 * torch.finfo(sin.dtype).eps, torch.inf)  # at 0 and π no direction is the right one
+        sin = sin.masked_fill(sin <= 4 * torch.finfo(sin.dtype).eps, torch.inf)  # at 0 and π the direction is undefined
         grad = (units * theta.cos() - units.flip(0)) * ((0.0 if g is None else g.unsqueeze(-1)) / (sin * length))
         if g_units is not None:
             grad = grad + (g_units - units * (units * g_units).sum(-1, keepdim=True)) / length

@@ -1,10 +1,10 @@
-/* The charts: drawn by Vega when they come near the screen, anew when the colors change; their numbers as table and file. */
+/* The charts: drawn by Vega when they come near the screen and redrawn when the colors change; their numbers as table and file. */
 "use strict";
 (() => {
   const { data, find, color, make, csv, download, onTheme } = mohs;
   const drawn = new Map();
 
-  /* As many colors as there are bins, from soft to hard. */
+  /* One color per hardness group, from easy to hard. */
   const ramp = (steps) => {
     const [low, high] = ["bin-low", "bin-high"].map((name) => color(name).match(/[\d.]+/g).map(Number));
     const share = (step) => (steps > 1 ? step / (steps - 1) : 1);

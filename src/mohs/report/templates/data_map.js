@@ -1,11 +1,12 @@
-/* The data map: points on one canvas, what is pointed at on another in front of it; read by pointer, by keys, or as a table. */
+/* The data map: points on one canvas, the selected one on another in front of it; read by pointer, by keys, or as a table. */
 "use strict";
 (() => {
   const { data, find, color, unpack, onTheme } = mohs;
   if (!data.map) return;
   const { count, xLimit, x: xTitle, y: yTitle } = data.map;
   const [back, front, box] = ["map-points", "map-front", "map-box"].map(find);
-  const kinds = [...data.verdicts, "not scored"];
+  const kinds = data.verdicts;
+  const css = (kind) => kind.replaceAll(" ", "-");
   const edge = { left: 58, right: 18, top: 18, bottom: 46 };
   const FULL = 65535, NONE = 255, REACH = 14, CELL = 24;
   let points = null, names = null, shown = new Set(kinds.keys()), only = "", at = -1, grid = new Map();
@@ -57,9 +58,9 @@
     grid = new Map();
     const size = Math.max(2.2, Math.min(5, 260 / Math.sqrt(count)));
     kinds.forEach((kind, verdict) => {
-      context.fillStyle = color(kind.replace(" ", "-"));
-      context.globalAlpha = verdict === 0 ? 0.45 : 0.75;
-      const side = verdict === 0 ? size : size * 1.2;
+      context.fillStyle = color(css(kind));
+      context.globalAlpha = kind === "easy" ? 0.45 : 0.75;
+      const side = kind === "easy" ? size : size * 1.2;
       for (let i = 0; i < count; i += 1) {
         if (points.verdict[i] !== verdict || !visible(i)) continue;
         const x = px(i), y = py(i);
@@ -78,7 +79,7 @@
     if (at < 0 || !visible(at)) return;
     context.lineWidth = 2;
     context.strokeStyle = color("ink");
-    context.fillStyle = color(kinds[points.verdict[at]].replace(" ", "-"));
+    context.fillStyle = color(css(kinds[points.verdict[at]]));
     context.beginPath();
     context.arc(px(at), py(at), 7, 0, 2 * Math.PI);
     context.fill();
@@ -96,7 +97,7 @@
     return best;
   };
 
-  /* The nearest example that lies mostly in that direction, and far enough for the eye to see the step. */
+  /* The nearest example that lies mostly in that direction, and far enough away to see the step. */
   const towards = (dx, dy) => {
     const x = px(at), y = py(at);
     let best = at, least = Infinity;
@@ -121,8 +122,8 @@
     const sure = points.chance[i] > 99 ? "over 99%" : `${points.chance[i]}%`;
     const chance = points.chance[i] === NONE ? "" : ` (wrong label: ${sure})`;
     const predicted = data.shown[points.predicted[i]];
-    const card = i in data.onMap ? " · Enter or a click opens its card" : "";
-    return `${name(i)}: labeled ${data.shown[points.label[i]] ?? "nothing"}${predicted === undefined ? "" : `, predicted ${predicted}`} · `
+    const card = i in data.onMap ? " · Enter or a click opens it in the gallery" : "";
+    return `${name(i)}: labeled ${data.shown[points.label[i]] ?? "(none)"}${predicted === undefined ? "" : `, predicted ${predicted}`} · `
       + `${kinds[points.verdict[i]]}${chance} · ${yTitle} ${(points.y[i] / FULL).toFixed(2)}, ${xTitle} ${((points.x[i] / FULL) * xLimit).toFixed(2)}${card}`;
   };
 

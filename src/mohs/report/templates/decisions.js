@@ -1,4 +1,4 @@
-/* Decisions: one an example, by id; undone step by step; kept in this browser under the data's hash; given out as a file. */
+/* Decisions: one per example, by id; undone step by step; kept in this browser under the data's hash; downloaded as a file. */
 "use strict";
 mohs.decisions = (() => {
   const { data, store, csv, download } = mohs;
@@ -9,7 +9,7 @@ mohs.decisions = (() => {
   const past = [];
   const listeners = [];
 
-  /* Anybody's page on file:// can write there: what is not a decision on these classes is dropped. */
+  /* Any page on file:// can write there: drop whatever is not a decision on these classes. */
   const sound = (entry) => Array.isArray(entry) && entry.length === 4 && entry.every((part) => typeof part === "string")
     && known.has(entry[1]) && KINDS.includes(entry[2]) && (entry[3] === "" || known.has(entry[3]));
   const kept = store.read(KEY);
@@ -20,7 +20,7 @@ mohs.decisions = (() => {
     for (const listener of listeners) listener(saved);
   };
 
-  /* entries: [id, label, decision, new label]; all of them are one step for undo. A null decision takes the old one back. */
+  /* entries: [id, label, decision, new label]; together they are one step for undo. A null decision removes the old one. */
   const decide = (entries) => {
     if (!entries.length) return;
     past.push(entries.map(([id]) => [id, current.get(id)]));

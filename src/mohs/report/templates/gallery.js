@@ -1,4 +1,4 @@
-/* The gallery: filters, one card in focus at a time (roving tabindex), keys while the focus is in it, and the bar of decisions. */
+/* The gallery: filters, one focused card at a time (roving tabindex), keys while the focus is in it, and the decision bar. */
 "use strict";
 (() => {
   const { data, find, say, make, decisions } = mohs;
@@ -12,7 +12,7 @@
   let limit = STEP, matching = [], current = null;
 
   const title = (item) => item.querySelector(".title").textContent;
-  const told = ([, , decision, fresh]) => ({
+  const describe = ([, , decision, fresh]) => ({
     accept: () => `Accepted: ${data.shown[data.classes.indexOf(fresh)]}`,
     keep: () => "Label kept",
     change: () => `Changed to ${data.shown[data.classes.indexOf(fresh)]}`,
@@ -23,7 +23,7 @@
     const entry = of(item), line = item.querySelector(".decided");
     article(item).classList.toggle("done", Boolean(entry));
     line.hidden = !entry;
-    line.textContent = entry ? told(entry) : "";
+    line.textContent = entry ? describe(entry) : "";
     for (const button of item.querySelectorAll("[data-act]")) {
       if (entry?.[2] === button.dataset.act) button.setAttribute("aria-pressed", "true"); else button.removeAttribute("aria-pressed");
     }
@@ -44,17 +44,17 @@
     matching.forEach((item, place) => { item.hidden = place >= limit; });
     const seen = Math.min(limit, matching.length);
     const all = Number(tabs.find((tab) => tab.dataset.group === group).dataset.all), here = items.filter((item) => item.dataset.group === group).length;
-    const more = all > here ? `; these are the surest of ${all.toLocaleString("en")}` : "";
-    find("gallery-count").textContent = matching.length ? `Showing ${seen.toLocaleString("en")} of ${matching.length.toLocaleString("en")}${more}` : "No example here";
+    const more = all > here ? `; these are the most certain of ${all.toLocaleString("en")}` : "";
+    find("gallery-count").textContent = matching.length ? `Showing ${seen.toLocaleString("en")} of ${matching.length.toLocaleString("en")}${more}` : "No examples match";
     find("gallery-more").hidden = seen === matching.length;
     if (!current || current.hidden || !matching.includes(current)) rove(matching[0] ?? null);
   };
   const filter = () => {
-    const wanted = find("gallery-class").value, open = find("gallery-open").checked;
+    const chosen = find("gallery-class").value, open = find("gallery-open").checked;
     for (const tab of tabs) tab.setAttribute("aria-pressed", String(tab.dataset.group === group));
     matching = items.filter((item) => {
       const { label, suggested } = card(item);
-      const fits = item.dataset.group === group && (wanted === "" || label === Number(wanted) || suggested === Number(wanted));
+      const fits = item.dataset.group === group && (chosen === "" || label === Number(chosen) || suggested === Number(chosen));
       item.hidden = true;
       return fits && !(open && of(item));
     });
@@ -77,12 +77,12 @@
   const count = () => `${decisions.size.toLocaleString("en")} decided`;
   const act = (item, decision, fresh = null, onward = false) => {
     const { id, label, suggested } = card(item);
-    if (decision === "accept" && suggested === null) return say("Nothing is suggested for this one; 2 keeps its label");
+    if (decision === "accept" && suggested === null) return say("No label is suggested for this example; press 2 to keep its label");
     if (decision === "change" && fresh === null) return choose(item, onward);
     const label_ = data.classes[label];
     const entry = [id, label_, decision, decision === "accept" ? data.classes[suggested] : decision === "change" ? data.classes[fresh] : ""];
     decisions.decide([entry]);
-    say(`${title(item)}: ${told(entry)}. ${count()}.`);
+    say(`${title(item)}: ${describe(entry)}. ${count()}.`);
     if (onward) move(1);
   };
   const undo = () => {
@@ -93,7 +93,7 @@
     return say(`Undone for ${ids.length === 1 ? "one example" : `${ids.length.toLocaleString("en")} examples`}. ${count()}.`);
   };
 
-  /* The dialog that asks for another class. */
+  /* The dialog that asks for a new class. */
   const dialog = find("change"), list = find("change-class"), search = find("change-find");
   let asked = null;
   const options = (item) => {
@@ -149,7 +149,7 @@
     const entry = of(item);
     if (entry?.[2] === button.dataset.act && entry[2] !== "change") {
       decisions.decide([[entry[0], entry[1], null, ""]]);
-      say(`${title(item)}: decision taken back. ${count()}.`);
+      say(`${title(item)}: decision removed. ${count()}.`);
     } else act(item, button.dataset.act);
   });
   cards.addEventListener("focusin", (event) => { const item = event.target.closest("[data-card]"); if (item && item !== current) rove(item); });
@@ -162,7 +162,7 @@
   const refresh = (saved = true) => {
     items.forEach(paint);
     const ready = bulk().length;
-    find("decided-count").textContent = `${decisions.size ? count() : "No decisions yet"}${saved ? "" : " (this browser keeps none: download before you leave)"}`;
+    find("decided-count").textContent = `${decisions.size ? count() : "No decisions yet"}${saved ? "" : " (this browser cannot store them: download before you leave)"}`;
     find("bulk-accept").textContent = `Accept all ${ready.toLocaleString("en")}`;
     find("bulk-accept").disabled = !ready;
     find("undo").disabled = !decisions.undoable;
@@ -172,10 +172,10 @@
   find("bulk-accept").addEventListener("click", () => {
     const entries = bulk().map(([id, label, suggested]) => [id, data.classes[label], "accept", data.classes[suggested]]);
     decisions.decide(entries);
-    say(`Accepted ${entries.length.toLocaleString("en")} suggestions. ${count()}. Undo takes them back together.`);
+    say(`Accepted ${entries.length.toLocaleString("en")} suggestions. ${count()}. One undo reverts them all.`);
   });
   find("undo").addEventListener("click", undo);
-  find("forget").addEventListener("click", () => { decisions.clear(); say("All decisions cleared; undo brings them back."); });
+  find("forget").addEventListener("click", () => { decisions.clear(); say("All decisions cleared; undo restores them."); });
   find("download").addEventListener("click", decisions.download);
   decisions.onChange(refresh);
 

@@ -1,4 +1,4 @@
-/* What the other scripts share: the page's data, its colors, what is said to screen readers, files to download. */
+/* What the other scripts share: the page's data, its colors, announcements to screen readers, downloads. */
 "use strict";
 const mohs = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -22,7 +22,7 @@ const mohs = (() => {
     return element;
   };
 
-  /* No spreadsheet takes such a cell for a formula; the apostrophe is taken off again by `mohs apply`. */
+  /* An apostrophe keeps spreadsheets from running a cell as a formula; `mohs apply` removes it. */
   const cell = (value) => {
     const text = value === null || value === undefined ? "" : String(value);
     const guarded = typeof value !== "number" && /^[=+\-@\t\r\n'＝＋－＠]/.test(text) ? `'${text}` : text;
@@ -39,7 +39,7 @@ const mohs = (() => {
     setTimeout(() => URL.revokeObjectURL(address), 10000);
   };
 
-  /* Storage may be forbidden, full, or written by another page: nothing read from it is trusted. */
+  /* Storage may be forbidden, full, or written by another page: do not trust what it holds. */
   const store = {
     read: (key) => { try { return JSON.parse(localStorage.getItem(key)); } catch { return null; } },
     write: (key, value) => { try { localStorage.setItem(key, JSON.stringify(value)); return true; } catch { return false; } },
@@ -50,7 +50,7 @@ const mohs = (() => {
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
   };
 
-  const themes = { "": "as the system", light: "light", dark: "dark" };
+  const themes = { "": "system", light: "light", dark: "dark" };
   const listeners = [];
   const setTheme = (name) => {
     if (name) document.documentElement.dataset.theme = name;

@@ -1,1 +1,1 @@
-"""What a study measures on a trained network, by kind: one dataclass a measure, its fields the keys of a recipe."""
+"""What a study measures on a trained network: one dataclass per measure, whose fields are the keys of a recipe."""

@@ -1,4 +1,4 @@
-"""Measures of how the network learned: its history, which training labels it has fitted, and the traced curves."""
+"""Measures of training: the history, the fit to right and wrong training labels, and traced curves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mohs._core.errors import DataError
 from mohs.data.examples import Data
-from mohs.evaluate.fit import best_and_final, label_fit
-from mohs.studies.measures.test_outputs import said_of
+from mohs.evaluate.label_fit import best_and_final, label_fit
+from mohs.studies.measures.test_outputs import outputs_of
 from mohs.train.trace import TRACED
 from mohs.train.trained import Trained
 
@@ -20,9 +20,9 @@ HISTORY = ("test_accuracy", "val_accuracy", "accuracy")
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """best_ and last_ of test_accuracy, val_accuracy and accuracy, epochs; at: test_accuracy_epoch_<n> after n epochs too.
+    """Accuracy over the epochs: best_ and last_ of test_accuracy, val_accuracy and accuracy; test_accuracy_epoch_<n>, n in `at`.
 
-    The best test accuracy is chosen on the test labels and so too high: papers that report it did the same.
+    The best test accuracy is selected on the test labels and therefore too high, as in the papers that report it.
     """
 
     at: Sequence[int] = ()
@@ -38,26 +38,26 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFit:
-    """fit_clean and fit_noisy: shares of right and of wrong training labels that the network gives; fit_truth: of examples
-    with a wrong label, the share given the right one. Needs noise, so that the truth is known."""
+    """Fit to the training labels: fit_clean and fit_noisy, the shares of right and of wrong labels that the network predicts;
+    fit_truth, the share of examples with a wrong label for which it predicts the true one. Needs noise, which keeps the truth."""
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         train = data.train
         if train.truth is None:
-            raise DataError(f"{train.name}: which labels are wrong is not known; add noise to the run (a rate of 0 will do)")
-        found = label_fit(said_of(trained, train).logits.argmax(1), train.labels, train.truth)
+            raise DataError(f"{train.name}: the true labels are unknown; add noise to the run (a rate of 0 will do)")
+        found = label_fit(outputs_of(trained, train).logits.argmax(1), train.labels, train.truth)
         return {"fit_clean": found.clean, "fit_noisy": found.noisy, "fit_truth": found.truth}
 
 
 def check_traced(values: Sequence[str]) -> None:
-    """Raise unless a trace has all of these."""
+    """Validate that a trace holds these values."""
     for name in values:
         if name not in TRACED:
             raise ValueError(f"values: unknown {name!r}; known: {', '.join(TRACED)}")
 
 
 def trace_of(trained: Trained) -> dict[str, Tensor]:
-    """What the run traced."""
+    """The run's trace; an error if it has none."""
     if trained.trace is None:
         raise DataError(f"{trained.folder} has no trace: set trace = true in the recipe's [base]")
     return trained.trace
@@ -65,9 +65,9 @@ def trace_of(trained: Trained) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """<value>_epoch_<n>: the mean over the training examples after n epochs of what the run traced (`trace = true`).
+    """Traced means: <value>_epoch_<n>, the mean over the training examples after n epochs; needs `trace = true`.
 
-    values: confidence, right, norm, avh. Where the truth is known, <value>_clean_epoch_<n> and <value>_noisy_epoch_<n> too.
+    values: confidence, right, norm, avh. If the truth is known, also <value>_clean_epoch_<n> and <value>_noisy_epoch_<n>.
     """
 
     at: Sequence[int]
@@ -91,5 +91,5 @@ class Curve:
 
 
 def _epochs(at: Sequence[int], trained: Trained) -> list[int]:
-    """Those of the epochs asked for that the run has: a trial is shorter than the study."""
+    """The requested epochs that the run has: a trial is shorter than the study."""
     return [n for n in at if 1 <= n <= len(trained.history)]

@@ -1,4 +1,4 @@
-"""Measures by gradients: how large those of the objective are, and how angles and lengths move along an attack."""
+"""Measures from gradients: the gradient norms of the objective, and how angles and norms change along an attack."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mohs._core.eval_mode import eval_mode
 from mohs._core.validation import check_between, check_choice
 from mohs.data.examples import Data
 from mohs.evaluate.attack import PGD, checked_pixels, input_gradient
 from mohs.evaluate.attack_ball import NORMS, direction, within
-from mohs.evaluate.outputs import evaluating, input_batches
+from mohs.evaluate.outputs import input_batches
 from mohs.hardness.angular import avh
 from mohs.hardness.snapshot import norm
 from mohs.margin import margin
 from mohs.models.network import head_weight
-from mohs.studies.measures.test_outputs import pixels_of, some, test_of
+from mohs.studies.measures.test_outputs import pixels_of, subset, test_of
 from mohs.train.build_objective import build_objective
 from mohs.train.trained import Trained
 
@@ -27,10 +28,10 @@ HALF = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Gradients:
-    """gradient_norm: the mean L2 norm of the objective's gradient by all parameters, over batches of the training set, at the
-    end of training; gradient_norm_logits: by the logits of each example, the mean.
+    """Gradient norms at the end of training: gradient_norm, the mean L2 norm with respect to all parameters over batches of the
+    training set; gradient_norm_logits, the mean with respect to the logits of each example.
 
-    batch: by default the run's own. The network is in evaluation mode: batch norm and dropout as in use; no augmentation.
+    batch: the run's own by default. The network is in evaluation mode, without augmentation.
     """
 
     batch: int | None = None
@@ -41,7 +42,7 @@ class Gradients:
             check_between("batch", self.batch, 1)
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        train, network = some(data.train, self.examples), trained.network.eval()
+        train, network = subset(data.train, self.examples), trained.network.eval()
         device = next(network.parameters()).device
         objective = build_objective(trained.run, network, data.train).to(device)
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(trained.run.seed))
@@ -50,8 +51,8 @@ class Gradients:
             labels = train.labels[places].to(device)
             logits, features = network.outputs(train.inputs[places].to(device), labels)
             total = objective(logits, labels, features=features, epoch=trained.run.epochs)
-            wanted = [parameter for parameter in network.parameters() if parameter.requires_grad]
-            grads = torch.autograd.grad(total, [*wanted, logits], allow_unused=True)
+            parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+            grads = torch.autograd.grad(total, [*parameters, logits], allow_unused=True)
             own.append(math.sqrt(sum(float(g.double().square().sum()) for g in grads[:-1] if g is not None)))
             by_logits.append(float(grads[-1].double().norm(dim=1).mean()) * len(places))
         return {"gradient_norm": sum(own) / len(own), "gradient_norm_logits": sum(by_logits) / len(by_logits)}
@@ -59,11 +60,11 @@ class Gradients:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackPath:
-    """attack_<value>_<step> after each of the steps `at` of PGD on cross-entropy, of avh, norm, confidence and accuracy;
-    attack_change_<value>: last less first, over the first; attack_half_avh and attack_half_norm: the step, as a share of all,
-    at which half of the change is made.
+    """The path of a PGD attack on cross-entropy: attack_<value>_<step> of avh, norm, confidence and accuracy for the steps `at`;
+    attack_change_<value>: relative change from first to last step; attack_half_avh and attack_half_norm: the share of the steps
+    after which half of the change is done.
 
-    From the image itself, as a path has to begin there. examples: how many of the test set, spread over it.
+    The attack starts at the image itself. examples: number of test examples, spread over the set.
     """
 
     eps: float
@@ -78,7 +79,7 @@ class AttackPath:
         PGD(steps=self.steps)
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        test = some(test_of(data), self.examples)
+        test = subset(test_of(data), self.examples)
         curves = attacked_course(trained.network, pixels_of(test), test.labels, eps=self.eps, norm=self.norm, steps=self.steps)
         made = {f"attack_{name}_{n}": curve[n] for n in self.at if n <= self.steps for name, curve in curves.items()}
         changes = {name: curve[-1] / curve[0] - 1 if curve[0] else math.nan for name, curve in curves.items()}
@@ -89,13 +90,12 @@ class AttackPath:
 def attacked_course(
     model: nn.Module, images: Tensor, labels: Tensor, *, eps: float, norm: str, steps: int, batch_size: int = 256
 ) -> dict[str, list[float]]:
-    """Means of AVH, norm, confidence and accuracy before an attack of so many steps and after each: steps + 1 numbers each."""
-    size, total, start = PGD(steps=steps).step_size(eps), torch.zeros(steps + 1, 4, dtype=torch.float64), 0
-    with evaluating(model) as device:
-        for x in input_batches(images, batch_size, device):
+    """Means of AVH, norm, confidence and accuracy before the attack and after each step: steps + 1 numbers each."""
+    size, total = PGD(steps=steps).step_size(eps), torch.zeros(steps + 1, 4, dtype=torch.float64)
+    with eval_mode(model, freeze=True) as device:
+        for rows, x in input_batches(images, batch_size, device):
             checked_pixels(x)
-            y, tried = labels[start : start + len(x)].to(x.device), x
-            start += len(x)
+            y, tried = labels[rows].to(x.device), x
             for step in range(steps + 1):
                 total[step] += _sums(model, tried, y)
                 gradient, _ = input_gradient(model, tried, y, "cross_entropy")
@@ -105,7 +105,7 @@ def attacked_course(
 
 
 def half_way(curve: Sequence[float]) -> float:
-    """The share of the steps after which the curve has first made half of its way, in a straight line between steps."""
+    """The share of the steps after which the curve first covers half of its change, interpolated linearly."""
     way = curve[-1] - curve[0]
     if not way:
         return math.nan

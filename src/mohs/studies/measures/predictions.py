@@ -1,4 +1,4 @@
-"""Measures of what the network says of the test set: calibration, margins, energy, classes with many and few examples."""
+"""Measures of predictions on the test set: calibration, margins, energy, recall, classes with many and few examples."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mohs.evaluate.ood import auroc
 from mohs.hardness.angular import avh
 from mohs.hardness.snapshot import energy, gap, norm
 from mohs.margin import margin
-from mohs.studies.measures.test_outputs import said_of, test_of
+from mohs.studies.measures.test_outputs import outputs_of, test_of
 from mohs.train.trained import Trained
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """ece, nll and brier: whether the network is right as often as it says."""
+    """Calibration: ece, nll and brier."""
 
     bins: int = 15
     binning: str = "width"
@@ -34,7 +34,7 @@ class Calibration:
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test = test_of(data)
-        logits = said_of(trained, test).logits.double()
+        logits = outputs_of(trained, test).logits.double()
         probs = logits.softmax(1)
         return {
             "ece": ece(probs, test.labels, self.bins, binning=self.binning),
@@ -45,11 +45,11 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True)
 class Margins:
-    """mean_margin (log-odds of the label), mean_gap (to the largest other logit), mean_norm of features, mean_avh."""
+    """Test-set means: mean_margin (log-odds of the label), mean_gap (to the largest other logit), mean_norm, mean_avh."""
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test = test_of(data)
-        out = said_of(trained, test)
+        out = outputs_of(trained, test)
         columns = {
             "mean_margin": margin(out.logits, test.labels),
             "mean_gap": gap(out.logits, test.labels),
@@ -61,7 +61,7 @@ class Margins:
 
 @dataclass(frozen=True, kw_only=True)
 class Recall:
-    """least_recall, and lost_classes: how many classes the network recognizes hardly ever, in at most a share of the cases."""
+    """Recall per class: least_recall, and lost_classes, the number of classes with a recall of at most `lost`."""
 
     lost: float = 0.05
 
@@ -70,7 +70,7 @@ class Recall:
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test = test_of(data)
-        right = said_of(trained, test).logits.argmax(1) == test.labels
+        right = outputs_of(trained, test).logits.argmax(1) == test.labels
         there = torch.bincount(test.labels, minlength=len(data.classes))
         recall = (torch.bincount(test.labels, right.double(), minlength=len(data.classes)) / there)[there > 0]
         return {"least_recall": float(recall.min()), "lost_classes": float((recall <= self.lost).sum())}
@@ -78,7 +78,7 @@ class Recall:
 
 @dataclass(frozen=True, kw_only=True)
 class Energy:
-    """mean_energy: minus the log-sum-exp of the logits."""
+    """mean_energy: the mean of minus the log-sum-exp of the logits (kind "free"), or of minus the largest (kind "max_logit")."""
 
     kind: str = "free"
 
@@ -86,12 +86,12 @@ class Energy:
         check_choice("kind", self.kind, ("free", "max_logit"))
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        return {"mean_energy": float(energy(said_of(trained, test_of(data)).logits, kind=self.kind).double().mean())}
+        return {"mean_energy": float(energy(outputs_of(trained, test_of(data)).logits, kind=self.kind).double().mean())}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imbalance:
-    """many, medium, few: accuracy on classes with more than `many`, in between, fewer than `few` examples; balanced."""
+    """Accuracy by class frequency: many (more than `many` training examples), medium, few (fewer than `few`), balanced."""
 
     many: int = 100
     few: int = 20
@@ -99,14 +99,14 @@ class Imbalance:
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test = test_of(data)
         counts = torch.bincount(data.train.labels, minlength=len(data.classes))
-        found = by_shots(said_of(trained, test).logits.argmax(1), test.labels, counts, many=self.many, few=self.few)
+        found = by_shots(outputs_of(trained, test).logits.argmax(1), test.labels, counts, many=self.many, few=self.few)
         return {name: getattr(found, name) for name in ("many", "medium", "few", "balanced")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uncertain:
-    """auroc_avh, auroc_norm, auroc_confidence: whether high AVH, short features and low confidence in the label point to the
-    test points of which even the best classifier is unsure: probability from `low` to 1 − `low`. Of the data `sphere` only."""
+    """AUROC of high AVH, small norm and low confidence for the test points that are ambiguous even to the Bayes classifier, with
+    a posterior between `low` and 1 − `low`: auroc_avh, auroc_norm, auroc_confidence. For the data set `sphere` only."""
 
     low: float = 0.25
 
@@ -116,8 +116,8 @@ class Uncertain:
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test = test_of(data)
         if data.classes != CLASSES or not isinstance(test.inputs, torch.Tensor) or test.shape != (3,):
-            raise DataError(f"{test.name}: only of the points of `sphere` is it known how sure one can be")
-        out, p = said_of(trained, test), posterior(test.inputs)
+            raise DataError(f"{test.name}: the posterior is known for the data set `sphere` only")
+        out, p = outputs_of(trained, test), posterior(test.inputs)
         unsure = (p > self.low) & (p < 1 - self.low)
         signs = {
             "avh": avh(out.features, out.weight, test.labels),

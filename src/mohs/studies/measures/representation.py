@@ -1,4 +1,4 @@
-"""Measures of the features by themselves: a fresh linear head on them, how they cluster, whether unseen classes are found."""
+"""Measures of the features: a linear probe, clustering, and retrieval of unseen classes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mohs.data.examples import Data
 from mohs.evaluate.cluster import class_angles, grouping, kmeans_grouping
 from mohs.evaluate.probe import SAMPLINGS, probe
 from mohs.evaluate.retrieval import retrieval
-from mohs.studies.measures.test_outputs import said_of, test_of
+from mohs.studies.measures.test_outputs import outputs_of, test_of
 from mohs.train.trained import Trained
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearProbe:
-    """probe_accuracy, probe_balanced: a linear head trained on the frozen features; sampling "balanced" is cRT."""
+    """Linear probe on the frozen features: probe_accuracy, probe_balanced; sampling "balanced" is cRT."""
 
     sampling: str = "as_is"
     epochs: int = 30
@@ -30,8 +30,8 @@ class LinearProbe:
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test = test_of(data)
-        device = next(trained.network.parameters()).device  # where the probe is to be trained, too
-        own, other = (said_of(trained, part).features.to(device) for part in (data.train, test))
+        device = next(trained.network.parameters()).device  # the probe trains there, too
+        own, other = (outputs_of(trained, part).features.to(device) for part in (data.train, test))
         fields: dict[str, Any] = {"sampling": self.sampling, "epochs": self.epochs, "lr": self.lr}
         found = probe(own, data.train.labels, other, test.labels, classes=len(data.classes), seed=trained.run.seed, **fields)
         return {"probe_accuracy": found.accuracy, "probe_balanced": found.balanced_accuracy}
@@ -39,13 +39,13 @@ class LinearProbe:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """homogeneity_ and completeness_ of predictions and of kmeans on the test set's features; separation of the classes."""
+    """Clustering of the test set: homogeneity_ and completeness_ of predictions and of kmeans on the features; separation."""
 
     restarts: int = 10
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         test = test_of(data)
-        out = said_of(trained, test)
+        out = outputs_of(trained, test)
         groups = {
             "predictions": grouping(out.logits.argmax(1), test.labels),
             "kmeans": kmeans_grouping(out.features, test.labels, restarts=self.restarts, seed=trained.run.seed),
@@ -58,9 +58,9 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieval:
-    """map, cmc1, cmc5: each example of classes held out of training asks for the others of its class.
+    """Retrieval of classes held out of training: map, cmc1, cmc5, with every example as a query for the others of its class.
 
-    classes: by default those of the run's `open.holdout_classes`.
+    classes: the run's `open.holdout_classes` by default.
     """
 
     classes: Sequence[Any] | None = None
@@ -72,5 +72,5 @@ class Retrieval:
         if not classes:
             raise DataError("retrieval needs classes held out of training: set open.holdout_classes in the recipe's [base]")
         unseen = held_out(trained.run, classes)
-        found = retrieval(said_of(trained, unseen).features, unseen.labels, ranks=(1, 5))
+        found = retrieval(outputs_of(trained, unseen).features, unseen.labels, ranks=(1, 5))
         return {"map": found.mean_average_precision, "cmc1": found.cmc[1], "cmc5": found.cmc[5]}

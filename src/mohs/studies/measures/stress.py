@@ -1,4 +1,4 @@
-"""Measures of the network on inputs it was not trained for: other data, attacked images, degraded images."""
+"""Measures under distribution shift: other data, attacked images, degraded images."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from mohs.evaluate.attack_ball import NORMS
 from mohs.evaluate.degrade_curve import degrade_curve, trend
 from mohs.evaluate.masking import masking_report
 from mohs.evaluate.ood import INDICATORS, ood
-from mohs.studies.measures.test_outputs import pixels_of, some, test_of
+from mohs.studies.measures.test_outputs import pixels_of, subset, test_of
 from mohs.train.trained import Trained
 
 BATCH = 1024  # images attacked at once
-STRENGTH = {"contrast": "level", "noise": "width", "blur": "sigma"}  # what a degradation calls its level
+STRENGTH = {"contrast": "level", "noise": "width", "blur": "sigma"}  # the field that holds the level
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfDistribution:
-    """auroc_<indicator>, fpr95_<indicator>: whether the test set is told from the test set of other data.
+    """Detection of other data: auroc_<indicator>, fpr95_<indicator> of the test set against the test set of `data`.
 
-    Images of another size are resized, gray ones made color or color ones gray.
+    Images are resized and converted to color or gray to fit the network.
     """
 
     data: str
@@ -49,10 +49,10 @@ class OutOfDistribution:
 
 @dataclass(frozen=True, kw_only=True)
 class UnderAttack:
-    """robust_<attack>, robust_worst (over all attacks, an example at a time) and masking_suspected (1 or 0) at one ε.
+    """Accuracy under attack at one ε: robust_<attack>, robust_worst (per example, over all attacks), masking_suspected (1 or 0).
 
     attacks: names or specs ("pgd:loss=margin"), by default FGSM and PGD on cross-entropy, margin and DLR; steps and
-    restarts are PGD's. examples: how many of the test set, spread over it. masking=false spares that check.
+    restarts are PGD's. examples: number of test examples, spread over the set. masking=false skips that check.
     """
 
     eps: float
@@ -69,7 +69,7 @@ class UnderAttack:
         self.named(3)
 
     def named(self, classes: int) -> dict[str, Attack]:
-        """The attacks by the names their numbers bear."""
+        """The attacks by the names of their numbers."""
         given = standard_attacks(classes) if self.attacks is None else [as_spec(one) for one in self.attacks]
         made = {}
         for one in given:
@@ -81,7 +81,7 @@ class UnderAttack:
         return made
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        test = some(test_of(data), self.examples)
+        test = subset(test_of(data), self.examples)
         images = pixels_of(test)
         options: dict[str, Any] = {"eps": self.eps, "norm": self.norm, "seed": trained.run.seed, "batch_size": BATCH}
         found = robust_accuracy(trained.network, images, test.labels, attacks=self.named(len(data.classes)), **options)
@@ -95,8 +95,8 @@ class UnderAttack:
 
 @dataclass(frozen=True, kw_only=True)
 class Degrade:
-    """avh_<level>, norm_<level>, confidence_<level>, accuracy_<level> of degraded test images, and trend_avh, trend_norm:
-    Spearman's ρ of level and mean. kind: contrast, noise or blur; contrast: lowered first, where kind is noise."""
+    """Degraded test images: avh_<level>, norm_<level>, confidence_<level>, accuracy_<level>, and trend_avh, trend_norm:
+    Spearman's ρ of level and mean. kind: contrast, noise or blur; contrast: applied before noise."""
 
     kind: str
     levels: Sequence[float]
@@ -106,19 +106,19 @@ class Degrade:
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, tuple(DEGRADATIONS))
         for level in self.levels:
-            self.made_harder(level)
+            self.degradation(level)
 
-    def made_harder(self, level: float) -> Any:
+    def degradation(self, level: float) -> Any:
         fields = {STRENGTH[self.kind]: level} | ({"contrast": self.contrast} if self.kind == "noise" else {})
         return create_degradation(self.kind, **fields)
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        test = some(test_of(data), self.examples)
-        pixels_of(test.take(torch.arange(1)))  # an error where these are no images
+        test = subset(test_of(data), self.examples)
+        pixels_of(test.take(torch.arange(1)))  # raises if the inputs are not images
         generator = torch.Generator(next(trained.network.parameters()).device).manual_seed(trained.run.seed)
 
         def degrade(images: Tensor, level: float) -> Tensor:
-            worse: Tensor = self.made_harder(level)(images, generator)
+            worse: Tensor = self.degradation(level)(images, generator)
             return worse
 
         curve = degrade_curve(trained.network, test, test.labels, degrade, self.levels)

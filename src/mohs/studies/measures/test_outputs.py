@@ -1,4 +1,4 @@
-"""What every measure begins with: what the network says of a part of the data, of all its examples or of some."""
+"""What measures share: the test set or a subset of it, and the network's outputs on it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from torch import Tensor
 
 from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples
-from mohs.evaluate.outputs import Outputs
-from mohs.train.predict import predict
+from mohs.evaluate.outputs import Outputs, predict
 from mohs.train.trained import Trained
 
 
 def test_of(data: Data) -> Examples:
-    """The test set; an error where there is none."""
+    """The test set; an error if the data have none."""
     if data.test is None:
         raise DataError(f"{data.name} has no test set to measure on")
     return data.test
 
 
-def said_of(trained: Trained, examples: Examples) -> Outputs:
-    """Logits, features and class weights, on the CPU."""
-    logits, features = predict(trained.network, examples)
-    weight: Tensor = trained.network.head.weight.detach().cpu()  # type: ignore[operator]
-    return Outputs(logits.float(), features, weight)
+def outputs_of(trained: Trained, examples: Examples) -> Outputs:
+    """Logits, features and class weights of the network, on the CPU."""
+    out = predict(trained.network, examples)
+    return Outputs(out.logits.float(), out.features, out.weight)
 
 
-def some(examples: Examples, number: int | None) -> Examples:
-    """All, or as many spread evenly over the set, whatever its order."""
+def subset(examples: Examples, number: int | None) -> Examples:
+    """`number` examples spread evenly over the set; None: all."""
     if number is None or number >= len(examples):
         return examples
     if number < 1:
@@ -36,8 +34,8 @@ def some(examples: Examples, number: int | None) -> Examples:
 
 
 def pixels_of(examples: Examples) -> Tensor:
-    """All images as one tensor; an error where inputs are no images."""
+    """All images as one tensor; an error for other inputs."""
     if examples.kind != "images":
-        raise DataError(f"{examples.name} holds features of shape {examples.shape}: this measure is of images")
+        raise DataError(f"{examples.name} holds features of shape {examples.shape}: this measure needs images")
     x = examples.inputs
     return x if isinstance(x, Tensor) else x[torch.arange(len(examples))]

@@ -1,4 +1,4 @@
-"""Measures of the course of training: when a traced mean was done, and how the test set fared by how much people agree on it."""
+"""Measures over the epochs: trends of traced means, and the test set by human agreement."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from mohs.hardness.correlation import coefficients
 from mohs.studies.measures.fitting import check_traced, trace_of
 from mohs.studies.measures.human import votes_for, votes_path
 from mohs.studies.measures.test_outputs import test_of
-from mohs.train.test_trace import looks
+from mohs.train.trace import load_test_traces
 from mohs.train.trained import Trained
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """trend_<value>: Spearman's ρ of the epoch and the mean over the training examples, 1 where it rises throughout;
-    done_<value>: the epoch by which the mean has made `share` of the way from its first to its last value, for good.
+    """Trends of traced means: trend_<value>, Spearman's ρ of the epoch and the mean over the training examples;
+    done_<value>, the epoch from which on the mean has covered `share` of the change from its first to its last value.
 
-    Of what the run traced (`trace = true`): confidence, right, norm, avh. NaN for fewer than 3 epochs.
+    Needs `trace = true`; values: confidence, right, norm, avh. NaN for fewer than 3 epochs.
     """
 
     values: Sequence[str] = ("avh", "norm", "right")
@@ -45,9 +45,9 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementBins:
-    """<value>_bin_<i>_epoch_<n>: the mean of avh, norm and right over the test examples of bin i of human agreement (the
-    least agreement first) after n epochs; ordered_<value>: Spearman's ρ of bin and mean, averaged over all epochs: −1 where
-    the value falls from bin to bin throughout. Needs `trace = true`; file: the votes, as for `human`."""
+    """The test set by bins of human agreement: <value>_bin_<i>_epoch_<n>, the mean of avh, norm and right in bin i (lowest
+    agreement first) after n epochs; ordered_<value>, Spearman's ρ of bin and mean, averaged over all epochs. Needs
+    `trace_test = true`; file: the votes, as for `human`."""
 
     at: Sequence[int] = ()
     file: str = "cifar10h.npz"
@@ -55,9 +55,9 @@ class AgreementBins:
     values: Sequence[str] = ("avh", "norm", "right")
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        test, found = test_of(data), looks(trained.folder)
+        test, found = test_of(data), load_test_traces(trained.folder)
         if not found:
-            raise DataError(f"{trained.folder} holds no looks at the test set: set trace_test = true in the recipe's [base]")
+            raise DataError(f"{trained.folder} has no trace of the test set: set trace_test = true in the recipe's [base]")
         agreement = human_agreement(votes_for(test, self.file), test.labels.numpy())
         made: dict[str, float] = {}
         orders: dict[str, list[float]] = {name: [] for name in self.values}
@@ -70,23 +70,23 @@ class AgreementBins:
         return made | {f"ordered_{name}": float(np.mean(values)) for name, values in orders.items()}
 
     def means(self, values: Tensor, agreement: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[float]:
-        """The mean within each bin, the least agreement first."""
+        """The mean within each bin, lowest agreement first."""
         return [one.mean_score for one in by_bins(values.double(), agreement, edges=self.edges, resamples=0)]
 
     @property
-    def there(self) -> bool:
-        """Whether the votes can be read."""
+    def available(self) -> bool:
+        """Whether the file of votes exists."""
         return votes_path(self.file) is not None
 
 
 def rising(curve: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """Spearman's ρ of place and value: 1 rises throughout, −1 falls; NaN for fewer than 3 values or a flat curve."""
+    """Spearman's ρ of index and value: 1 if the curve rises throughout, −1 if it falls; NaN for a constant or under 3 values."""
     known = np.flatnonzero(~np.isnan(curve))
     return math.nan if len(known) < 3 else coefficients([curve[known]], known.astype(float), "spearman")[0]
 
 
 def done_by(curve: np.ndarray[tuple[int], np.dtype[np.float64]], share: float) -> float:
-    """The epoch, from 1, from which on the curve has made this share of its way; NaN for a flat curve or a short one."""
+    """The epoch, counted from 1, from which on the curve has covered this share of its change; NaN if constant or short."""
     way = curve[-1] - curve[0]
     if len(curve) < 3 or not way:
         return math.nan

@@ -1,4 +1,4 @@
-"""A measure of how a network can be carried over to a new domain."""
+"""A measure of domain adaptation by self-training."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CHOSEN = ("selected", "true", "avc", "confidence", "norm", "only_here")
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTraining:
-    """accuracy on the target's test set after self-training, accuracy_round_<r> after each round, and first_<number>,
-    last_<number>: what the first and the last round selected (how many, the share that is right, mean AVC, confidence, length).
+    """Self-training on a target domain: accuracy on its test set, accuracy_round_<r> after each round, and first_<number>,
+    last_<number> of the examples selected in the first and last round (number, share correct, mean AVC, confidence, norm).
 
-    For runs whose data are a pair, as "mnist->usps". epochs, lr: of each round, which else is trained as the run was.
+    For runs whose data are a pair, such as "mnist->usps". epochs, lr: of each round; other settings are those of the run.
     """
 
     selection: str
@@ -50,7 +50,7 @@ class SelfTraining:
         device = next(trained.network.parameters()).device.type
         with tempfile.TemporaryDirectory() as place:
             done = adapt(
-                source.train, target.train, run=trained.run, folder=Path(place) / "adapt", selection=self.selection,
+                source.train, target.train, run=trained.run, out=Path(place) / "adapt", selection=self.selection,
                 rounds=self.rounds, portion=self.portion, test=test_of(data), first=trained, device=device,
                 again={"record": False, "epochs": self.epochs, "optimizer": optimizer},
             )  # fmt: skip
@@ -58,7 +58,7 @@ class SelfTraining:
 
 
 def numbers_of(rounds: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The numbers of these rounds; what is not known (the share that is right, of nothing) is left out."""
+    """The numbers of these rounds; undefined ones (the share correct of an empty selection) are left out."""
     made = {f"accuracy_round_{line['round']}": line["test_accuracy"] for line in rounds}
     chosen = {"first": rounds[1], "last": rounds[-1]}
     made |= {f"{when}_{name}": line.get(name) for when, line in chosen.items() for name in CHOSEN}

@@ -1,0 +1,470 @@
+"""Measure `mohs audit` on many data sets with known wrong labels, beside cleanlab, AUM and nearest neighbors.
+
+    MOHS_DATA=FOLDER python benchmarks/audit_suite.py --out results/audit/suite.csv --jobs 2
+
+Every cell is one call of `mohs.audit` with default options on one data set, size, kind and rate of label noise, and seed.
+Images and texts are embedded once per data set by `mohs.embed` with its default embedder, which is what the audit does
+itself; their cells audit the embeddings, so that the suite does not embed the same images a hundred times. Tables are
+audited as they are. Finished cells are kept in the CSV: run the same command again to resume. The last lines summarize
+the grid: what each target asks for and what was measured.
+
+    uniform     each label moves to any other class
+    pairs       each label moves to the next class
+    instance    examples that a classifier trained on the true labels finds hard move to their most similar class
+    people      labels that people gave (CIFAR-10N)
+
+cleanlab gets the same features and folds: logistic regression in five folds, all its rankings, its default
+`find_label_issues`. AUM comes from linear heads trained with cross-entropy, `kNN` is the share of the 20 nearest neighbors
+with another label.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+RATES, KINDS, SIZES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.4), ("uniform", "pairs", "instance"), (500, 2000, 0)
+MOST = 10_000  # rows of a data set that "all" takes, so that a grid ends
+BINS = 10
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One audit of the grid; size 0 is all examples."""
+
+    data: str
+    size: int
+    kind: str
+    rate: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the audit is given (an array of features, or a pyarrow table of columns) and the true labels (N,)."""
+
+    inputs: Any
+    truth: Array
+    given: dict[str, Array]
+
+
+# Data sets
+
+
+def made_embeddings(classes: int, overlap: float, *, size: int = 4000, width: int = 64, seed: int = 0) -> Source:
+    """Gaussian classes with unequal spreads; overlap: standard deviation over the distance between means."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(classes, size=size)
+    means = rng.normal(size=(classes, width)) / np.sqrt(2 * width)
+    spread = rng.uniform(0.5, 1.5, size=(classes, 1)) * rng.uniform(0.3, 1.7, size=(1, width))
+    inputs = means[truth] + overlap / np.sqrt(width) * 2 * spread[truth] * rng.normal(size=(size, width))
+    return Source(inputs.astype(np.float32), truth, {})
+
+
+def from_sklearn(name: str) -> Source:
+    """A data set that scikit-learn ships."""
+    from sklearn import datasets
+
+    found = getattr(datasets, f"load_{name}")()
+    return Source(found.data.astype(np.float32), found.target, {})
+
+
+def flat_images(name: str) -> Source:
+    """Small gray images as vectors of pixels."""
+    import mohs
+
+    train = mohs.open_data(name).train
+    inputs = train.inputs[np.arange(min(len(train), MOST))].float().flatten(1).numpy() / 255
+    return Source(inputs, train.labels.numpy()[: len(inputs)], {})
+
+
+def embedded(name: str) -> Source:
+    """Images or texts through the default embedder, as `mohs audit` embeds them."""
+    import mohs
+
+    train = mohs.open_data(name).train
+    if len(train) > MOST:
+        train = train.take(np.random.default_rng(0).permutation(len(train))[:MOST])
+    features = np.asarray(mohs.embed(train).features, dtype=np.float32)
+    return Source(features, np.asarray(train.labels), people(name, train))
+
+
+def people(name: str, train: Any) -> dict[str, Array]:
+    """Labels that people gave to these examples, by set; only for CIFAR-10."""
+    if name != "cifar10":
+        return {}
+    with np.load(Path(os.environ["MOHS_DATA"]) / "cifar10n.npz") as file:
+        order = np.asarray([int(one) for one in train.ids])
+        return {key: file[key][order].astype(np.int64) for key in ("aggre", "random1", "random2", "random3", "worse")}
+
+
+def olivetti() -> Source:
+    """Faces of 40 people, ten photographs each, embedded."""
+    import mohs
+
+    with np.load(Path(os.environ["MOHS_DATA"]) / "olivetti.npz") as file:
+        faces, subject = file["faces"], file["subject"].astype(np.int64)
+    train = mohs.open_data((np.repeat(faces[:, None], 3, 1), subject)).train
+    return Source(np.asarray(mohs.embed(train).features, dtype=np.float32), subject, {})
+
+
+def made_table(*, size: int = 4000, seed: int = 0) -> Source:
+    """A table with numbers, categories, dates, booleans and missing values, three classes."""
+    import pyarrow as pa
+
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(3, size=size)
+    city = np.array(["Lyon", "Oslo", "Quito", "Kyoto", "Accra", "Perth"])[(truth * 2 + rng.integers(0, 3, size)) % 6]
+    income = np.exp(rng.normal(7 + 0.5 * truth, 0.6))
+    age = rng.normal(35 + 6 * truth, 11).round()
+    member = rng.random(size) < 0.25 + 0.25 * truth
+    day = np.datetime64("2020-01-01") + (rng.integers(0, 600, size) + 150 * truth).astype("timedelta64[D]")
+    columns = {
+        "income": pa.array(np.where(rng.random(size) < 0.1, np.nan, income), from_pandas=True),
+        "age": pa.array(age),
+        "city": pa.array(np.where(rng.random(size) < 0.05, None, city.astype(object))),
+        "member": pa.array(member),
+        "joined": pa.array(day),
+    }
+    return Source(pa.table(columns), truth, {})
+
+
+DATA: dict[str, Callable[[], Source]] = {
+    "made-4": lambda: made_embeddings(4, 0.35),
+    "made-20": lambda: made_embeddings(20, 0.25),
+    "made-50-overlap": lambda: made_embeddings(50, 0.4),
+    "digits": lambda: from_sklearn("digits"),
+    "fashion-mnist": lambda: flat_images("fashion-mnist"),
+    "usps": lambda: flat_images("usps"),
+    "cifar10": lambda: embedded("cifar10"),
+    "cifar100": lambda: embedded("cifar100"),
+    "pacs:photo": lambda: embedded("pacs:photo"),
+    "pacs:art_painting": lambda: embedded("pacs:art_painting"),
+    "pacs:cartoon": lambda: embedded("pacs:cartoon"),
+    "olivetti": olivetti,
+    "breast_cancer": lambda: from_sklearn("breast_cancer"),
+    "wine": lambda: from_sklearn("wine"),
+    "made-table": made_table,
+}
+
+
+@cache
+def source(name: str, features: str | None) -> Source:
+    """The data set, from the folder of prepared features where it is there."""
+    file = Path(features) / f"{name.replace(':', '-')}.npz" if features else None
+    if file is not None and file.exists():
+        with np.load(file) as held:
+            given = {key.removeprefix("given."): held[key] for key in held.files if key.startswith("given.")}
+            return Source(held["inputs"].astype(np.float32), held["truth"], given)
+    made = DATA[name]()
+    if file is not None and isinstance(made.inputs, np.ndarray):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(
+            file, inputs=made.inputs.astype(np.float16), truth=made.truth, **{f"given.{k}": v for k, v in made.given.items()}
+        )
+    return made
+
+
+# Wrong labels
+
+
+def wrong_labels(inputs: Any, truth: Array, cell: Cell) -> Array:
+    """Labels of which the cell's share is wrong."""
+    import torch
+
+    from mohs.data.noise import pair_noise, symmetric_noise
+
+    classes, labels = int(truth.max()) + 1, torch.from_numpy(truth.copy())
+    options: dict[str, Any] = {"rate": cell.rate, "num_classes": classes, "seed": 1000 + cell.seed, "exact": True}
+    if cell.kind == "uniform":
+        return symmetric_noise(labels, **options).numpy()
+    if cell.kind == "pairs":
+        return pair_noise(labels, **options).numpy()
+    return instance_noise(numbers(inputs), truth, cell.rate, 1000 + cell.seed)
+
+
+def instance_noise(features: Array, truth: Array, rate: float, seed: int) -> Array:
+    """Hard examples move to the class they resemble most: drawn in proportion to what a classifier gives other classes."""
+    rng = np.random.default_rng(seed)
+    probs = out_of_fold_probs(features, truth, seed)
+    rows = np.arange(len(truth))
+    doubt = 1 - probs[rows, truth] + 0.05
+    moving = rng.choice(len(truth), size=round(rate * len(truth)), replace=False, p=doubt / doubt.sum())
+    probs[rows, truth] = -1
+    noisy = truth.copy()
+    noisy[moving] = probs.argmax(1)[moving]
+    return noisy
+
+
+def numbers(inputs: Any) -> Array:
+    """Features as they are; the columns of a table as numbers, categories one-hot."""
+    if isinstance(inputs, np.ndarray):
+        return inputs
+    parts = []
+    for column in inputs.columns:
+        values = column.to_pandas()
+        if values.dtype == object or str(values.dtype) in ("str", "string", "category"):
+            codes = sorted({str(v) for v in values})
+            parts.append(np.stack([(values.astype(str) == code).to_numpy(float) for code in codes], 1))
+        else:
+            plain = values.astype("int64") if str(values.dtype).startswith("datetime") else values.astype(float)
+            parts.append(np.asarray(plain.fillna(plain.median()), float)[:, None])
+    return np.concatenate(parts, 1).astype(np.float32)
+
+
+def out_of_fold_probs(features: Array, labels: Array, seed: int) -> Array:
+    """Probabilities (N, K) by logistic regression in five folds: what a user of cleanlab computes."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    classes = int(labels.max()) + 1
+    probs = np.full((len(labels), classes), 1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for fit, held in StratifiedKFold(5, shuffle=True, random_state=seed).split(features, labels):
+            model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=200)).fit(features[fit], labels[fit])
+            probs[held[:, None], model[-1].classes_[None]] = model.predict_proba(features[held])
+    return probs / probs.sum(1, keepdims=True)
+
+
+# Measurements
+
+
+def average_precision(wrong: Array, score: Array) -> float:
+    from sklearn.metrics import average_precision_score
+
+    return float(average_precision_score(wrong, score)) if wrong.any() else float("nan")
+
+
+def of_flags(wrong: Array, flagged: Array, prefix: str) -> dict[str, float]:
+    """Precision, recall and F1 of what is flagged, and how much is; precision is empty where nothing is flagged."""
+    hits = int((wrong & flagged).sum())
+    precision = hits / flagged.sum() if flagged.any() else float("nan")
+    recall = hits / wrong.sum() if wrong.any() else float("nan")
+    f1 = 2 * hits / (flagged.sum() + wrong.sum()) if wrong.any() else float("nan")
+    return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1, f"{prefix}flagged": int(flagged.sum())}
+
+
+def calibration_error(wrong: Array, p: Array) -> float:
+    """Expected calibration error over bins of equal width."""
+    bins = np.minimum((p * BINS).astype(int), BINS - 1)
+    return float(sum(abs(p[bins == b].sum() - wrong[bins == b].sum()) for b in range(BINS)) / len(p))
+
+
+def run_cell(cell: Cell, features: str | None) -> dict[str, Any]:
+    """Audit one cell and its peers."""
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    whole = source(cell.data, features)
+    rng = np.random.default_rng(cell.seed)
+    rows = np.sort(rng.permutation(len(whole.truth))[: cell.size or len(whole.truth)])
+    inputs = whole.inputs[rows] if isinstance(whole.inputs, np.ndarray) else whole.inputs.take(rows)
+    kept, truth = np.unique(whole.truth[rows], return_inverse=True)
+    if cell.kind in whole.given:
+        place = {int(one): i for i, one in enumerate(kept)}
+        labels = np.array([place.get(int(one), -1) for one in whole.given[cell.kind][rows]])
+        inputs, truth, labels = (part[labels >= 0] for part in (inputs, truth, labels))
+    else:
+        labels = wrong_labels(inputs, truth, cell) if cell.rate else truth.copy()
+    wrong = labels != truth
+    row: dict[str, Any] = asdict(cell) | {"n": len(labels), "classes": len(kept), "wrong": int(wrong.sum())}
+    return row | audited(inputs, labels, truth, wrong) | peers(numbers(inputs), labels, wrong, cell.seed)
+
+
+def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> dict[str, Any]:
+    """What `mohs.audit` finds, with default options."""
+    import mohs
+
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        if isinstance(inputs, np.ndarray):
+            result = mohs.audit((inputs, labels), out=folder)
+        else:
+            import pyarrow.parquet
+
+            file = Path(folder) / "table.parquet"
+            pyarrow.parquet.write_table(inputs.append_column("label", [[f"class {one}" for one in labels]]), file)
+            result = mohs.audit(file, out=Path(folder) / "audit", open_as={"label": "label"})
+        seconds = time.perf_counter() - began
+        table = result.table
+    p = np.nan_to_num(table.column("p_mislabeled").to_numpy(zero_copy_only=False).astype(float))
+    verdicts = np.array(table.column("verdict").to_pylist(), dtype=object)
+    flagged = verdicts == "mislabeled"
+    suggested = np.array([str(one).removeprefix("class ") for one in table.column("suggested_label").to_pylist()])
+    found = flagged & wrong
+    estimate = result.estimate
+    return {
+        "ap": average_precision(wrong, p),
+        **of_flags(wrong, flagged, ""),
+        "ece": calibration_error(wrong, p),
+        "cannot_tell": int((verdicts == "cannot tell").sum()),
+        "suggestion_accuracy": float((suggested[found] == truth[found].astype(str)).mean()) if found.any() else float("nan"),
+        "rate_estimate": estimate.rate,
+        "rate_low": estimate.low,
+        "rate_high": estimate.high,
+        "seconds": round(seconds, 2),
+    }
+
+
+def peers(features: Array, labels: Array, wrong: Array, seed: int) -> dict[str, Any]:
+    """cleanlab's rankings and flags, AUM, and nearest neighbors."""
+    from cleanlab.filter import find_label_issues
+    from cleanlab.rank import get_label_quality_scores
+
+    import mohs
+
+    probs = out_of_fold_probs(features, labels, seed)
+    ranked = {}
+    for method in ("self_confidence", "normalized_margin", "confidence_weighted_entropy"):
+        for adjust in (False, True):
+            if adjust and method == "confidence_weighted_entropy":
+                continue
+            try:
+                quality = get_label_quality_scores(labels, probs, method=method, adjust_pred_probs=adjust)
+            except ValueError:  # a class without a confident example
+                continue
+            ranked[f"{method}{' adjusted' * adjust}"] = average_precision(wrong, -quality)
+    best = max(ranked, key=lambda one: np.nan_to_num(ranked[one]))
+    issues = np.asarray(find_label_issues(labels, probs, n_jobs=1))
+    course = mohs.out_of_fold(features, labels, loss="cross_entropy", landmarks=0, seed=seed).table
+    near = mohs.neighbor_agreement(features, labels)
+    return {
+        "cleanlab_ap": ranked[best],
+        "cleanlab_ranking": best,
+        **of_flags(wrong, issues, "cleanlab_"),
+        "aum_ap": average_precision(wrong, -course.column("aum").to_numpy()),
+        "knn_ap": average_precision(wrong, -np.asarray(near)),
+    }
+
+
+# The grid
+
+
+def cells(names: list[str], sizes: list[int], seeds: int, rates: tuple[float, ...] = RATES) -> Iterator[Cell]:
+    """All cells, the small ones first."""
+    for size in sorted(sizes, key=lambda one: one or 10**9):
+        for name in names:
+            for seed in range(seeds):
+                for rate in rates:
+                    for kind in KINDS if rate else ("none",):
+                        yield Cell(name, size, kind, rate, seed)
+                if name == "cifar10":
+                    for kind in ("aggre", "random1", "random2", "random3", "worse"):
+                        yield Cell(name, size, kind, 0.0, seed)
+
+
+def finished(out: Path) -> dict[Cell, dict[str, str]]:
+    """The cells that the CSV holds."""
+    if not out.exists():
+        return {}
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {Cell(r["data"], int(r["size"]), r["kind"], float(r["rate"]), int(r["seed"])): r for r in rows}
+
+
+def summarize(rows: list[dict[str, Any]]) -> str:
+    """What the targets ask for, and what was measured."""
+
+    def value(row: dict[str, Any], name: str) -> float:
+        return float(row[name]) if row[name] not in ("", None) else float("nan")
+
+    noisy = [r for r in rows if value(r, "wrong") > 0]
+    clean = [r for r in rows if value(r, "wrong") == 0]
+    precision = np.array([value(r, "precision") for r in noisy if value(r, "flagged") > 0])
+    ece = np.array([value(r, "ece") for r in rows])
+    lines = [f"{len(rows)} cells, {len(noisy)} with wrong labels, {len(clean)} clean"]
+    if len(precision):
+        lines.append(
+            f"precision of the flagged >= .75 in {np.mean(precision >= 0.75):.1%} of {len(precision)} cells that flag anything "
+            f"(target 90 %); lowest {precision.min():.2f} (target .5), mean {precision.mean():.3f}; "
+            f"{len(noisy) - len(precision)} noisy cells flag nothing"
+        )
+    if clean:
+        shares = np.array([value(r, "flagged") / value(r, "n") for r in clean])
+        lines.append(f"clean data: {shares.mean():.2%} flagged on average, at most {shares.max():.2%} (target 1 %)")
+    lines.append(
+        f"calibration error: mean {ece.mean():.3f} (target .05), <= .1 in {np.mean(ece <= 0.1):.1%} of cells (target 90 %)"
+    )
+    for name in ("ap", "f1"):
+        ours, theirs = (np.array([value(r, p + name) for r in noisy]) for p in ("", "cleanlab_"))
+        level = np.mean(np.nan_to_num(ours) >= np.nan_to_num(theirs) - 0.01)
+        lines.append(
+            f"{name}: mean {np.nanmean(ours):.3f}, cleanlab {np.nanmean(theirs):.3f} (target +.03), "
+            f"ahead or level in {level:.1%} of cells (target 80 %)"
+        )
+    for peer in ("aum", "knn"):
+        lines.append(f"{peer}: mean ap {np.nanmean([value(r, f'{peer}_ap') for r in noisy]):.3f}")
+    inside = np.mean([value(r, "rate_low") <= value(r, "wrong") / value(r, "n") <= value(r, "rate_high") for r in rows])
+    lines.append(f"estimate_noise: the interval holds the true rate in {inside:.1%} of cells")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="CSV of the cells; finished cells are not run again")
+    parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(DATA), help="data sets")
+    parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES), help="examples per cell, 0 for all")
+    parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="shares of wrong labels")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds per cell")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--features", help="folder that keeps the embeddings of each data set")
+    parser.add_argument("--prepare", action="store_true", help="only embed the data sets into --features")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no cell after this many seconds")
+    options = parser.parse_args()
+    if options.prepare:
+        for name in options.data:
+            made = source(name, options.features)
+            print(f"{name}: {len(made.truth):,} examples", flush=True)
+        return
+    began, done = time.perf_counter(), finished(options.out)
+    todo = [c for c in cells(options.data, options.sizes, options.seeds, tuple(options.rates)) if c not in done]
+    rows: list[dict[str, Any]] = [dict(row) for row in done.values()]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        waiting = {pool.submit(run_if_time, c, options.features, began + options.seconds): c for c in todo}
+        for future in as_completed(waiting):
+            cell = waiting[future]
+            try:
+                row = future.result()
+            except Exception as error:  # one cell must not cost the others
+                print(f"{cell}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                continue
+            if row is None:
+                continue
+            rows.append(row)
+            new = not options.out.exists()
+            with options.out.open("a", newline="") as file:
+                writer = csv.DictWriter(file, fieldnames=list(row))
+                if new:
+                    writer.writeheader()
+                writer.writerow({k: f"{v:.4f}" if isinstance(v, float) and k != "rate" else v for k, v in row.items()})
+    print(summarize(rows))
+
+
+def run_if_time(cell: Cell, features: str | None, until: float) -> dict[str, Any] | None:
+    """The cell, or nothing where the time is up (perf_counter is shared by the processes of one machine)."""
+    return None if time.perf_counter() > until else run_cell(cell, features)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Names under which labels, ids, paths and inputs are recognized: columns of a table, keys of a mapping, arrays of a file.
+
+Every reader uses these lists, so that a name which works in one place works everywhere. Earlier names take precedence, and
+capitals do not matter: `find_name(["Id", "Class"], LABELS)` is "Class".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+LABELS = ("label", "labels", "target", "targets", "class", "y")
+IDS = ("id", "ids", "index", "idx", "sample_id", "key")
+PATHS = ("path", "paths", "file", "filename", "file_name", "filepath", "image_path")
+IMAGES = ("image", "images", "img", "picture")
+FEATURES = ("features", "feature", "embedding", "embeddings", "x")
+INPUTS = ("input", "inputs", *IMAGES, *FEATURES, "data")
+TEXTS = (
+    "text",
+    "texts",
+    "sentence",
+    "content",
+    "review",
+    "question",
+    "title",
+    "body",
+    "message",
+    "comment",
+    "description",
+    "document",
+    "utterance",
+    "headline",
+    "tweet",
+    "abstract",
+)
+CLASSES = ("classes", "class_names")
+SPLIT = "split"
+
+
+def find_name(names: Iterable[str], known: Sequence[str]) -> str | None:
+    """The first of the known names that is among these names, spelled as it is there; None if there is no such name."""
+    lower: dict[str, str] = {}
+    for name in names:
+        lower.setdefault(str(name).lower(), name)
+    return next((lower[one.lower()] for one in known if one.lower() in lower), None)

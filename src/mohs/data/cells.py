@@ -1,0 +1,116 @@
+"""Cells of a table as numbers and dates: thousands separators, decimal commas, units, the usual forms of dates."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Array = np.ndarray[Any, Any]
+
+PARSED = 0.98  # share of the cells that must follow a form for a column to be of it
+DATES = (
+    "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d", "%d %b %Y", "%d %B %Y",
+    "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%Y%m%d", "%Y-%m",
+)  # fmt: skip
+TIMES = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
+EPOCH = dt.datetime(1970, 1, 1)
+YEARS = (1800, 2200)
+DAY = 86_400  # seconds
+SAMPLED = 2000  # rows that decide whether a table has decimal commas
+PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([.\s'’]\d{3})+|),\d+([eE][+-]?\d+)?")  # 3,14 or 1.234,5
+POINT = re.compile(r"[+-]?\d{1,3}([,\s'’]\d{3})+(\.\d*)?")  # 1,234.5
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,\s'’]\d{3})+")  # 1,234 or 1.234: a thousand or a decimal
+UNIT = re.compile(r"^[$€£¥]\s*|\s*[%$€£¥]$")
+ZONE = re.compile(r"(?<=:\d\d)(\.\d+)?\s*(Z|UTC|[+-]\d\d:?\d\d)$")
+
+
+def has_decimal_commas(table: pa.Table) -> bool:
+    """Whether numbers in the table's columns of text are written 3,14: more cells can only be read so than as 3.14."""
+    comma = point = 0
+    for column in table.columns:
+        if not is_text(column.type):
+            continue
+        cells = [UNIT.sub("", str(cell).strip()) for cell in set(column.slice(0, SAMPLED).to_pylist()) if cell]
+        if sum(any(form.fullmatch(cell) for form in (PLAIN, COMMA, POINT)) for cell in cells) < 0.9 * len(cells):
+            continue
+        sure = [cell for cell in cells if not GROUPED.fullmatch(cell)]
+        comma += sum(bool(COMMA.fullmatch(cell)) for cell in sure)
+        point += sum("." in cell and bool(PLAIN.fullmatch(cell) or POINT.fullmatch(cell)) for cell in sure)
+    return comma > point
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds strings."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> Array:
+    """Strings (N,) as float64 (N,), NaN for those that are not finite numbers; decimal_comma: 1.234 is a thousand."""
+    if not decimal_comma:
+        try:
+            found = pa.array(cells, pa.string()).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            pass
+        else:
+            return np.where(np.isfinite(found), found, np.nan)
+    return np.array([_number(cell, decimal_comma) for cell in cells], dtype=np.float64)
+
+
+def _number(cell: str, decimal_comma: bool) -> float:
+    cell = UNIT.sub("", cell.replace("\u00a0", " ").replace("\u202f", " ").replace("−", "-"))
+    if cell.startswith("(") and cell.endswith(")"):  # the accountant's minus
+        cell = "-" + cell[1:-1]
+    if decimal_comma and (COMMA.fullmatch(cell) or GROUPED.fullmatch(cell)):
+        cell = re.sub(r"[.\s'’]", "", cell).replace(",", ".")
+    elif PLAIN.fullmatch(cell):
+        pass
+    elif POINT.fullmatch(cell):
+        cell = re.sub(r"[,\s'’]", "", cell)
+    elif COMMA.fullmatch(cell):
+        cell = re.sub(r"[.\s'’]", "", cell).replace(",", ".")
+    else:
+        return np.nan
+    value = float(cell)
+    return value if np.isfinite(value) else np.nan
+
+
+def parse_dates(cells: Sequence[str]) -> tuple[Array, str] | None:
+    """Strings as days since 1970 (NaN where one does not parse) and the form nearly all of them follow; None without one."""
+    sample = list(cells[:: max(1, len(cells) // 50)])
+    if sum(any(sign.isdigit() for sign in cell) and 6 <= len(cell) <= 40 for cell in sample) < PARSED * len(sample):
+        return None
+    for form in DATES:
+        for time in TIMES:
+            if sum(_days(cell, form + time) is not None for cell in sample) < PARSED * len(sample):
+                continue
+            days = np.array([_days(cell, form + time) for cell in cells], dtype=np.float64)  # None becomes NaN
+            if np.isnan(days).mean() <= 1 - PARSED:
+                return days, form
+    return None
+
+
+def _days(cell: str, form: str) -> float | None:
+    """Days since 1970 of one string (UTC where it names an offset), None if it does not follow the form."""
+    cell = re.sub(r"(?<=\d)T(?=\d)", " ", cell)
+    zone = ZONE.search(cell)
+    try:
+        if zone:
+            local = cell[: zone.start(2)].strip() + zone.group(2).replace("UTC", "Z")
+            moment = dt.datetime.strptime(local, form + "%z").astimezone(dt.UTC).replace(tzinfo=None)
+        else:
+            moment = dt.datetime.strptime(cell, form)
+    except ValueError:
+        return None
+    return (moment - EPOCH).total_seconds() / DAY if YEARS[0] <= moment.year <= YEARS[1] else None
+
+
+def day_or_month_first(cells: Sequence[str]) -> bool:
+    """Whether dates written nn/nn/yyyy can all be read either way."""
+    parts = [cell.split("/") for cell in cells if cell.count("/") == 2]
+    return all(int(a) <= 12 and int(b) <= 12 for a, b, _ in parts if a.isdigit() and b.isdigit())

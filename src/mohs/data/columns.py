@@ -1,0 +1,325 @@
+"""What the columns of a table are: numbers, categories, dates, texts, or nothing a classifier should see.
+
+    numeric        numbers; also "1,234.5", "3,14", "12 %", "$5"                 float64
+    categorical    strings that repeat, codes with leading zeros                 dictionary of strings
+    boolean        true/false, yes/no, t/f                                       bool
+    date           dates and times, as strings, YYYYMMDD or timestamps           timestamp
+    text           many different strings of several words                       string
+    id             names rows: UUIDs, row numbers, unique codes                  dropped
+    constant       one value, or missing values only                             dropped
+    leak           predicts the given labels (nearly) perfectly on its own       dropped
+
+`infer_columns` decides by the values; `to_table` keeps the decision as the types of an Arrow table (last column above; null
+where a value is missing), and `from_table` reads them back, so that a part of the rows has the columns of the whole.
+
+A column leaks when, out of fold, it alone predicts the label of at least LEAK of the rows and of the average class. A copy of
+the labels does, and so does a code or a score that the labels were made from: with such a column every label looks right.
+Measured against the given labels, an honest column cannot predict more of them than are right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from mohs.data.cells import DAY, PARSED, Array, day_or_month_first, has_decimal_commas, is_text, parse_dates, parse_numbers
+
+Role = Literal["numeric", "categorical", "boolean", "date", "text", "id", "constant", "leak", "unsupported"]
+USED: tuple[Role, ...] = ("numeric", "categorical", "boolean", "date", "text")
+DROPPED: dict[Role, str] = {
+    "id": "identifier columns dropped",
+    "constant": "constant columns dropped",
+    "unsupported": "columns of unsupported types dropped",
+}
+MISSING = frozenset(
+    {"", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "?", "-", "--", "---", ".", "..", "#n/a", "#na", "nat", "<na>"}
+    | {"(null)", "missing", "\\n", "–", "—"}
+)  # compared in lower case, without surrounding blanks
+BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"}, {"ja", "nein"}, {"oui", "non"}, {"si", "no"})
+TRUE = frozenset({"true", "yes", "y", "t", "on", "ja", "oui", "si"})
+UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|[0-9a-f]{40}|[0-9a-f]{64}", re.I)
+ID_NAME = re.compile(
+    r"(^|[\W_])(id|ids|uuid|guid|key|idx|index|row|rownum|row_?number|rownames?|nr|no|record|unnamed.*|seqn)$|^$|[a-z]I[dD]$",
+    re.I,
+)
+UNIQUE = 0.95  # share of distinct values from which strings name rows
+FEW = 20  # rows below which distinct values say nothing about identifiers
+SAMPLED = 2000  # distinct values whose words are counted
+LEAK, SUSPECT = 0.995, 0.97  # share of labels one column predicts: dropped, mentioned
+LEAK_ROWS = 50  # with fewer rows leaks are not looked for
+LEAK_SAMPLE = 20_000
+FOLDS = 3
+SHOWN = 5
+BIG_DATES = (19_000_101, 21_001_231)  # YYYYMMDD as whole numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column: its role and its values, float64 with NaN where one is missing; codes into `levels` (−1) for categories.
+
+    Dates are days since 1970; a column of text holds strings ("" where missing), a dropped one nothing.
+    """
+
+    name: str
+    role: Role
+    values: Array
+    levels: tuple[str, ...] = ()
+    note: str = ""
+
+
+def infer_columns(table: pa.Table, labels: Array | None = None, *, seed: int = 0) -> tuple[list[Column], list[str]]:
+    """The columns of a table with their roles, and notes on what was dropped or is doubtful.
+
+    Args:
+        table: input columns only; strings as they are in a CSV file, or typed columns.
+        labels: class indices (N,) to look for leaks with; negative where unknown.
+        seed: of the folds that leaks are measured in.
+    """
+    decimal_comma = has_decimal_commas(table)
+    found = [_inferred(name, column, decimal_comma) for name, column in zip(table.column_names, table.columns, strict=True)]
+    if labels is not None:
+        found = [_with_leak(column, labels, seed) for column in found]
+    notes = [column.note for column in sorted(found, key=lambda column: column.role != "leak") if column.note]
+    for role, text in DROPPED.items():
+        names = [repr(column.name) for column in found if column.role == role]
+        if names:
+            notes.append(f"{text}: {', '.join(names[:SHOWN])}" + (f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""))
+    return found, [*notes, *(["decimal commas (3,14) were read as numbers"] if decimal_comma else [])]
+
+
+def to_table(columns: Sequence[Column]) -> pa.Table:
+    """The columns that can be used as an Arrow table whose types say their roles; null where a value is missing."""
+    arrays = {}
+    for column in columns:
+        if column.role == "categorical":
+            codes = pa.array(column.values.astype(np.int32), mask=column.values < 0)
+            arrays[column.name] = pa.DictionaryArray.from_arrays(codes, pa.array(column.levels, pa.string()))
+        elif column.role == "text":
+            arrays[column.name] = pa.array(column.values.tolist(), pa.large_string())
+        elif column.role in USED:
+            missing = np.isnan(column.values)
+            values = np.where(missing, 0, column.values)
+            if column.role == "boolean":
+                arrays[column.name] = pa.array(values.astype(bool), mask=missing)
+            elif column.role == "date":
+                arrays[column.name] = pa.array((values * DAY).round().astype("datetime64[s]"), mask=missing)
+            else:
+                arrays[column.name] = pa.array(values, mask=missing)
+    return pa.table(arrays)
+
+
+def from_table(table: pa.Table) -> list[Column]:
+    """The columns that `to_table` wrote, of these rows or some of them: roles by type, without looking at the values."""
+    found = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_dictionary(column.type):
+            whole = column.unify_dictionaries().combine_chunks()
+            levels = tuple(whole.dictionary.to_pylist())
+            found.append(Column(name, "categorical", np.asarray(whole.indices.fill_null(-1), np.int64), levels))
+        elif is_text(column.type):
+            found.append(Column(name, "text", np.array(column.fill_null("").to_pylist(), dtype=object)))
+        elif pa.types.is_boolean(column.type):
+            found.append(Column(name, "boolean", _floats(column.cast(pa.int8()))))
+        elif pa.types.is_timestamp(column.type):
+            found.append(Column(name, "date", _days(column)))
+        else:
+            found.append(Column(name, "numeric", _floats(column)))
+    return found
+
+
+def looks_like_text(cells: pa.ChunkedArray, *, distinct: float = 0.5, words: float = 3) -> bool:
+    """Whether at least this share of the strings are distinct and they have this many words on average."""
+    present = [cell.strip() for cell in cells.slice(0, SAMPLED).to_pylist() if cell and cell.strip()]
+    if not present:
+        return False
+    mean = sum(len(cell.split()) for cell in present) / len(present)
+    return len(set(present)) >= distinct * len(present) and mean >= words
+
+
+def _inferred(name: str, column: pa.ChunkedArray, decimal_comma: bool) -> Column:
+    """The role of one column, by its type and values."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_null(kind):
+        return Column(name, "constant", np.empty(0))
+    if pa.types.is_boolean(kind):
+        return _varying(Column(name, "boolean", _floats(column.cast(pa.int8()))))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return _numbers(name, _floats(column))
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _varying(Column(name, "date", _days(column)))
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return _numbers(name, _floats(column.cast(pa.int64() if kind.bit_width == 64 else pa.int32())))
+    return _strings(name, column, decimal_comma) if is_text(kind) else Column(name, "unsupported", np.empty(0))
+
+
+def _floats(column: pa.ChunkedArray) -> Array:
+    """Numbers of any type as float64, NaN where they are missing or infinite."""
+    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _days(column: pa.ChunkedArray) -> Array:
+    moments = column.cast(pa.timestamp("us"), safe=False)
+    days = np.asarray(moments.fill_null(0).cast(pa.int64())) / (DAY * 1e6)
+    return np.where(np.asarray(column.is_null()), np.nan, days)
+
+
+def _varying(column: Column) -> Column:
+    """The column, as a constant where it holds one value and misses none."""
+    missing = np.isnan(column.values)
+    if missing.all() or (not missing.any() and (column.values == column.values[0]).all()):
+        return Column(column.name, "constant", np.empty(0))
+    return column
+
+
+def _numbers(name: str, values: Array) -> Column:
+    """Numbers, dates written YYYYMMDD, or integers that only name the rows."""
+    present = values[~np.isnan(values)]
+    distinct = np.unique(present)
+    integers = bool((present == np.round(present)).all())
+    if integers and len(present) >= FEW and len(distinct) >= 0.9 * len(present):
+        steps = np.diff(present)
+        rows = len(distinct) == len(present)
+        if rows and (distinct[-1] - distinct[0] + 1 <= 1.02 * len(distinct) or (steps == steps[0]).all()):
+            return Column(name, "id", np.empty(0))
+        if ID_NAME.search(name):
+            return Column(name, "id", np.empty(0))
+    if integers and len(distinct) > 2 and BIG_DATES[0] <= distinct[0] and distinct[-1] <= BIG_DATES[1]:
+        parsed = parse_dates([str(int(one)) for one in distinct])
+        if parsed is not None:
+            at = np.searchsorted(distinct, np.where(np.isnan(values), distinct[0], values))
+            return Column(name, "date", np.where(np.isnan(values), np.nan, parsed[0][at]))
+    return _varying(Column(name, "numeric", values))
+
+
+def _strings(name: str, column: pa.ChunkedArray, decimal_comma: bool) -> Column:
+    """Numbers, dates, booleans, categories, text or ids written as strings."""
+    plain = None if decimal_comma else _plain_numbers(column)
+    if plain is not None:
+        return _numbers(name, plain)
+    encoded = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
+    written = [str(one).strip() for one in encoded.dictionary.to_pylist()]
+    levels = sorted({one for one in written if one.lower() not in MISSING})
+    place = {one: i for i, one in enumerate(levels)}
+    recoded = np.array([place.get(one, -1) for one in written] + [-1], dtype=np.int64)
+    codes = recoded[np.asarray(encoded.indices.fill_null(-1), dtype=np.int64)]
+    present = codes >= 0
+    number = int(present.sum())
+    if not levels or (len(levels) == 1 and present.all()):
+        return Column(name, "constant", np.empty(0))
+
+    def spread(values: Array) -> Array:
+        """Values of the levels as values of the rows."""
+        return np.where(present, np.append(values, np.nan)[codes], np.nan)
+
+    lower = {one.lower() for one in levels}
+    if len(lower) == 2 and any(lower == pair for pair in BOOLEANS):
+        return Column(name, "boolean", spread(np.array([float(one.lower() in TRUE) for one in levels])))
+    if not _padded(levels):
+        parsed = parse_numbers(levels, decimal_comma=decimal_comma)
+        good = ~np.isnan(parsed)
+        share = np.bincount(codes[present], minlength=len(levels))[good].sum() / number
+        if share >= PARSED or (share >= 0.9 and (~good).sum() <= 3):
+            found = _numbers(name, spread(parsed))
+            other = [repr(one) for one, is_number in zip(levels, good, strict=True) if not is_number]
+            return replace(found, note=_not_numbers(name, other)) if other and found.role in USED else found
+    dates = parse_dates(levels)
+    if dates is not None:
+        days, form = dates
+        unclear = form in ("%d/%m/%Y", "%m/%d/%Y") and day_or_month_first(levels)
+        return _varying(Column(name, "date", spread(days), note=_unclear(name, form) if unclear else ""))
+    return _words(name, levels, codes, number)
+
+
+def _plain_numbers(column: pa.ChunkedArray) -> Array | None:
+    """Strings that are all plain numbers, without leading zeros, as float64; a shortcut for large files."""
+    import pyarrow.compute as pc
+
+    if column.null_count or pc.any(pc.match_substring_regex(column, r"^\s*0\d")).as_py():
+        return None
+    try:
+        return _floats(column.cast(pa.float64()))
+    except pa.ArrowInvalid:
+        return None
+
+
+def _words(name: str, levels: list[str], codes: Array, number: int) -> Column:
+    """Categories, text or ids: strings that are neither numbers, dates nor booleans."""
+    sample = levels[:: max(1, len(levels) // SAMPLED)]
+    words, length = np.mean([len(one.split()) for one in sample]), np.mean([len(one) for one in sample])
+    distinct = len(levels) / number
+    if number >= FEW and distinct > 0.5 and sum(bool(UUID.fullmatch(one)) for one in sample) > 0.9 * len(sample):
+        return Column(name, "id", np.empty(0))
+    if (words >= 4 or (length >= 20 and words >= 3) or length >= 60) and len(levels) > max(FEW, 0.2 * number):
+        return Column(name, "text", np.array([levels[code] if code >= 0 else "" for code in codes], dtype=object))
+    if number >= FEW and (distinct >= UNIQUE or (distinct > 0.5 and (number >= 100 or ID_NAME.search(name)))):
+        return Column(name, "id", np.empty(0))
+    return Column(name, "categorical", codes, tuple(levels))
+
+
+def _padded(levels: Sequence[str]) -> bool:
+    """Codes such as 007: digits of one length, some with a leading zero."""
+    width = len(levels[0])
+    return width > 1 and all(len(one) == width and one.isdigit() for one in levels) and any(one[0] == "0" for one in levels)
+
+
+def _not_numbers(name: str, cells: Sequence[str]) -> str:
+    more = f" and {len(cells) - SHOWN} more" if cells[SHOWN:] else ""
+    return f"column {name!r}: {', '.join(cells[:SHOWN])}{more} among numbers was read as missing"
+
+
+def _unclear(name: str, form: str) -> str:
+    order = "day/month/year" if form.startswith("%d") else "month/day/year"
+    return f"column {name!r}: day and month are ambiguous; read as {order}"
+
+
+def _with_leak(column: Column, labels: Array, seed: int) -> Column:
+    """The column, as a leak where it predicts the labels on its own, or with a note where it nearly does."""
+    known = labels >= 0
+    if column.role not in ("numeric", "categorical", "boolean", "date"):
+        return column
+    if known.sum() < LEAK_ROWS or len(np.unique(labels[known])) < 2:
+        return column
+    values = column.values[known].astype(np.float64)
+    right, of_class = predicted_alone(values, labels[known], categories=column.role == "categorical", seed=seed)
+    if min(right, of_class) >= LEAK:
+        note = (
+            f"LEAK: column {column.name!r} alone predicts {right:.1%} of the labels, so it was probably made from them: dropped"
+        )
+        return Column(column.name, "leak", np.empty(0), note=note)
+    if min(right, of_class) >= SUSPECT:
+        note = f"column {column.name!r} alone predicts {right:.1%} of the labels: if it was made from them, remove it"
+        return replace(column, note=note)
+    return column
+
+
+def predicted_alone(values: Array, labels: Array, *, categories: bool, seed: int = 0) -> tuple[float, float]:
+    """Out-of-fold accuracy, and its mean over classes, of labels (N,) predicted from one column (N,); missing is a value."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    order = np.random.default_rng(seed).permutation(len(labels))[:LEAK_SAMPLE]
+    classes, y = np.unique(labels[order], return_inverse=True)
+    _, codes = np.unique(np.nan_to_num(values[order], nan=np.inf), return_inverse=True)
+    categories = categories or int(codes.max()) < max(FEW, 4 * len(classes))
+    fold = np.arange(len(y)) % FOLDS
+    guess = np.empty(len(y), dtype=np.int64)
+    for held in range(FOLDS):
+        train, test = fold != held, fold == held
+        if categories:
+            counts = np.zeros((int(codes.max()) + 1, len(classes)))
+            np.add.at(counts, (codes[train], y[train]), 1)
+            usual = np.bincount(y[train], minlength=len(classes)).argmax()
+            guess[test] = np.where(counts.any(1), counts.argmax(1), usual)[codes[test]]
+        else:
+            tree = DecisionTreeClassifier(max_leaf_nodes=4 * len(classes), min_samples_leaf=3, random_state=seed)
+            x = values[order][:, None]
+            guess[test] = tree.fit(x[train], y[train]).predict(x[test])
+    right = guess == y
+    return float(right.mean()), float(np.mean([right[y == c].mean() for c in range(len(classes))]))

@@ -1,0 +1,233 @@
+"""One source of data (a name, a path, arrays, a data set) as training examples, with the splits it came with.
+
+`open_data` is the public function; it also takes pairs of domains. A known name takes precedence over a file of that name:
+write "./digits" for the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mohs._core.errors import DataError
+from mohs.data.decode import Size
+from mohs.data.examples import Data, Examples
+from mohs.data.image_stores import printable
+from mohs.data.images import MEMORY_LIMIT
+from mohs.data.read_options import Reading
+from mohs.data.resize import resized_data
+from mohs.data.split import only
+from mohs.data.validate import check_examples
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS = (
+    "a folder or .zip of class folders, a .csv, .tsv, .jsonl, .parquet or .npz file, "
+    "a folder of Parquet shards, idx files or CIFAR batches, hf:NAME"
+)
+
+
+def open_single(
+    data: Any = None,
+    *,
+    label: str | None = None,
+    text: str | None = None,
+    image_size: int | Size | None = None,
+    split: str | None = None,
+    root: str | Path | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Data:
+    """The data of one source, validated; the arguments are those of `open_data`."""
+    reading = Reading.of(root=root, label=label, text=text, image_size=image_size, memory_limit=memory_limit)
+    return prepared(_open(data, reading), split=split, image_size=reading.image_size)
+
+
+def prepared(data: Data, *, split: str | None = None, image_size: Size | None = None) -> Data:
+    """The data, or one of their splits, with images of this size; at least two classes, each with an example."""
+    data = only(data, split)
+    data = data if image_size is None else resized_data(data, image_size)
+    check_examples(data.train)
+    return data
+
+
+def _open(data: Any, reading: Reading) -> Data:
+    if data is None:
+        return _digits(reading, "")
+    if isinstance(data, Data):
+        return data
+    if isinstance(data, Examples):
+        return Data(data)
+    if isinstance(data, str) and not data.strip():
+        raise ValueError(f"data is empty; give {KINDS}, or one of {', '.join(DATA)}")
+    if isinstance(data, str) and data.startswith("hf:"):
+        return _hub(data.removeprefix("hf:"), reading)
+    if isinstance(data, str):
+        name, _, rest = data.partition(":")
+        if name in DATA:
+            return DATA[name].open(reading, rest)
+    if isinstance(data, str | os.PathLike):
+        return open_path(Path(data), reading)
+    return _in_memory(data, reading)
+
+
+def open_path(path: Path, reading: Reading) -> Data:
+    """The data at a path: the reader is chosen by the file's ending or by what the folder holds."""
+    from mohs.data.readers.arrays import npz
+    from mohs.data.readers.folder import folder
+    from mohs.data.readers.tabular import table
+    from mohs.data.readers.tabular_file import FILES
+
+    shown = printable(str(path))
+    if path.is_dir():
+        return _open_folder(path, reading)
+    if not path.is_file():
+        raise DataError(f"{shown}: no such file or folder, and not a known name; give {KINDS}, or one of {', '.join(DATA)}")
+    kind = path.suffix.lower()
+    if kind in (".npz", ".npy"):
+        return npz(path, label=reading.label)
+    if kind in FILES:
+        return table(path, **reading.columns, **reading.images)
+    if kind == ".zip":
+        from mohs.data.readers.cifar import is_strips, strip_part
+
+        return strip_part(path) if is_strips(path) else folder(path, **reading.images)
+    raise DataError(f"{shown}: files ending in {kind!r} are not supported; give {KINDS}")
+
+
+def _open_folder(path: Path, reading: Reading) -> Data:
+    from mohs.data.readers.cifar import cifar10, cifar100
+    from mohs.data.readers.folder import folder
+    from mohs.data.readers.hub import SAVED
+    from mohs.data.readers.idx import find_file, mnist
+
+    if any((path / file).is_file() for file in SAVED):
+        return _hub(str(path), reading)
+    if find_file(path, "train-images") is not None:
+        return mnist(path, name=printable(path.name))
+    if (path / "data_batch_1").is_file() or (path / "cifar-10-batches-py").is_dir():
+        return cifar10(path)
+    if (path / "cifar-100-python").is_dir() or ((path / "train").is_file() and (path / "meta").is_file()):
+        return cifar100(path)
+    if any(path.glob("*.parquet")):
+        from mohs.data.readers.tabular import table
+
+        return table(path, **reading.columns, **reading.images)
+    return folder(path, **reading.images)
+
+
+def _in_memory(data: Any, reading: Reading) -> Data:
+    from mohs.data.readers.arrays import from_arrays, from_mapping
+    from mohs.data.readers.tabular import in_memory_table
+    from mohs.data.readers.torch_dataset import from_dataset
+
+    columns = _as_table(data)
+    if columns is not None:
+        return in_memory_table(columns, **reading.columns)
+    if isinstance(data, Mapping):
+        return from_mapping(data, **reading.columns)
+    if isinstance(data, tuple) and len(data) == 2 and data[1] is None:
+        raise ValueError("data: (inputs, None) has no labels: give one label per example")
+    if isinstance(data, tuple | list) and len(data) == 2 and all(hasattr(one, "__len__") for one in data):
+        return Data(from_arrays(data[0], data[1]))
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
+        return Data(from_dataset(data, **reading.images))
+    alone = " without labels: pass (inputs, labels)" if hasattr(data, "dtype") else ""
+    raise ValueError(f"data: cannot read a {type(data).__name__}{alone}; give {KINDS}, (inputs, labels), a mapping or a Dataset")
+
+
+def _as_table(data: Any) -> pa.Table | None:
+    """An Arrow table, or a pandas or Polars frame as one; None for anything else."""
+    import pyarrow as pa
+
+    if isinstance(data, pa.Table):
+        return data
+    package = type(data).__module__.partition(".")[0]
+    if type(data).__name__ != "DataFrame" or package not in ("pandas", "polars"):
+        return None
+    return pa.Table.from_pandas(data, preserve_index=False) if package == "pandas" else data.to_arrow()
+
+
+def _hub(name: str, reading: Reading) -> Data:
+    from mohs.data.readers.hub import hub
+
+    whole = Path(name).exists() or ":" not in name
+    name, config = (name, None) if whole else (name.rpartition(":")[0], name.rpartition(":")[2])
+    return hub(name, config=config, **reading.columns, **reading.images)
+
+
+def _digits(reading: Reading, rest: str) -> Data:
+    from mohs.data.readers.digits import digits
+
+    return _plain(digits(), "digits", rest)
+
+
+def _mnist(reading: Reading, rest: str) -> Data:
+    from mohs.data.readers.idx import DIGITS, mnist
+
+    return _plain(mnist(reading.home("mnist", "mnist", "MNIST"), classes=DIGITS), "mnist", rest)
+
+
+def _fashion(reading: Reading, rest: str) -> Data:
+    from mohs.data.readers.idx import fashion_mnist
+
+    return _plain(fashion_mnist(reading.home("fashion-mnist", "fashion-mnist", "FashionMNIST")), "fashion-mnist", rest)
+
+
+def _cifar10(reading: Reading, rest: str) -> Data:
+    from mohs.data.readers.cifar import cifar10
+
+    return _plain(cifar10(reading.home("cifar10")), "cifar10", rest)
+
+
+def _cifar100(reading: Reading, rest: str) -> Data:
+    from mohs.data.readers.cifar import cifar100
+
+    return cifar100(reading.home("cifar100"), labels=rest or "fine")
+
+
+def _usps(reading: Reading, rest: str) -> Data:
+    from mohs.data.readers.usps import usps
+
+    return _plain(usps(reading.home("usps", "usps.npz", "usps")), "usps", rest)
+
+
+def _sphere(reading: Reading, rest: str) -> Data:
+    from mohs.data.readers.toy import sphere
+
+    return _plain(sphere(), "sphere", rest)
+
+
+def _pacs(reading: Reading, rest: str) -> Data:
+    from mohs.data.readers.pacs import DOMAINS, pacs
+
+    return pacs(reading.home("pacs"), domains=rest.split("+") if rest else DOMAINS, **reading.images)
+
+
+def _plain(data: Data, name: str, rest: str) -> Data:
+    if rest:
+        raise ValueError(f"{name} has no parts, got {name}:{rest}")
+    return data
+
+
+@dataclass(frozen=True)
+class Known:
+    """A data set by name: how to open it (the string is what follows a colon), and a description."""
+
+    open: Callable[[Reading, str], Data]
+    about: str
+
+
+DATA: dict[str, Known] = {
+    "digits": Known(_digits, "1,797 digits of 8 × 8, 10 classes; built in"),
+    "mnist": Known(_mnist, "60,000 + 10,000 digits of 28 × 28, 10 classes"),
+    "fashion-mnist": Known(_fashion, "60,000 + 10,000 pieces of clothing of 28 × 28, 10 classes"),
+    "cifar10": Known(_cifar10, "50,000 + 10,000 photographs of 32 × 32, 10 classes"),
+    "cifar100": Known(_cifar100, "50,000 + 10,000 photographs of 32 × 32, 100 classes (cifar100:coarse: 20)"),
+    "usps": Known(_usps, "7,291 + 2,007 digits of 16 × 16, 10 classes"),
+    "sphere": Known(_sphere, "2,000 + 2,000 points on a sphere, 2 classes that overlap; built in"),
+    "pacs": Known(_pacs, "9,991 images of 7 classes in 4 domains (pacs:photo, pacs:cartoon+sketch)"),
+}

@@ -1,0 +1,279 @@
+"""Rows with labels as examples: which columns are the inputs, and whether they are features, text or a table.
+
+The first that applies:
+
+    text        the column that `text` names
+    features    a column of lists of numbers (FEATURES go first)
+    text        a column called one of TEXTS whose strings are distinct or have several words
+    features    numbers in every column, none missing
+    text        a column of text, where every other column is dropped as an identifier, a constant or a leak
+    table       columns of several types, or with missing values
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from mohs._core.errors import DataError
+from mohs._core.vocabulary import FEATURES, IDS, SPLIT, TEXTS, find_name
+from mohs.data.cells import Array, is_text
+from mohs.data.columns import USED, Column, infer_columns, looks_like_text, to_table
+from mohs.data.examples import Data, Examples, LeftOut
+from mohs.data.labels import class_numbers, classes_in, label_values, numbers_where_whole
+from mohs.data.row_inputs import TableRows, Texts
+from mohs.data.split import SPLITS, split_called
+
+KEYS = (*IDS, "", "Unnamed: 0", "__index_level_0__")  # columns that name the rows
+SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows that have a label: their columns, class indices, splits, keys and row numbers, all in one order.
+
+    Attributes:
+        name: name of the data set.
+        source: file or data set, for errors.
+        columns: all columns of these rows.
+        inputs: names of the columns that are neither label, key nor split.
+        numbers: row numbers, for errors and skipped rows.
+        left_out: rows that were skipped, with their split.
+    """
+
+    name: str
+    source: str
+    columns: pa.Table
+    inputs: list[str]
+    numbers: list[int]
+    labels: list[int]
+    splits: list[str]
+    keys: list[Any]
+    classes: list[Any]
+    left_out: list[tuple[str, LeftOut]]
+    notes: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def row(self, place: int) -> str:
+        """The row at a place, in words."""
+        return f"{self.source} row {self.numbers[place]}"
+
+
+def labeled_rows(columns: pa.Table, *, label: str, name: str, source: str) -> Rows:
+    """The rows of a table that have a label, with their splits and keys where there are columns of them."""
+    if not columns.num_rows:
+        raise DataError(f"{source}: no rows below the header")
+    given = columns.column(label).to_pylist()
+    values, missing = label_values(_objects(numbers_where_whole(given) if _all_text(given) else given), source)
+    splits = _splits(columns, source)
+    rows = np.flatnonzero(~missing).tolist()
+    train = [row for row in rows if splits[row] == "train"]
+    if not train:
+        raise DataError(f"{source}: no row with a label" + (" in the train split" if rows else ""))
+    classes = classes_in(values[train])
+    for row in rows:
+        if len(train) < len(rows) and values[row].item() not in classes:
+            raise DataError(f"{source}: the label of row {row} is {values[row].item()!r}, a class without training rows")
+    reserved = {label.lower(), SPLIT, *(key.lower() for key in KEYS)}
+    return Rows(
+        name,
+        source,
+        columns.filter(pa.array(~missing)) if missing.any() else columns,
+        [one for one in columns.column_names if one.lower() not in reserved],
+        rows,
+        class_numbers(values[rows], classes, source).tolist(),
+        [splits[row] for row in rows],
+        _keys(columns, rows, label),
+        classes,
+        [(splits[row], LeftOut(f"{source} row {row}", "no label")) for row in np.flatnonzero(missing).tolist()],
+    )
+
+
+def rows_data(rows: Rows, *, text: str | None = None, as_strings: Callable[[], pa.Table] | None = None) -> Data:
+    """The rows as features, text or a table.
+
+    Args:
+        rows: rows with labels.
+        text: name of the column of text.
+        as_strings: reads the input columns of these rows again, every cell as a string, as a CSV file has them.
+    """
+    inputs = rows.columns.select(rows.inputs)
+    if text is not None:
+        return _texts(rows, _named(rows, text))
+    vectors = vector_column(inputs, rows.source)
+    if vectors is not None:
+        return _features(rows, _lists(inputs.column(vectors), vectors, rows), [vectors])
+    called = text_column(inputs)
+    if called is not None:
+        return _texts(rows, called)
+    if rows.inputs and all(is_number(kind) for kind in inputs.schema.types):
+        matrix = _matrix(inputs)
+        if np.isfinite(matrix).all():
+            return _features(rows, matrix, rows.inputs)
+    return _mixed(rows, inputs if as_strings is None else as_strings())
+
+
+def vector_column(inputs: pa.Table, source: str) -> str | None:
+    """The column of lists of numbers that holds the features, where there is one."""
+    listed = [one for one in inputs.column_names if is_list(inputs.schema.field(one).type)]
+    found = find_name(listed, FEATURES)
+    if found is None and len(listed) > 1:
+        raise DataError(f"{source}: columns {', '.join(listed)} all hold lists: call the one with the features 'features'")
+    return found or next(iter(listed), None)
+
+
+def text_column(inputs: pa.Table) -> str | None:
+    """The first column called one of TEXTS that holds text rather than categories."""
+    strings = [one for one in inputs.column_names if is_text(inputs.schema.field(one).type)]
+    for known in TEXTS:
+        found = find_name(strings, [known])
+        if found is None:
+            continue
+        cells = inputs.column(found)
+        if looks_like_text(cells, words=1) or looks_like_text(cells, distinct=0):
+            return found
+    return None
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds lists of numbers."""
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(listed and (is_number(kind.value_type) or pa.types.is_boolean(kind.value_type)))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds integers, floats or decimals."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _mixed(rows: Rows, inputs: pa.Table) -> Data:
+    """Columns that are not all numbers: text where nothing else is left, features where all are numbers after all."""
+    train = np.array([split == "train" for split in rows.splits])
+    columns, notes = infer_columns(inputs, np.where(train, rows.labels, -1))
+    rows = replace(rows, notes=[*rows.notes, *notes])
+    used = [column for column in columns if column.role in USED]
+    if not used:
+        raise DataError(
+            f"{rows.source}: no column to learn from beside the label; its columns: {', '.join(rows.columns.column_names)}"
+            + (f" ({'; '.join(notes)})" if notes else "")
+        )
+    texts = [column for column in used if column.role == "text" or (len(used) == 1 and _is_text(column, inputs))]
+    if len(texts) == len(used):
+        return _texts(rows, texts[0].name)
+    if all(column.role == "numeric" and not np.isnan(column.values).any() for column in used):
+        return _features(rows, np.stack([column.values for column in used], axis=1), rows.inputs)
+    return _parts(rows, TableRows(to_table(columns)))
+
+
+def _is_text(column: Column, inputs: pa.Table) -> bool:
+    cells = inputs.column(column.name)
+    return column.role == "categorical" and is_text(cells.type) and looks_like_text(cells)
+
+
+def _texts(rows: Rows, name: str) -> Data:
+    cells = rows.columns.column(name).cast(pa.large_string()).fill_null("").to_pylist()
+    unused = [one for one in rows.inputs if one != name]
+    notes = [*rows.notes, f"column {name!r} was read as text{_unused(unused)}"] if unused else rows.notes
+    empty = [place for place, cell in enumerate(cells) if not cell.strip()]
+    left_out = [*rows.left_out, *((rows.splits[place], LeftOut(rows.row(place), "no text")) for place in empty)]
+    kept = [place for place, cell in enumerate(cells) if cell.strip()]
+    if not any(rows.splits[place] == "train" for place in kept):
+        raise DataError(f"{rows.source}: column {name!r} holds no text")
+    return _parts(replace(rows, notes=notes, left_out=left_out), Texts(cells), kept)
+
+
+def _features(rows: Rows, matrix: Array, names: Sequence[str]) -> Data:
+    unused = [one for one in rows.inputs if one not in names]
+    notes = [*rows.notes, *([_unused(unused).removeprefix("; ")] if unused else [])]
+    return _parts(replace(rows, notes=notes), torch.from_numpy(matrix.astype(np.float32)))
+
+
+def _parts(rows: Rows, inputs: Any, kept: Sequence[int] | None = None) -> Data:
+    """The examples of each split; kept: places of the rows to keep."""
+    every = Examples(inputs, torch.tensor(rows.labels), rows.classes, name=rows.name, keys=rows.keys, notes=list(rows.notes))
+    places = range(len(rows)) if kept is None else kept
+    parts = {}
+    for split in SPLITS:
+        own = [place for place in places if rows.splits[place] == split]
+        if own:
+            part = every if len(own) == len(every) else every.take(torch.tensor(own))
+            parts[split] = replace(part, left_out=[one for where, one in rows.left_out if where == split])
+    return Data(parts["train"], parts.get("val"), parts.get("test"))
+
+
+def _matrix(inputs: pa.Table) -> Array:
+    columns = [inputs.column(one).cast(pa.float64()).to_numpy(zero_copy_only=False) for one in inputs.column_names]
+    return np.stack(columns, axis=1)
+
+
+def _lists(column: pa.ChunkedArray, name: str, rows: Rows) -> Array:
+    import pyarrow.compute as pc
+
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    width = int(lengths[0]) if len(lengths) else 0
+    other = np.flatnonzero(lengths != width)
+    if other.size or not width:
+        at = int(other[0]) if other.size else 0
+        raise DataError(
+            f"{rows.source}: {name} of row {rows.numbers[at]} has {lengths[at]} numbers, row {rows.numbers[0]} has {width}: "
+            "give all rows the same number"
+        )
+    matrix: Array = pc.list_flatten(column).cast(pa.float64()).to_numpy(zero_copy_only=False).reshape(-1, width)
+    wrong = np.argwhere(~np.isfinite(matrix))
+    if len(wrong):
+        row, at = (int(one) for one in wrong[0])
+        raise DataError(
+            f"{rows.source}: row {rows.numbers[row]}, column {name!r}, entry {at} is missing, NaN or infinite; "
+            f"{len({int(one) for one in wrong[:, 0]})} row(s) have such entries: fill them in or drop the rows"
+        )
+    return matrix
+
+
+def _named(rows: Rows, text: str) -> str:
+    names = rows.columns.column_names
+    if text not in names:
+        raise DataError(f"{rows.source}: no column {text!r} for the text; its columns: {', '.join(names)}")
+    if text not in rows.inputs:
+        raise DataError(f"{rows.source}: column {text!r} is the label, the split or the key, so it cannot be the text")
+    return text
+
+
+def _unused(names: Sequence[str]) -> str:
+    return f"; columns not used: {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}"
+
+
+def _splits(columns: pa.Table, source: str) -> list[str]:
+    column = find_name(columns.column_names, [SPLIT])
+    if column is None or not is_text(columns.schema.field(column).type):
+        return ["train"] * columns.num_rows
+    found = [split_called(one or "") for one in columns.column(column).to_pylist()]
+    if None in found:
+        row = found.index(None)
+        raise DataError(f"{source}: split of row {row} is {columns.column(column)[row].as_py()!r}; expected train, val or test")
+    return [one for one in found if one is not None]
+
+
+def _keys(columns: pa.Table, rows: list[int], label: str) -> list[Any]:
+    column = find_name([one for one in columns.column_names if one != label], KEYS)
+    if column is None:
+        return list(rows)
+    values = columns.column(column).to_pylist()
+    values = numbers_where_whole(values) if _all_text(values) else values
+    return [values[row] for row in rows] if len(set(values)) == len(values) else list(rows)
+
+
+def _all_text(values: Sequence[Any]) -> bool:
+    return all(one is None or isinstance(one, str) for one in values)
+
+
+def _objects(values: Sequence[Any]) -> Array:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

@@ -1,0 +1,278 @@
+"""`embed`: data of any source to features, one vector per example, cached by what was embedded and by what.
+
+Labels play no part: after a correction of labels the cached features are used again. Splits share one embedder, which is
+fitted (where it is) to the training examples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mohs._core.errors import DataError, RunError
+from mohs.data.examples import Data, Examples
+from mohs.data.image_stores import FolderFiles, ZipFiles
+from mohs.data.images import ImageFiles
+from mohs.data.open_data import open_data
+from mohs.embed.choose_embedder import create_embedder
+from mohs.embed.embedder import Embedder, Run, check_features
+from mohs.embed.feature_cache import cache_folder, collect_features, open_features, write_features
+
+FORMAT = 1  # changes with anything in this package that changes features
+AS_GIVEN = "features"  # name of the embedder of data that are features already
+Progress = Callable[[int, int], None]
+With = str | Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """Features of a data set.
+
+    Attributes:
+        data: the data with features as inputs; labels, classes, keys and paths are unchanged.
+        embedder: name of the embedder, as `embed` takes it.
+        about: what the features are: "EfficientNet-Lite0 (ImageNet), 1,280 dimensions".
+        better: stronger embedder and what it costs; "" where nothing is suggested.
+        seconds: time it took.
+        cached: whether everything came from the cache.
+        folders: cache folder of each split that has one.
+    """
+
+    data: Data = field(repr=False)
+    embedder: str
+    about: str
+    better: str = ""
+    seconds: float = 0.0
+    cached: bool = False
+    folders: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def train(self) -> Examples:
+        """The training examples, with features as inputs."""
+        return self.data.train
+
+    @property
+    def features(self) -> Tensor:
+        """Features of the training examples (N, D)."""
+        return torch.as_tensor(self.data.train.inputs)
+
+    def summary(self, option: str = "--embed") -> str:
+        """What was taken and what would be better, in one line."""
+        advice = f" A stronger embedder finds more: {option} {self.better}." if ":" in self.better else ""
+        advice = f" Better with {self.better}." if self.better and not advice else advice
+        return f"Features: {self.about}.{advice}"
+
+
+def embed(
+    data: Any = None,
+    with_: With = "auto",
+    *,
+    device: str | torch.device = "auto",
+    batch: int | None = None,
+    cache: str | Path | bool = True,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
+    **open_as: Any,
+) -> Embedded:
+    """Turn images or text into features.
+
+    Args:
+        data: anything that `open_data` takes.
+        with_: "auto", a name of EMBEDDERS with its model ("timm:resnet50", "hf:facebook/dinov2-base"),
+            "package.module:function", or a function. It is called with uint8 images (B, C, H, W) or a list of strings and
+            returns (B, D). Only a named model is ever downloaded.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        batch: examples per call; default: by embedder and device. Halved while the GPU's memory does not suffice.
+        cache: folder of cached features; True: MOHS_CACHE, or ~/.cache/mohs/embeddings; False: keep them in memory only.
+        progress: called with the numbers of examples that are done and of all examples.
+        tell: called with one line on what was taken and what would be better.
+        **open_as: options of `open_data`: label, text, image_size, split, root, ...
+
+    Returns:
+        The data with features as inputs, and what they are. Large features stay on disk, memory-mapped.
+
+    Example:
+        >>> found = mohs.embed("photos/")
+        >>> scores = mohs.audit(found.data)
+    """
+    start = time.monotonic()
+    opened = open_data(data, **open_as)
+    kind = opened.train.kind
+    if kind == "features":
+        width = opened.train.shape[0]
+        return Embedded(opened, AS_GIVEN, f"the data's own, {width:,} dimensions")
+    if kind == "table":
+        raise DataError(
+            f"{opened.name}: a table is not embedded: `mohs audit` judges tables directly, by trees and a linear model"
+        )
+    embedder = create_embedder(with_, kind=kind, device=device)
+    if batch is not None:
+        embedder = replace(embedder, batch=batch)
+    worker = Worker(embedder, opened.train.inputs)
+    total, before = sum(len(one) for one in opened.splits.values()), 0
+    parts, folders, cached = {}, {}, []
+    for name, examples in opened.splits.items():
+        done = _shifted(progress, before, total)
+        features, folder, found = embed_inputs(worker, examples, cache=cache, progress=done, tell=tell)
+        parts[name] = replace(examples, inputs=features)
+        cached.append(found)
+        before += len(examples)
+        if folder is not None:
+            folders[name] = folder
+    width = parts["train"].shape[0]
+    result = Embedded(
+        Data(parts["train"], parts.get("val"), parts.get("test")),
+        embedder.name,
+        f"{embedder.about}, {width:,} dimensions",
+        embedder.better,
+        time.monotonic() - start,
+        all(cached),
+        folders,
+    )
+    if tell is not None:
+        tell(result.summary())
+    return result
+
+
+class Worker:
+    """An embedder and what it is fitted to; its weights are loaded when the first batch needs them."""
+
+    def __init__(self, embedder: Embedder, fitted: Any) -> None:
+        self.embedder, self.fitted = embedder, fitted
+        self._run: Run | None = None
+        self.batch = embedder.batch
+
+    def __call__(self, batch: Any) -> Tensor:
+        """Features of a batch, in smaller batches where the GPU's memory does not suffice."""
+        if self._run is None:
+            self._run = self.embedder.load(self.fitted)
+        try:
+            return check_features(self._run(batch), len(batch), self.embedder.name)
+        except torch.cuda.OutOfMemoryError:
+            if len(batch) < 2:
+                raise
+        torch.cuda.empty_cache()
+        half = (len(batch) + 1) // 2
+        self.batch = min(self.batch, half)
+        return torch.cat([self(batch[:half]), self(batch[half:])])
+
+
+def embed_inputs(
+    worker: Worker,
+    examples: Examples,
+    *,
+    cache: str | Path | bool = True,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> tuple[Tensor, Path | None, bool]:
+    """Features of one split, their cache folder, and whether they were cached."""
+    rows, embedder = len(examples), worker.embedder
+    inputs = _at_size(examples, embedder.size)
+
+    def blocks(first: int) -> Iterator[Tensor]:
+        at = first
+        for batch in _batches(inputs, first, worker):
+            yield worker(batch)
+            at += len(batch)
+            if progress is not None:
+                progress(at, rows)
+
+    if cache is False or not embedder.cached:
+        return collect_features(rows, blocks), None, False
+    key = _key(inputs, worker)
+    folder = (cache_folder() if cache is True else Path(cache)) / key
+    found = open_features(folder)
+    if found is not None and len(found) == rows:
+        if progress is not None:
+            progress(rows, rows)
+        return found, folder, True
+    about = {"hash": key, "data": examples.name, "embedder": embedder.name, "version": embedder.version, "rows": rows}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if cache is not True:
+            raise RunError(f"{folder}: cannot be written ({error.strerror}): give another cache folder") from error
+        if tell is not None:
+            tell(f"Features are not cached: {folder} cannot be written ({error.strerror}); set MOHS_CACHE to another folder.")
+        return collect_features(rows, blocks), None, False
+    return write_features(folder, rows, about, blocks), folder, False
+
+
+def inputs_hash(inputs: Any) -> str:
+    """A hash of inputs alone: of a tensor its values, of texts their strings, of files their names, sizes and times."""
+    if isinstance(inputs, Tensor):
+        digest = hashlib.sha256(repr((str(inputs.dtype), tuple(inputs.shape))).encode())
+        digest.update(inputs.contiguous().view(torch.uint8).flatten().numpy().data)
+        return digest.hexdigest()
+    digest = hashlib.sha256(str(inputs.fingerprint()).encode())
+    store: Any = getattr(inputs, "store", None)
+    if isinstance(store, ZipFiles):
+        digest.update(repr([store.archive().getinfo(name).CRC for name in inputs.names]).encode())
+    elif isinstance(store, FolderFiles):
+        times = [(store.root / name).stat().st_mtime_ns for name in inputs.names]
+        digest.update(repr((str(store.root.resolve()), times)).encode())
+    return digest.hexdigest()
+
+
+def _key(inputs: Any, worker: Worker) -> str:
+    embedder = worker.embedder
+    fitted = inputs_hash(worker.fitted) if embedder.fitted else ""
+    words = (FORMAT, embedder.name, embedder.version, inputs_hash(inputs), fitted)
+    return hashlib.sha256(repr(words).encode()).hexdigest()[:24]
+
+
+def _at_size(examples: Examples, size: int | None) -> Any:
+    """The inputs; images in files are decoded at the size that the embedder takes."""
+    inputs = examples.inputs
+    if isinstance(inputs, ImageFiles) and size is not None:
+        return ImageFiles(inputs.store, inputs.names, mode=inputs.mode, size=(size, size))
+    if examples.kind == "images" and examples.shape[0] not in (1, 3) and size is not None:
+        raise DataError(f"{examples.name}: images have {examples.shape[0]} channels; pretrained networks take 1 or 3")
+    return inputs
+
+
+def _batches(inputs: Any, first: int, worker: Worker) -> Iterator[Any]:
+    """Consecutive batches from a row on; what must be decoded is read one batch ahead."""
+    if isinstance(inputs, Tensor):
+        low, high = _range(inputs)
+        at = first
+        while at < len(inputs):
+            batch = inputs[at : at + worker.batch]
+            at += len(batch)
+            yield batch if inputs.dtype == torch.uint8 else _as_bytes(batch, low, high)
+        return
+    with ThreadPoolExecutor(1) as reader:
+        at, ahead = first, None
+        while at < len(inputs):
+            here = ahead.result() if ahead is not None else inputs[_places(at, worker.batch, len(inputs))]
+            at += len(here)
+            ahead = reader.submit(inputs.__getitem__, _places(at, worker.batch, len(inputs))) if at < len(inputs) else None
+            yield here
+
+
+def _places(first: int, number: int, rows: int) -> Tensor:
+    return torch.arange(first, min(first + number, rows))
+
+
+def _range(images: Tensor) -> tuple[float, float]:
+    """What is black and white: 0 and 1 where values lie between, else the least and the largest."""
+    if images.dtype == torch.uint8 or not images.numel():
+        return 0.0, 1.0
+    low, high = float(images.min()), float(images.max())
+    return (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
+
+
+def _as_bytes(images: Tensor, low: float, high: float) -> Tensor:
+    return ((images.float() - low) * (255 / max(high - low, 1e-12))).round().clamp(0, 255).to(torch.uint8)
+
+
+def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+    return None if progress is None else lambda done, rows: progress(before + done, total)

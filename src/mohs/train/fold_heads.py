@@ -1,0 +1,299 @@
+"""Out-of-fold scores of several closed-form classifiers on features, with a robust second fit.
+
+    lda         linear discriminant analysis with shrinkage on the leading principal axes
+    rbf_lda     the same on RBF units (Nyström landmarks), of the kernel width that fits better
+    rbf_ridge   ridge regression to the labels on RBF units
+    neighbors   votes of the nearest neighbors by cosine, weighted by rank
+
+Rows fall into F folds, class by class; the scores of a fold's rows come from fits without that fold. The linear heads need
+sums over folds only (Gram matrices Σ x xᵀ and class sums Σ x y), so leaving folds out costs a subtraction and a small solve.
+Each head's regularization is the one under which its out-of-fold scores make the given labels likeliest.
+
+Second fit: a noise model says how likely each class is for every row, from heads that saw neither the row's fold nor the fold
+that is to be scored (fits without two folds); halfway between the given label and that posterior lie the targets of the
+second fit. So wrong labels mislead it less, and no label has a part in its own scores.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mohs.hardness.neighbors import NONE, nearest
+from mohs.hardness.noise_model import fit_noise
+from mohs.train.feature_map import check_features
+
+FOLDS = 5
+WIDTH, LANDMARKS, MANY = 256, 400, 12_000  # axes, landmarks; examples beyond which neighbors are not sought on a CPU
+GPU_WIDTH, GPU_LANDMARKS, GPU_MANY = 1024, 3000, 200_000
+LDA_STRENGTHS, RIDGE_STRENGTHS, NEIGHBOR_RANKS = (0.01, 0.1, 0.5), (1e-3, 1e-2, 1e-1), (5.0, 15.0)
+NEIGHBORS = 60
+REACHES = (1.0, 0.3)  # widths of the RBF kernel tried, over the median squared distance
+ROBUST = 0.5  # share of the posterior in the targets of the second fit
+BLOCK = 8192
+Array = np.ndarray[Any, Any]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class FoldScores:
+    """scores (M, N, K) of the heads `names` for rows whose labels they did not see, the folds (N,), and what was chosen."""
+
+    scores: Array = field(repr=False)
+    fold: Array = field(repr=False)
+    names: list[str]
+    chosen: dict[str, float]
+
+
+class _Head(Protocol):
+    strengths: Sequence[float]
+
+    def scores(self, out: Sequence[int], speak: int, sums: Any, strength: float) -> Tensor: ...
+
+    def sums(self, targets: Tensor) -> Any: ...
+
+
+def fold_scores(
+    features: Any,
+    labels: Tensor,
+    *,
+    num_classes: int,
+    folds: int = FOLDS,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+) -> FoldScores:
+    """Score every example by heads that did not see its label.
+
+    Args:
+        features: Array or tensor (N, D), or several of them by name, each with heads of its own.
+        labels: Class indices (N,).
+        num_classes: Number of classes K.
+        folds: Number of cross-validation folds, at least 3.
+        seed: Random seed of folds and landmarks.
+        device: Where to compute; on a GPU more axes, landmarks and neighbors are used.
+        progress: Called with (steps done, steps in all).
+    """
+    sets: Mapping[str, Any] = features if isinstance(features, Mapping) else {"features": features}
+    labels, device = labels.cpu(), torch.device(device)
+    fold = assign_folds(labels, folds=folds, seed=seed)
+    heads: dict[str, _Head] = {}
+    for name, values in sets.items():
+        check_features(values)
+        made = _heads(values, fold.to(device), labels, num_classes, seed)
+        heads |= {f"{name} {kind}": head for kind, head in made.items()}
+    tell, given = _counter(progress, 2 + folds), torch.nn.functional.one_hot(labels, num_classes).float()
+    rows = [(fold == f).nonzero().squeeze(1) for f in range(folds)]
+    first, chosen = torch.zeros(len(heads), len(labels), num_classes), {}
+    for m, (name, head) in enumerate(heads.items()):
+        chosen[name], first[m] = _best(head, rows, given.to(device), labels)
+    tell()
+    fit = fit_noise(first.numpy(), labels.numpy())
+    tell()
+    second = torch.empty_like(first)
+    sums = {name: head.sums(given.to(device)) for name, head in heads.items()}
+    for f in range(folds):
+        inner = torch.zeros_like(first)  # scores of the other folds' rows by heads that saw neither their fold nor fold f
+        for g in range(folds):
+            if g != f:
+                for m, (name, head) in enumerate(heads.items()):
+                    inner[m, rows[g]] = head.scores([f, g], g, sums[name], chosen[name]).cpu()
+        posterior = torch.from_numpy(fit.posterior(inner.numpy(), labels.numpy())).float()
+        targets = (ROBUST * posterior + (1 - ROBUST) * given).to(device)
+        for m, (name, head) in enumerate(heads.items()):
+            second[m, rows[f]] = head.scores([f], f, head.sums(targets), chosen[name]).cpu()
+        tell()
+    return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen)
+
+
+def _heads(features: Any, fold: Tensor, labels: Tensor, classes: int, seed: int) -> dict[str, _Head]:
+    """The heads on one set of features (N, D), on the folds' device."""
+    device = fold.device
+    large = device.type == "cuda"
+    tensor = features if isinstance(features, Tensor) else torch.from_numpy(np.array(features))
+    x = principal_axes(tensor.to(device), GPU_WIDTH if large else WIDTH)
+    rows = [(fold == f).nonzero().squeeze(1) for f in range(int(fold.max()) + 1)]
+    given = torch.nn.functional.one_hot(labels, classes).float().to(device)
+    wide: tuple[float, _Linear] | None = None
+    for reach in REACHES:
+        units = rbf_units(x, min(len(x) // 2, GPU_LANDMARKS if large else LANDMARKS), seed, reach)
+        ridge = _Linear(units, rows, lda=False)
+        value = _likelihood(_best(ridge, [own.cpu() for own in rows], given, labels)[1], labels)
+        if wide is None or value > wide[0]:
+            wide = (value, ridge)
+    assert wide is not None
+    heads: dict[str, _Head] = {"lda": _Linear(x, rows, lda=True), "rbf_lda": wide[1].as_lda(), "rbf_ridge": wide[1]}
+    if len(x) <= (GPU_MANY if large else MANY):
+        heads["neighbors"] = _Neighbors(x, fold, rows)
+    return heads
+
+
+def _counter(progress: Progress | None, steps: int) -> Callable[[], None]:
+    """A function that reports one more step at each call."""
+    done = 0
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, steps)
+
+    return tell
+
+
+def assign_folds(labels: Tensor, *, folds: int = FOLDS, seed: int = 0) -> Tensor:
+    """labels (N,) -> a fold for each (N,); fold sizes differ by at most one, and so do the parts of each class."""
+    if not 2 <= folds <= len(labels):
+        raise ValueError(f"folds must be at least 2 and at most {len(labels)}, the number of rows, got {folds}")
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = order[torch.argsort(labels[order], stable=True)]  # class by class, shuffled within
+    fold = torch.empty(len(labels), dtype=torch.int64)
+    fold[order] = torch.arange(len(labels)) % folds
+    return fold
+
+
+def principal_axes(x: Tensor, width: int) -> Tensor:
+    """Features (N, D) standardized and rotated to at most `width` leading axes, with mean squared row norm 1, in float32."""
+    x = x.float()
+    x = x - x.mean(0)
+    deviation = x.square().mean(0).sqrt()
+    x = x / deviation.clamp(min=1e-3 * float(deviation.max()) + 1e-12)
+    width = min(width, max(1, len(x) - 1), x.shape[1])
+    if x.shape[1] > width:
+        if x.shape[1] <= len(x):
+            _, vectors = torch.linalg.eigh((x.T @ x).double())
+            x = x @ vectors[:, -width:].to(x.dtype)
+        else:
+            values, vectors = torch.linalg.eigh((x @ x.T).double())
+            x = (vectors[:, -width:] * values[-width:].clamp(min=0).sqrt()).to(x.dtype)
+    return x / x.square().sum(1).mean().sqrt().clamp(min=1e-12)
+
+
+def rbf_units(x: Tensor, landmarks: int, seed: int, reach: float = 1.0) -> Tensor:
+    """x (N, r) -> (N, L) Nyström units of exp(−|x − x'|²/(reach · median)), centered, with mean squared row norm 1."""
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[: max(1, landmarks)]
+    marks = x[order.to(x.device)]
+    squares = torch.cdist(marks, marks).square()
+    apart = squares[squares > 0]
+    median = reach * float(apart.median()) if apart.numel() else 1.0
+    values, vectors = torch.linalg.eigh(torch.exp(-squares / median).double())
+    root = (vectors / values.clamp(min=1e-4 * float(values[-1])).sqrt()).to(x.dtype)
+    units = torch.cat([torch.exp(-torch.cdist(part, marks).square() / median) @ root for part in x.split(BLOCK)])
+    units = units - units.mean(0)
+    return units / units.square().sum(1).mean().sqrt().clamp(min=1e-12)
+
+
+class _Linear:
+    """LDA or ridge regression from Gram matrices by fold."""
+
+    def __init__(self, x: Tensor, rows: Sequence[Tensor], *, lda: bool) -> None:
+        self.x, self.rows, self.lda = x, rows, lda
+        self.grams = torch.stack([x[own].T @ x[own] for own in rows]).double()  # (F, r, r)
+        self.totals = torch.stack([x[own].sum(0) for own in rows]).double()  # (F, r)
+        self.strengths = LDA_STRENGTHS if lda else RIDGE_STRENGTHS
+
+    def as_lda(self) -> _Linear:
+        """LDA from the same Gram matrices."""
+        other = copy.copy(self)
+        other.lda, other.strengths = True, LDA_STRENGTHS
+        return other
+
+    def sums(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Class sums Σ x tᵀ (F, r, K) and sizes (F, K) by fold, for targets (N, K)."""
+        sums = torch.stack([self.x[own].T @ targets[own] for own in self.rows]).double()
+        return sums, torch.stack([targets[own].sum(0) for own in self.rows]).double()
+
+    def scores(self, out: Sequence[int], speak: int, sums: tuple[Tensor, Tensor], strength: float) -> Tensor:
+        """Scores of the rows of fold `speak` by the fit without the folds `out`."""
+        kept = [f for f in range(len(self.rows)) if f not in out]
+        gram, total = self.grams[kept].sum(0), self.totals[kept].sum(0)
+        by_class, sizes = sums[0][kept].sum(0), sums[1][kept].sum(0) + 1e-3
+        number, width = sizes.sum(), gram.shape[0]
+        if self.lda:
+            means = by_class / sizes  # (r, K)
+            within = gram - (means * sizes) @ means.T
+            trace = torch.clamp(within.trace() / width, min=1e-8 * float(gram.trace()) / width)
+            weight = _solve((1 - strength) * within, float(strength * trace), means) * number
+            bias = (sizes / number).log() - 0.5 * (means * weight).sum(0)
+        else:
+            prior = sizes / number
+            weight = _solve(gram, strength * float(number) / math.sqrt(width), by_class - total[:, None] * prior)
+            bias = prior
+        weight, bias = weight.to(self.x.dtype), bias.to(self.x.dtype)
+        return self.x[self.rows[speak]] @ weight + bias
+
+
+class _Neighbors:
+    """Votes of the nearest neighbors, of weight exp(−rank/strength)."""
+
+    strengths = NEIGHBOR_RANKS
+
+    def __init__(self, x: Tensor, fold: Tensor, rows: Sequence[Tensor]) -> None:
+        self.fold, self.rows = fold, rows
+        self.near = nearest(x, k=min(NEIGHBORS, len(x) - 1), references=max(len(x), 1))
+
+    def sums(self, targets: Tensor) -> Tensor:
+        return targets
+
+    def scores(self, out: Sequence[int], speak: int, sums: Tensor, strength: float) -> Tensor:
+        kept = torch.isin(self.fold, torch.tensor(list(out), device=self.fold.device), invert=True)
+        prior = sums[kept].mean(0) + 1e-6
+        votes = []
+        for near in self.near[self.rows[speak]].split(BLOCK):
+            there = kept[near.clamp(min=0)] & (near != NONE)
+            weight = torch.where(there, torch.exp(-(there.cumsum(1) - 1) / strength), 0.0)[:, : int(4 * strength)]
+            cast = torch.zeros(len(near), sums.shape[1], dtype=sums.dtype, device=sums.device)
+            for j in range(weight.shape[1]):  # without an (n, neighbors, K) array
+                cast += weight[:, j : j + 1] * sums[near[:, j].clamp(min=0)]
+            votes.append(torch.log((cast + 0.5 * prior) / (cast.sum(1, keepdim=True) + 0.5)))
+        return torch.cat(votes)
+
+
+def _best(head: _Head, rows: Sequence[Tensor], targets: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+    """The regularization whose out-of-fold scores make the labels likeliest, and those scores (N, K) on the CPU."""
+    best: tuple[float, float, Tensor] | None = None
+    sums = head.sums(targets)
+    for strength in head.strengths:
+        scores = torch.empty(targets.shape, dtype=targets.dtype)
+        for f, own in enumerate(rows):
+            scores[own] = head.scores([f], f, sums, strength).cpu()
+        value = _likelihood(scores, labels)
+        if best is None or value > best[0]:
+            best = (value, strength, scores)
+    assert best is not None
+    return best[1], best[2]
+
+
+def _likelihood(scores: Tensor, labels: Tensor) -> float:
+    """The best mean log-likelihood of labels under softmax(a s) mixed with even noise, over a small grid."""
+    classes = scores.shape[1]
+    z = scores - scores.amax(1, keepdim=True)
+    size = float((z - z.mean(1, keepdim=True)).square().mean().sqrt()) + 1e-12
+    best = -math.inf
+    for a in np.geomspace(0.3, 20, 9) / size:
+        e = torch.exp(a * z)
+        p = e.gather(1, labels.unsqueeze(1)).squeeze(1) / e.sum(1)
+        for rate in (0.01, 0.05, 0.1, 0.2, 0.4):
+            best = max(best, float(((1 - rate) * p + rate * (1 - p) / max(classes - 1, 1) + 1e-12).log().mean()))
+    return best
+
+
+def _solve(a: Tensor, ridge: float, b: Tensor) -> Tensor:
+    """(a + ridge I)⁻¹ b for a symmetric a; more ridge where rounding has left it indefinite."""
+    a = a.clone()
+    size = float(a.diagonal().mean().abs())
+    a.diagonal().add_(ridge + 1e-9 * size)
+    for _ in range(6):
+        factor, info = torch.linalg.cholesky_ex(a)
+        if int(info) == 0:
+            return torch.cholesky_solve(b, factor)
+        a.diagonal().add_(max(1e-4 * size, 1e-12))
+    solution: Tensor = torch.linalg.lstsq(a, b).solution
+    return solution
