@@ -95,8 +95,8 @@ def test_cells_lose_nothing_and_run_nowhere(text: str) -> None:
         (decision(99, "cat", "keep"), r"row 2 \(id '99'\): this run has no such id"),
         (decision(10, "dog", "keep"), r"row 2 \(id '10'\) was made when the label was 'dog'; here it is 'cat'"),
         (decision(10, "cat", "burn"), "unknown decision 'burn'; known: accept, keep, change, exclude"),
-        (decision(10, "cat", "change", "cow"), "the new label 'cow' is none of the 5 classes"),
-        (decision(10, "cat", "change"), "the new label '' is none of the 5 classes"),
+        (decision(10, "cat", "change", "cow"), "the new label 'cow' is not one of the 5 classes"),
+        (decision(10, "cat", "change"), "the new label '' is not one of the 5 classes"),
     ],
 )
 def test_decisions_on_other_data_are_refused_by_row(row: dict[str, str], message: str) -> None:
@@ -105,9 +105,9 @@ def test_decisions_on_other_data_are_refused_by_row(row: dict[str, str], message
 
 
 def test_an_id_twice_is_refused() -> None:
-    with pytest.raises(DataError, match="row 3: the id '10' is decided twice"):
+    with pytest.raises(DataError, match="row 3: the id '10' has two decisions"):
         apply_decisions(table(), [ALL[0], decision(10, "cat", "keep")], HASH)
-    with pytest.raises(DataError, match="the id '10' stands twice in the table"):
+    with pytest.raises(DataError, match="the table has the id '10' twice"):
         apply_decisions(table(id=[10, 10, 11, 12, 13]), ALL, HASH)
 
 
@@ -138,7 +138,7 @@ def test_undo_writes_the_labels_as_given_where_nothing_lay_there(tmp_path: Path,
     write_labels(apply_decisions(table(), ALL[:2], HASH)[0], path)
     write_labels(apply_decisions(table(), ALL, HASH)[0], path)  # a second time: the first was made of the same run
     assert sorted(p.name for p in tmp_path.iterdir()) == [name]
-    assert "as they were given" in undo_labels(table(), path)
+    assert "the original labels" in undo_labels(table(), path)
     if path.suffix == ".csv":
         assert read(path) == table().column("label").to_pylist()
         assert b'""' in path.read_bytes().replace(b'"b"', b"")
@@ -152,7 +152,7 @@ def test_a_file_of_the_users_own_is_kept_and_comes_back(tmp_path: Path) -> None:
     for _ in range(2):
         write_labels(apply_decisions(table(), ALL, HASH)[0], path)
         assert (tmp_path / "labels.csv.before").read_text() == "mine\n1\n"
-    assert "lay there before" in undo_labels(table(), path)
+    assert "was there before" in undo_labels(table(), path)
     assert path.read_text() == "mine\n1\n"
     assert not (tmp_path / "labels.csv.before").exists()
     with pytest.raises(DataError, match="was not written from this run"):
@@ -162,12 +162,12 @@ def test_a_file_of_the_users_own_is_kept_and_comes_back(tmp_path: Path) -> None:
 def test_nothing_is_lost_or_overwritten_by_mistake(tmp_path: Path) -> None:
     labels = apply_decisions(table(), ALL, HASH)[0]
     path = tmp_path / "labels.csv"
-    with pytest.raises(DataError, match="is not there: nothing was applied"):
+    with pytest.raises(DataError, match="does not exist: there is nothing to undo"):
         undo_labels(table(), path)
     path.write_text("a")
     write_labels(labels, path)
     path.write_text("b")
-    with pytest.raises(DataError, match=r"would take the place of .*labels.csv.before"):
+    with pytest.raises(DataError, match=r"would be kept as .*labels.csv.before"):
         write_labels(labels, path)
     assert path.read_text() == "b"
     with pytest.raises(ValueError, match=r"written as .parquet or .csv"):

@@ -113,13 +113,13 @@ def test_the_command(here: Path, tmp_path: Path) -> None:
     assert len(list((here / "retrained").iterdir())) == 2
     other = call(here, "--retrain", "--data", "digits").exception
     assert isinstance(other, DataError)
-    assert "digits is not what was audited, or has changed since: give the audited data with --data" in str(other)
+    assert "digits is not the audited data, or has changed since: give the audited data with --data" in str(other)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--retrain"], "labels.csv is not there: give the decisions.csv too"),
+        (["--retrain"], "labels.csv does not exist: give decisions.csv too"),
         (["--retrain", "--undo"], "leave --undo out"),
         (["d.csv", "--retrain", "--dry-run"], "leave --dry-run out"),
         ([], "give the decisions.csv to apply, or --undo"),
@@ -136,10 +136,10 @@ def test_what_cannot_be_trained_again_is_said(here: Path, tmp_path: Path) -> Non
     (here / "run" / "DONE").unlink()
     with pytest.raises(DataError, match="this audit trained no network on its examples"):
         audited_run(here)
-    with pytest.raises(DataError, match="2 labels for the 1797 examples of digits: they are of other data"):
+    with pytest.raises(DataError, match="2 labels for the 1797 examples of digits: they belong to other data"):
         with_labels(data.train, pa.table({"label": [1, 2], "decision": ["", ""]}))
     wrong: Any = pa.table({"label": ["x"] * 1797, "decision": [""] * 1797})
-    with pytest.raises(DataError, match="the label 'x' is none of the 10 classes"):
+    with pytest.raises(DataError, match="the label 'x' is not one of the 10 classes"):
         with_labels(data.train, wrong)
-    with pytest.raises(DataError, match="is not what was audited"):
+    with pytest.raises(DataError, match="is not the audited data"):
         checked_data(data, "0123")

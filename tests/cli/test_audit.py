@@ -89,7 +89,7 @@ def test_names_that_mean_harm_and_files_that_are_no_images(tmp_path: Path) -> No
         ("empty", ["data"], 3, "data: an empty folder; put each class's images in a folder of its own"),
         ("single", ["data"], 3, "a single class folder, 'cat': a classifier needs at least 2"),
         ("table", ["rows.csv"], 3, "none of the 2 files in column 'path' exists"),
-        (None, ["--gate", "cheese<1"], 2, "gate 'cheese<1' is not understood"),
+        (None, ["--gate", "cheese<1"], 2, "gate 'cheese<1': expected NAME<NUMBER"),
         (None, ["--epochs", "0"], 2, "epochs must be at least 1, got 0"),
         (None, ["--model", "ember"], 2, "unknown model 'ember'; known: linear"),
         ("file", ["--out", "file/out"], 4, "cannot be written (Not a directory): give another folder with out"),

@@ -30,7 +30,7 @@ from mohs.hardness.table import classes_of, column, read_table, write_table
 CLASSES, DIM = 5, 8
 LOGIT_COLUMNS = ["confidence", "margin", "loss", "el2n", "entropy", "energy"]
 FEATURE_COLUMNS = ["avh", "avc", "norm", "norm_in_class"]
-score_module = sys.modules["mohs.score"]
+score_module = sys.modules["mohs.hardness.score"]
 
 
 def head(n: int = 40, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

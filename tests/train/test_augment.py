@@ -188,10 +188,10 @@ def test_augmentations_in_turn() -> None:
         ("gaussian_noise:sd=-1", "sd must be at least 0, got -1"),
         (
             {"name": "random_resized_crop", "scale": [0.5, 0.1]},
-            r"scale must be two numbers over 0, the smaller first, got \[0.5, 0.1\]",
+            r"scale must be two positive numbers, the smaller first, got \[0.5, 0.1\]",
         ),
         ({"name": "random_resized_crop", "scale": [0.5, 2]}, "scale must be between 0 and 1, got 2"),
-        ("random_resized_crop:ratio=2", "ratio must be two numbers over 0"),
+        ("random_resized_crop:ratio=2", "ratio must be two positive numbers"),
     ],
 )
 def test_bad_augmentations_are_named(spec: str | dict[str, Any], message: str) -> None:
@@ -201,7 +201,7 @@ def test_bad_augmentations_are_named(spec: str | dict[str, Any], message: str) -
 
 @pytest.mark.parametrize("name", ["crop_flip", "translate", "random_resized_crop"])
 def test_features_and_tiny_images_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"{name} takes images \(C, H, W\), but one input has the shape \(7,\): leave it out"):
+    with pytest.raises(ValueError, match=rf"{name} takes images \(C, H, W\), but inputs have shape \(7,\): leave it out"):
         create_augment([name]).draw(2, generator(), (7,))
     if name != "random_resized_crop":
         with pytest.raises(ValueError, match=rf"{name} reaches . pixels beyond an image of 2×2: choose less than its side"):

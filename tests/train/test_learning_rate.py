@@ -72,7 +72,7 @@ def test_gaussian_ramp_is_the_papers() -> None:
         ("cosine:length=3", "cosine has no field 'length'; its fields: warmup, last"),
         ("cosine:warmup=-1", "warmup must be at least 0, got -1"),
         ("cosine:last=2", "last must be between 0 and 1, got 2"),
-        ({"name": "step", "at": [0.5, 60]}, r"at must be all shares of the run \(under 1\) or all epochs .* got \[0.5, 60\]"),
+        ({"name": "step", "at": [0.5, 60]}, r"at must hold only shares of the run \(below 1\) or only epochs .* got \[0.5, 60\]"),
         ({"name": "step", "at": [0, 0.5]}, "at must be over 0, got 0"),
         ("step:at=half", "at must be over 0, got 'half'"),
         ("step:factor=-1", "factor must be at least 0, got -1"),

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from mohs._core.errors import DataError
+from mohs.data.domains import shaped
 from mohs.data.examples import Examples
 from mohs.train.run import Run
-from mohs.train.run_data import class_places, held_out, limited, opened, outside, shaped, with_test
+from mohs.train.run_data import class_places, held_out, limited, opened, outside, with_test
 
 
 def test_data_without_a_test_set_get_one_that_the_run_tells_of() -> None:
@@ -66,6 +67,6 @@ def test_other_data_are_brought_to_the_shape_of_these(tmp_path: Path) -> None:
     assert other.shape == (1, 8, 8)
     assert len(other) == 4
     flat = Examples(torch.full((2, 3, 5, 5), 100, dtype=torch.uint8), torch.tensor([0, 1]), ["a", "b"])
-    assert torch.equal(shaped(flat, (1, 8, 8)), torch.full((2, 1, 8, 8), 100, dtype=torch.uint8))
-    with pytest.raises(DataError, match=r"inputs of shape \(4,\), the network takes \(1, 8, 8\)"):
+    assert torch.equal(shaped(flat, (1, 8, 8)).inputs, torch.full((2, 1, 8, 8), 100, dtype=torch.uint8))
+    with pytest.raises(DataError, match=r"rows has features of shape \(4,\), not \(1, 8, 8\)"):
         shaped(Examples(torch.zeros(2, 4), torch.tensor([0, 1]), ["a", "b"], name="rows"), (1, 8, 8))

@@ -1,7 +1,7 @@
-"""The columns that cleanlab's users look for, beside the table's own.
+"""The columns of cleanlab, added to the table.
 
 is_label_issue     the verdict is "mislabeled"
-label_score        1 − p_mislabeled: from 0 (surely wrong) to 1
+label_score        1 − p_mislabeled, from 0 (certainly wrong) to 1
 given_label, predicted_label
 """
 
@@ -14,7 +14,7 @@ NAMES = ("is_label_issue", "label_score", "given_label", "predicted_label")
 
 
 def cleanlab_columns(table: pa.Table) -> pa.Table:
-    """The table with these four columns after its own; a row without a verdict is no issue and has no score."""
+    """Append the four columns; a row without a verdict is not an issue and has no score."""
     missing = [name for name in ("label", "predicted", "verdict", "p_mislabeled") if name not in table.column_names]
     if missing:
         raise ValueError(f"the table has no column {missing[0]!r}: pass it through mohs.verdict first")

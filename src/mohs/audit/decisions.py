@@ -1,16 +1,15 @@
-"""Decisions made in the report, turned into corrected labels; and back.
+"""Apply the decisions made in the report to the labels, and undo it.
 
     labels, summary = apply_decisions(table, read_decisions("decisions.csv"), data_hash)
     write_labels(labels, "labels.csv")                            undo_labels(table, "labels.csv")
 
-decisions.csv has the columns id, data_hash, label, decision (accept, keep, change, exclude) and new_label; an apostrophe that
-keeps a spreadsheet from running a name is taken off. An example is found by its id, and only if hash and label are those of
-the table: decisions on other data are refused, as are an unknown id or class and an id decided twice. The new labels are one
-row an example: id, path where there is one, label (empty where it is excluded), previous and decision.
+decisions.csv has the columns id, data_hash, label, decision (accept, keep, change, exclude) and new_label; the apostrophe that
+protects spreadsheets from formulas is removed. Decisions are matched by id. Those whose data_hash or label differs from the table
+are rejected, as are unknown ids and classes and an id with two decisions. The result has one row per example: id, path (if there
+is one), label (empty if excluded), previous and decision.
 
-A file that lies at the place of writing and is not itself made of this run is kept beside it as NAME.before, and undoing
-brings it back; where there was none, undoing writes the labels as they were given. labels.csv is for programs: names stand in
-it as they are.
+A file that is already at the output path and was not written from this run is kept as NAME.before; undo restores it. Without such
+a file, undo writes the original labels. labels.csv is for programs: names are written as they are, without apostrophes.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from mohs.hardness.table import check_table_path, classes_of, write_table
 
 COLUMNS = ("id", "data_hash", "label", "decision", "new_label")
 DECISIONS = ("accept", "keep", "change", "exclude")
-SHOWN = 8  # classes that an error lists
-FIRST_ROW = 2  # as a spreadsheet counts: the header is row 1
+SHOWN = 8  # classes that an error message lists
+FIRST_ROW = 2  # as in a spreadsheet, where the header is row 1
 
 
 @dataclass(frozen=True)
 class Applied:
-    """How many examples there are, how many were decided in each way, and how many labels are now others."""
+    """Number of examples, of decisions of each kind, and of labels that changed."""
 
     examples: int
     decided: dict[str, int]
@@ -48,7 +47,14 @@ class Applied:
 
 
 def read_decisions(path: str | Path) -> list[dict[str, str]]:
-    """The rows of a decisions.csv, with the apostrophes against spreadsheets taken off."""
+    """Read a decisions.csv that was downloaded from the report.
+
+    Args:
+        path: The file.
+
+    Returns:
+        One dict per decision: id, data_hash, label, decision and new_label.
+    """
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -74,12 +80,22 @@ def read_decisions(path: str | Path) -> list[dict[str, str]]:
 def apply_decisions(
     table: pa.Table, decisions: Sequence[Mapping[str, str]], data_hash: str, *, classes: Sequence[Any] | None = None
 ) -> tuple[pa.Table, Applied]:
-    """The labels with these decisions, one row an example of the table; `classes` where the table does not know them."""
+    """Apply decisions to the labels of an audited table.
+
+    Args:
+        table: The hardness table of the audit.
+        decisions: As `read_decisions` returns them.
+        data_hash: Fingerprint of the audited data: `AuditResult.data_hash`.
+        classes: Class names, if the table does not have them.
+
+    Returns:
+        The labels, one row per example, and a summary.
+    """
     ids = [str(id_) for id_ in table.column("id").to_pylist()]
     place = {id_: row for row, id_ in enumerate(ids)}
     if len(place) < len(ids):
         double = Counter(ids).most_common(1)[0][0]
-        raise DataError(f"the id {double!r} stands twice in the table: decisions cannot tell the two apart")
+        raise DataError(f"the table has the id {double!r} twice: ids must be unique to apply decisions")
     previous = table.column("label").to_pylist()
     suggested = table.column("suggested_label").to_pylist() if "suggested_label" in table.column_names else previous
     names = {str(name): name for name in classes or classes_of(table) or _found(previous, suggested)}
@@ -87,7 +103,7 @@ def apply_decisions(
     for number, row in enumerate(decisions, FIRST_ROW):
         at = _checked(row, f"decisions, row {number} (id {row['id']!r})", place, data_hash, previous)
         if made[at]:
-            raise DataError(f"decisions, row {number}: the id {row['id']!r} is decided twice; keep one of the two rows")
+            raise DataError(f"decisions, row {number}: the id {row['id']!r} has two decisions; keep one of the two rows")
         made[at] = row["decision"]
         labels[at] = _new_label(row, f"decisions, row {number} (id {row['id']!r})", names, previous[at], suggested[at])
     counts = Counter(filter(None, made))
@@ -96,43 +112,43 @@ def apply_decisions(
 
 
 def write_labels(labels: pa.Table, path: str | Path) -> None:
-    """Write the labels as CSV or Parquet, whole or not at all; another file that lay there is kept as NAME.before."""
+    """Write the labels as CSV or Parquet, completely or not at all; an unrelated file of that name is kept as NAME.before."""
     path = Path(path)
     check_table_path(path)
     before = _before(path)
     if path.exists() and not _made_of(labels, path):
         if before.exists():
-            raise DataError(f"{path} would take the place of {before}, which holds an earlier file: move one of the two away")
+            raise DataError(f"{path} exists and would be kept as {before}, which exists too: move one of the two away")
         with written_whole(before, sync=False) as part:
             shutil.copy2(path, part)
     write_table(labels, path)
 
 
 def undo_labels(table: pa.Table, path: str | Path) -> str:
-    """Put back what lay there before, or the labels as the table has them; says which of the two."""
+    """Restore the earlier file, or the original labels if there was none; returns a sentence that says which."""
     path = Path(path)
     check_table_path(path)
     if not path.exists() and not _before(path).exists():
-        raise DataError(f"{path} is not there: nothing was applied to it, so nothing can be undone")
+        raise DataError(f"{path} does not exist: there is nothing to undo")
     given = _labels(table, table.column("label").to_pylist(), [""] * len(table))
     if path.exists() and not _made_of(given, path):
-        raise DataError(f"{path} was not written from this run, so it is left as it is; name the file that mohs apply wrote")
+        raise DataError(f"{path} was not written from this run and was not changed; give the file that mohs apply wrote")
     if _before(path).exists():
         _before(path).replace(path)
-        return f"{path} is again the file that lay there before"
+        return f"{path} is restored to the file that was there before"
     write_table(given, path)
-    return f"{path} holds the labels as they were given"
+    return f"{path} holds the original labels"
 
 
 def read_labels(table: pa.Table, path: str | Path) -> pa.Table:
-    """The labels that were written of this table before."""
+    """Read labels that were written from this table."""
     path = Path(path)
     check_table_path(path)
     if not path.exists():
-        raise DataError(f"{path} is not there: give the decisions.csv too, so that they are applied first")
+        raise DataError(f"{path} does not exist: give decisions.csv too, to apply the decisions first")
     given = _labels(table, table.column("label").to_pylist(), [""] * len(table))
     if not _made_of(given, path):
-        raise DataError(f"{path} was not written from this run; name the file that mohs apply wrote")
+        raise DataError(f"{path} was not written from this run; give the file that mohs apply wrote")
     return _read(path, given.schema)
 
 
@@ -150,9 +166,9 @@ def _plain_empty(labels: Sequence[Any], made: Sequence[str]) -> list[Any]:
 
 
 def _checked(row: Mapping[str, str], where: str, place: Mapping[str, int], data_hash: str, labels: Sequence[Any]) -> int:
-    """The row of the table that a decision is on; raise unless it was made for this data."""
+    """Row of the table that a decision refers to; raises if the decision was made for other data."""
     if row["data_hash"] != data_hash:
-        raise DataError(f"{where} was made for other data: its data_hash is {row['data_hash']!r}, that of this run {data_hash!r}")
+        raise DataError(f"{where} was made for other data: its data_hash is {row['data_hash']!r}, this run has {data_hash!r}")
     if row["id"] not in place:
         raise DataError(f"{where}: this run has no such id; use the decisions of its own report")
     at = place[row["id"]]
@@ -172,7 +188,7 @@ def _new_label(row: Mapping[str, str], where: str, names: Mapping[str, Any], old
         return suggested
     if row["new_label"] not in names:
         known = ", ".join([repr(name) for name in list(names)[:SHOWN]] + ["..."] * (len(names) > SHOWN))
-        raise DataError(f"{where}: the new label {row['new_label']!r} is none of the {len(names)} classes ({known})")
+        raise DataError(f"{where}: the new label {row['new_label']!r} is not one of the {len(names)} classes ({known})")
     return names[row["new_label"]]
 
 
@@ -181,7 +197,7 @@ def _found(*columns: Sequence[Any]) -> list[Any]:
 
 
 def _made_of(labels: pa.Table, path: Path) -> bool:
-    """Whether the file holds labels of the same examples with the same previous labels: nothing in it would be lost."""
+    """Whether the file holds labels of the same examples with the same previous labels, so that it can be overwritten."""
     try:
         found = _read(path, labels.schema)
     except (pa.ArrowException, OSError):

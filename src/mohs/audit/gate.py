@@ -1,4 +1,4 @@
-"""A gate: a bound on what an audit may find, for a check that is to fail when labels get worse.
+"""A gate: a bound on what an audit finds, for continuous integration that fails when labels get worse.
 
 mislabeled<0.02          share of examples judged mislabeled (or hard, ambiguous, easy) under 2 %
 noise<=0.05               the estimated share of wrong labels
@@ -17,7 +17,7 @@ FORM = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*([0-9.eE+-]+%?)\s*")
 
 @dataclass(frozen=True)
 class Gate:
-    """A name, how it compares, and the bound."""
+    """Name, comparison and bound."""
 
     name: str
     sign: str
@@ -31,12 +31,12 @@ class Gate:
 
 
 def parse_gate(text: str, known: tuple[str, ...]) -> Gate:
-    """The gate that the text describes."""
+    """Parse a gate such as "mislabeled<0.02" or "noise<=5%"."""
     found = FORM.fullmatch(text)
     if found is None or found[1] not in known:
-        raise ValueError(f"gate {text!r} is not understood: write name<number, as mislabeled<0.02; names: {', '.join(known)}")
+        raise ValueError(f"gate {text!r}: expected NAME<NUMBER, such as mislabeled<0.02; names: {', '.join(known)}")
     try:
         bound = float(found[3].rstrip("%")) / (100 if found[3].endswith("%") else 1)
     except ValueError:
-        raise ValueError(f"gate {text!r}: {found[3]!r} is no number") from None
+        raise ValueError(f"gate {text!r}: {found[3]!r} is not a number") from None
     return Gate(found[1], found[2], bound)

@@ -33,11 +33,11 @@ from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.readers.digits import digits
-from mohs.embed.image_embedders import has_lite
 from mohs.hardness.table import add_columns
 from mohs.losses import LOSSES
 from mohs.losses.class_weights import class_counts
 from mohs.models import MODELS, model_spec
+from mohs.models.efficientnet_lite import has_lite
 from mohs.train.build_objective import filled
 from mohs.train.directory import environment
 

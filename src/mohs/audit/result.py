@@ -79,7 +79,7 @@ class AuditResult:
     def shares(self) -> dict[str, float]:
         """Share of examples with each verdict, and `noise`, the estimated share of wrong labels (0 if none was found)."""
         counts = Counter(self.table.column("verdict").to_pylist())
-        shares = {name: counts[name] / len(self.table) for name in VERDICTS}
+        shares = {name.replace(" ", "_"): counts[name] / len(self.table) for name in VERDICTS}
         found = self.estimate
         return shares if found is None else shares | {"noise": 0.0 if found.kind == "none found" else found.rate}
 

@@ -1,11 +1,12 @@
-"""Training again on corrected labels: the same settings as the audit's, before and after, on the same held-out examples.
+"""Train again on corrected labels, with the audit's settings, and compare before and after on the same held-out examples.
 
     with a test or validation set      before: the audit's own run; after: the corrected labels; both on that set as it is
     with neither                       a fifth of each class is held out, and both are trained on the rest: the audit's run
                                        has seen every example; what is held out counts with its corrected label
 
 Examples that were excluded are neither trained on nor held out. The runs lie in `retrained/` of the audit's folder, and the
-same labels give the same run, which is trained once. Two networks are compared, with one seed: chance is in it.
+same labels give the same run, which is trained once. The comparison
+is of two networks with one seed, so chance plays a part.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FOLDER = "retrained"
 
 @dataclass(frozen=True)
 class Retrained:
-    """The folders of both runs, how they compare (first: after; second: before), and what became of the labels."""
+    """Folders of both runs, their comparison (first: after; second: before), and the number of changed and excluded labels."""
 
     before: Path
     after: Path
@@ -46,7 +47,18 @@ class Retrained:
 
 
 def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto", watch: Watch = UNWATCHED) -> Retrained:
-    """folder: of the audit; labels: as `apply_decisions` gives them; data: what was audited."""
+    """Train again on corrected labels and compare with the audit's own training.
+
+    Args:
+        folder: Folder of the audit.
+        labels: As `apply_decisions` returns them.
+        data: The audited data.
+        device: Device: auto, cpu or cuda.
+        watch: Called with an event at each step of training.
+
+    Returns:
+        Both runs and their comparison on held-out examples.
+    """
     run, given = audited_run(folder), data.train
     corrected, kept = with_labels(given, labels)
     options: dict[str, Any] = {"runs": Path(folder) / FOLDER, "device": device, "watch": watch}
@@ -71,20 +83,20 @@ def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto",
 
 
 def audited_run(folder: Path) -> Run:
-    """The settings of the audit's own training; an error where it trained no network."""
+    """Settings of the audit's own training; raises if it trained no network."""
     own = Path(folder) / "run"
     if not RunDirectory(own).done:
         raise DataError(
-            f"{folder}: this audit trained no network on its examples (features are judged by heads, and --run uses another's): "
-            "there is nothing to train again"
+            f"{folder}: this audit trained no network on its examples (features are judged by heads, and --run uses another "
+            "network), so it cannot be trained again"
         )
     return replace(load_run(own).run, record=False, trace=False, validation=0.0)
 
 
 def with_labels(examples: Examples, labels: pa.Table) -> tuple[Examples, Tensor]:
-    """The examples with these labels, and the places of those that were not excluded."""
+    """The examples with these labels, and the indices of those that were not excluded."""
     if len(labels) != len(examples):
-        raise DataError(f"{len(labels)} labels for the {len(examples)} examples of {examples.name}: they are of other data")
+        raise DataError(f"{len(labels)} labels for the {len(examples)} examples of {examples.name}: they belong to other data")
     number = {str(name): i for i, name in enumerate(examples.classes)}
     own = examples.labels.tolist()
     excluded = [decision == "exclude" for decision in labels.column("decision").to_pylist()]
@@ -93,14 +105,14 @@ def with_labels(examples: Examples, labels: pa.Table) -> tuple[Examples, Tensor]
 
 
 def checked_data(data: Data, data_hash: str) -> Data:
-    """The data again; an error unless they are those that were audited."""
+    """The data, after a check that they are those that were audited."""
     if data.train.fingerprint() != data_hash:
-        raise DataError(f"{data.name} is not what was audited, or has changed since: give the audited data with --data")
+        raise DataError(f"{data.name} is not the audited data, or has changed since: give the audited data with --data")
     return data
 
 
 def predicted_right(trained: Trained, examples: Examples, device: str) -> Any:
-    """Whether each example is given its label (N,)."""
+    """Whether the prediction is the label, per example (N,)."""
     logits = predict(trained.network.to(choose_device(device)), examples).logits
     return (logits.argmax(1) == examples.labels).numpy()
 
@@ -119,5 +131,5 @@ def _number(label: Any, number: dict[str, int], old: int, excluded: bool) -> int
     if excluded:
         return old
     if str(label) not in number:
-        raise DataError(f"the label {label!r} is none of the {len(number)} classes: apply the decisions again")
+        raise DataError(f"the label {label!r} is not one of the {len(number)} classes: apply the decisions again")
     return number[str(label)]

@@ -1,6 +1,6 @@
-"""Small pictures of examples: shrunk to 64 pixels, as WebP, kept in one Parquet file and put into the page as data addresses.
+"""Thumbnails of examples: WebP images of at most 64 pixels, stored in one Parquet file and embedded in the page as data URLs.
 
-Pictures of 16 pixels or less are kept whole and without loss, since the page enlarges them; larger ones at quality 70.
+Images of 16 pixels or less are stored losslessly, because the page enlarges them; larger ones at quality 70.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Thumbnails = Callable[[Sequence[int]], "Sequence[Image | None]"]
 
 
 def thumbnails_of(examples: Examples) -> Thumbnails | None:
-    """Pictures of these examples by their places; None where they are not images."""
+    """A function from rows to images of these examples; None if they are not images."""
     if examples.kind != "images":
         return None
 
     def pictures(rows: Sequence[int]) -> list[Image | None]:
-        return [_read(examples, row) for row in rows]  # one at a time: a file may be large
+        return [_read(examples, row) for row in rows]  # one at a time, since a file may be large
 
     return pictures
 
 
 def picture(pixels: object) -> Image:
-    """An image tensor (C, H, W), uint8 or floats from 0 to 1, as a picture; of other than 1, 3 or 4 channels the first."""
+    """Convert a tensor (C, H, W), uint8 or float in [0, 1], to an image; unless C is 1, 3 or 4, only the first channel counts."""
     import numpy as np
     import torch
     from PIL import Image
@@ -50,7 +50,7 @@ def picture(pixels: object) -> Image:
 
 
 def shrink(image: Image, side: int = SIDE) -> Image:
-    """A copy with no side longer than `side`, in gray, RGB or RGBA."""
+    """A copy in gray, RGB or RGBA whose longer side is at most `side`."""
     image = image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGBA" if "transparency" in image.info else "RGB")
     small = image.copy()
     small.thumbnail((side, side))
@@ -58,26 +58,26 @@ def shrink(image: Image, side: int = SIDE) -> Image:
 
 
 def webp(image: Image, *, lossless: bool = False) -> bytes:
-    """The picture as WebP; tiny ones always without loss."""
+    """Encode as WebP; tiny images are always lossless."""
     out = io.BytesIO()
     image.save(out, "webp", quality=QUALITY, lossless=lossless or max(image.size) <= TINY, method=4)
     return out.getvalue()
 
 
 def data_address(image: Image) -> str:
-    """The picture as the address of an img element."""
+    """The thumbnail as a data URL for an img element."""
     return f"data:image/webp;base64,{base64.b64encode(webp(shrink(image))).decode()}"
 
 
 def store_pictures(rows: Sequence[int], images: Sequence[Image | None], path: Path) -> None:
-    """Keep them, shrunk but without further loss, in one Parquet file; those that are None are left out."""
+    """Store the thumbnails losslessly in one Parquet file; rows whose image is None are skipped."""
     kept = [(row, webp(shrink(image), lossless=True)) for row, image in zip(rows, images, strict=True) if image is not None]
     table = pa.table({"row": pa.array([r for r, _ in kept], pa.int64()), "webp": pa.array([b for _, b in kept], pa.binary())})
     write_table(table, path)
 
 
 def stored_pictures(path: Path) -> Thumbnails:
-    """The pictures that `store_pictures` kept; None for a row that it did not keep or that cannot be read."""
+    """A function from rows to the images that `store_pictures` stored; None for a row that is missing or unreadable."""
     table = pyarrow.parquet.read_table(path)
     kept = dict(zip(table.column("row").to_pylist(), table.column("webp").to_pylist(), strict=True))
 
@@ -94,7 +94,7 @@ def _read(examples: Examples, row: int) -> Image | None:
 
     try:
         return picture(examples.inputs[torch.tensor([row])][0])
-    except (DataError, OSError):  # the file has gone since: the report can do without its picture
+    except (DataError, OSError):  # the file is gone: the report shows the example without a picture
         return None
 
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   mohs audit photos/                            images, one subfolder per class
+  mohs audit reviews.csv --text review          texts in a column
   mohs audit flowers.csv --label species        a table
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration"""
-NAMES = ("easy", "hard", "ambiguous", "mislabeled", "noise")
+NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound
 Loss = Annotated[str, typer.Option(help="Loss (mohs list losses), or auto: chosen by the estimated label noise.")]
 Epochs = Annotated[int | None, typer.Option(help="Number of training epochs; default: chosen by the size of the data.")]
 Batch = Annotated[int | None, typer.Option(help="Batch size; default: chosen by the size of the data.")]
@@ -32,11 +33,22 @@ RunFolder = Annotated[
     Path | None, typer.Option("--run", help="Folder of a finished run whose network to use instead of training one.")
 ]
 Cleanlab = Annotated[bool, typer.Option("--cleanlab", help="Write the table as CSV, with cleanlab's columns added.")]
+Embed = Annotated[
+    str, typer.Option(help="Features of images and text: auto, an embedder (mohs list embedders), or none to train a network.")
+]
+Finetune = Annotated[bool, typer.Option("--finetune", help="Fine-tune the pretrained backbone and judge by it (images, a GPU).")]
+Precision = Annotated[
+    float, typer.Option(help="Expected share of the examples called mislabeled whose label is wrong, between 0 and 1.")
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Also write the table as CSV.")]
 
 
 def audit(
     data: o.DataWord = None,
+    embed: Embed = "auto",
+    precision: Precision = 0.8,
+    text: o.TextColumn = None,
+    finetune: Finetune = False,
     model: o.Model = None,
     loss: Loss = "auto",
     epochs: Epochs = None,
@@ -64,8 +76,9 @@ def audit(
     gates = [parse_gate(text, NAMES) for text in gate or ()]
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    how = {name: value for name, value in (("label", label), ("image_size", image_size)) if value is not None}
-    done = _audited(data, quiet, out=out, runs=runs, open_as=how, loss=loss, folds=folds, device=device, **options)
+    how = {name: value for name, value in (("label", label), ("image_size", image_size), ("text", text)) if value is not None}
+    judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "folds": folds, "device": device}
+    done = _audited(data, quiet, out=out, runs=runs, open_as=how, **judge, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:

@@ -33,7 +33,6 @@ Batch = Annotated[int | None, typer.Option(min=1, help="Examples per batch; defa
 Cache = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Cache of features; default: MOHS_CACHE, or ~/.cache/mohs/embeddings.")
 ]
-TextColumn = Annotated[str | None, typer.Option("--text", metavar="COLUMN", help="Column with the text, in a table.")]
 
 
 def embed(
@@ -41,7 +40,7 @@ def embed(
     with_: With = "auto",
     out: Out = Path("features.npz"),
     label: o.Label = None,
-    text: TextColumn = None,
+    text: o.TextColumn = None,
     device: o.Device = "auto",
     batch: Batch = None,
     cache: Cache = None,

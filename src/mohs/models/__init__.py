@@ -20,6 +20,7 @@ from mohs.models.alexnet import AlexNet
 from mohs.models.amc_nets import AMCMnist, ConvLarge, ConvSmall
 from mohs.models.blocks import Body, Shape, check_whole
 from mohs.models.convmixer import ConvMixer
+from mohs.models.efficientnet_lite import EfficientNetLite
 from mohs.models.input_scale import scale_of
 from mohs.models.mnist_nets import Mnist, MnistAttack
 from mohs.models.network import Network, Scale
@@ -61,6 +62,7 @@ MODELS: dict[str, type[Model]] = {
     "mnist": Mnist,
     "mnist_attack": MnistAttack,
     "cnn10": CNN10,
+    "efficientnet_lite": EfficientNetLite,
     "torchvision": Torchvision,
     "timm": Timm,
 }
@@ -97,7 +99,10 @@ def create_model(
     """
     check_whole("num_classes", num_classes, 2)
     piece = create_spec(MODELS, "model", model_spec(spec))
-    if scale is None:
+    fixed = getattr(piece, "input_scale", None)
+    if fixed is not None:  # pretrained weights expect it
+        scale = Scale(torch.full((shape[0],), fixed[0]), torch.full((shape[0],), fixed[1]))
+    elif scale is None:
         scale = plain_scale(shape[0], imagenet=getattr(piece, "pretrained", False))
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs too, which are not forked

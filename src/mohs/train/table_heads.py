@@ -18,8 +18,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from mohs.data.columns import Column
 
@@ -162,6 +160,9 @@ def _out_of_fold(make: Callable[[], Any], x: Array, labels: Array, classes: int,
 
 def _smooth_number(values: Array) -> Array:
     """One column of numbers -> value or rank, one-hot for few integers, and a mark for missing values."""
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
     missing = np.isnan(values)
     present = values[~missing]
     filled = np.where(missing, np.median(present) if len(present) else 0.0, values)
