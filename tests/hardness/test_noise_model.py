@@ -1,98 +1,306 @@
+"""The noise model against data drawn from it, obvious loops, and judges that are strong, weak and useless."""
+
 from __future__ import annotations
 
 import math
+from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mohs.hardness.noise_model import even_noise, fit_noise, transition
-from mohs.hardness.table import make_table
-from mohs.hardness.verdict import verdict
+import mohs
+from mohs.hardness.noise_model import (
+    RATE_PRIOR,
+    SLACK,
+    STRENGTH,
+    _transition_step,
+    _weights_step,
+    choose_flags,
+    even_noise,
+    fit_noise,
+    judge_labels,
+    softmax,
+)
 
-K, N = 5, 6000
+Array = np.ndarray[Any, Any]
 
 
-def drawn(rate: float, *, shift: int | None, temperature: float, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits of a calibrated model times a temperature, given labels and true ones."""
-    g = torch.Generator().manual_seed(seed)
-    z = torch.randn(N, K, generator=g, dtype=torch.float64) * 4
-    true = torch.multinomial(torch.softmax(z, 1), 1, generator=g).squeeze(1)
-    wrong = torch.rand(N, generator=g) < rate
-    by = torch.randint(1, K, (N,), generator=g) if shift is None else shift
-    return z * temperature, torch.where(wrong, (true + by) % K, true), true
+def pair_noise(rate: float, k: int) -> Array:
+    """Every wrong label is the next class."""
+    return (1 - rate) * np.eye(k) + rate * np.roll(np.eye(k), 1, 1)
 
 
+def draw(p: Array, random: np.random.Generator) -> Array:
+    """One class per row of probabilities."""
+    return (p.cumsum(1) < random.random((len(p), 1))).sum(1).clip(max=p.shape[1] - 1)
+
+
+def drawn(noise: Array, *, n: int = 6000, temperature: float = 1.0, seed: int = 0) -> tuple[Array, Array, Array, Array]:
+    """Scores of a calibrated model times a temperature, given labels, true labels and Bayes' P(wrong | scores, given)."""
+    random, k = np.random.default_rng(seed), len(noise)
+    z = 4 * random.normal(size=(n, k))
+    p = softmax(z)
+    true = draw(p, random)
+    labels = draw(noise[true], random)
+    joint = p * noise.T[labels]
+    return z * temperature, labels, true, 1 - joint[np.arange(n), labels] / joint.sum(1)
+
+
+def made(k: int, n: int, seed: int = 0) -> tuple[Array, Array]:
+    """Well-separated scores and their classes."""
+    random = np.random.default_rng(seed)
+    y = random.integers(0, k, n)
+    return 8 * np.eye(k)[y] + random.normal(size=(n, k)), y
+
+
+# --- recovery ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.2, 9.0])
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
-@pytest.mark.parametrize("shift", [None, 1])
-@pytest.mark.parametrize("temperature", [0.2, 1.0, 9.0])
-def test_finds_temperature_rate_and_pairs(rate: float, shift: int | None, temperature: float) -> None:
-    logits, given, true = drawn(rate, shift=shift, temperature=temperature)
-    fit = fit_noise(logits, given)
-    assert fit.temperature == pytest.approx(temperature, rel=0.15)
-    assert fit.rate == pytest.approx(rate, abs=0.02)
-    right = fit.right(logits, given)
-    assert float((1 - right).mean()) == pytest.approx(rate, abs=0.02)
-    wrong = given != true
-    for low, high in ((0.0, 0.2), (0.2, 0.8), (0.8, 1.01)):  # the probabilities are what they say
-        among = (right >= low) & (right < high)
-        if among.sum() > 200:
-            assert float((~wrong)[among].double().mean()) == pytest.approx(float(right[among].mean()), abs=0.07)
-    if shift == 1 and rate == 0.3:
-        off = fit.transition - torch.diag(fit.transition.diag())
-        assert (off.argmax(1) == (torch.arange(K) + 1) % K).all()
+@pytest.mark.parametrize(("kind", "k"), [(even_noise, 2), (even_noise, 5), (pair_noise, 5), (even_noise, 10), (pair_noise, 10)])
+def test_finds_temperature_rate_and_transition(kind: Any, k: int, rate: float, temperature: float) -> None:
+    noise = kind(rate, k)
+    scores, labels, true, bayes = drawn(noise, temperature=temperature)
+    judgment, wrong = judge_labels(scores, labels), labels != true
+    fit = judgment.model
+    assert fit.weights[0] * temperature == pytest.approx(1, abs=0.18)
+    assert fit.rate == pytest.approx(rate, abs=0.025)
+    np.testing.assert_allclose(fit.transition.sum(1), 1)
+    np.testing.assert_allclose(fit.transition, noise, atol=0.12)
+    if kind is pair_noise and rate:
+        assert (np.where(np.eye(k), 0, fit.transition).argmax(1) == (np.arange(k) + 1) % k).all()
+    assert judgment.rate == pytest.approx(rate, abs=0.035)
+    assert judgment.low <= wrong.mean() <= judgment.high
+    assert judgment.low <= judgment.rate <= judgment.high
+    assert np.abs(judgment.p_mislabeled - bayes).mean() < 0.035  # with the true parameters Bayes' rule gives the best answer
+    assert ((judgment.p_mislabeled >= 0) & (judgment.p_mislabeled <= 1)).all()
+    if rate:
+        assert wrong[judgment.flagged].mean() >= 0.8
+        clear = wrong & (bayes > 0.9)
+        assert judgment.flagged[clear].mean() > 0.8
+        assert (judgment.suggested == true)[judgment.flagged & wrong].mean() > 0.75
+    else:
+        assert judgment.flagged.mean() < 0.002
 
 
-def test_right_is_bayes_rule_and_nan_stays() -> None:
-    logits, given, _ = drawn(0.1, shift=None, temperature=2.0)
-    fit = fit_noise(logits, given)
-    right = fit.right(logits[:20], given[:20])
+def test_a_hundred_classes() -> None:
+    scores, labels, true, _ = drawn(even_noise(0.2, 100), n=4000)
+    judgment, wrong = judge_labels(scores, labels), labels != true
+    assert wrong[judgment.flagged].mean() > 0.8
+    assert (wrong & judgment.flagged).sum() > 0.6 * wrong.sum()
+    assert judgment.low <= wrong.mean() <= judgment.high
+
+
+def test_several_models_beat_one_and_a_useless_one_does_no_harm() -> None:
+    scores, labels, true, _ = drawn(even_noise(0.15, 5), n=3000)
+    random, wrong = np.random.default_rng(1), labels != true
+    noisy = np.stack([scores + 6 * random.normal(size=scores.shape) for _ in range(3)])
+    gaps = []
+    for some in (noisy[:1], noisy, np.concatenate([noisy, 50 * random.normal(size=noisy[:1].shape)])):
+        judgment = judge_labels(some, labels)
+        gaps.append(judgment.p_mislabeled[wrong].mean() - judgment.p_mislabeled[~wrong].mean())
+    assert gaps[1] > gaps[0] + 0.1
+    assert gaps[2] > gaps[1] - 0.02
+    assert judgment.model.weights[3] * 50 < 0.2 * judgment.model.weights[:3].min()
+
+
+# --- obvious loops -------------------------------------------------------------------------------------------------------
+
+
+def test_one_step_of_expectation_maximization_against_a_loop() -> None:
+    scores, y, _, _ = drawn(even_noise(0.2, 4), n=60)
+    before, k = pair_noise(0.3, 4) * 0.9 + 0.025, 4
+    counts, likelihood = np.zeros((k, k)), 0.0
+    for z, g in zip(scores, y, strict=True):
+        joint = softmax(z[None] * 0.7)[0] * before[:, g]
+        counts[:, g] += joint / joint.sum()
+        likelihood += math.log(joint.sum())
+    wrong = sum(counts[t, g] for t in range(k) for g in range(k) if t != g)
+    rate = (wrong + RATE_PRIOR[0]) / (60 + sum(RATE_PRIOR))
+    even = even_noise(rate, k)
+    expected = counts + STRENGTH * even
+    likelihood += STRENGTH * (even * np.log(before / even)).sum()
+    likelihood += RATE_PRIOR[0] * math.log(rate) + RATE_PRIOR[1] * math.log(1 - rate)
+    table, found, value = _transition_step(scores[None], y, np.array([0.7]), before, times=1, pull=STRENGTH)
+    np.testing.assert_allclose(table, expected / expected.sum(1, keepdims=True), atol=1e-5)
+    assert (found, value) == pytest.approx((rate, likelihood), rel=1e-5)
+
+
+def test_weights_minimize_what_torch_computes() -> None:
+    scores, y, _, _ = drawn(even_noise(0.2, 4), n=400)
+    both = np.stack([scores, scores[:, ::-1]]).astype(np.float32)
+    noise = even_noise(0.2, 4)
+
+    def objective(a: torch.Tensor) -> torch.Tensor:
+        p = torch.softmax(torch.tensordot(a, torch.from_numpy(both).double(), 1), 1)
+        return -(p * torch.from_numpy(noise.T[y])).sum(1).log().sum() + 0.025 * a.sum() ** 2
+
+    found = torch.tensor(_weights_step(both, y, np.full(2, 0.5), noise))
+    assert (found >= 0).all()
+    values = [float(objective(found + torch.tensor(step))) for step in ([0.0, 0.0], [0.05, 0.0], [-0.05, 0.0], [0.0, 0.05])]
+    assert min(values) == values[0]
+
+
+def test_posterior_is_bayes_rule() -> None:
+    scores, y, _, _ = drawn(even_noise(0.1, 5), n=300, temperature=2.0)
+    fit = fit_noise(scores[None].astype(np.float32), y)
     for i in range(20):
-        p = torch.softmax(logits[i] / fit.temperature, 0)
-        y = int(given[i])
-        assert float(right[i]) == pytest.approx(float(p[y] * fit.transition[y, y] / (p @ fit.transition[:, y])))
-    logits[3, 1] = torch.nan
-    assert fit_noise(logits, given).right(logits, given).isnan().nonzero().flatten().tolist() == [3]
-    assert fit.right(logits[:0], given[:0]).shape == (0,)
+        p = softmax(scores[i][None] * fit.weights[0])[0]
+        joint = [p[t] * fit.transition[t, y[i]] for t in range(5)]
+        np.testing.assert_allclose(fit.posterior(scores[None], y)[i], np.array(joint) / sum(joint), rtol=1e-4)
 
 
-def test_expectation_maximization_against_a_loop() -> None:
-    logits, given, _ = drawn(0.2, shift=None, temperature=1.0)
-    probs, y = torch.softmax(logits[:60], 1), given[:60]
-    _, rate, table = transition(probs, y)
-    counts = np.zeros((K, K))  # at the end one more step changes nothing
-    for p, g in zip(probs.numpy(), y.tolist(), strict=True):
-        share = p * table.numpy()[:, g]
-        counts[:, g] += share / share.sum()
-    again = counts + 50 * even_noise(rate, K).numpy()
-    np.testing.assert_allclose(table, again / again.sum(1, keepdims=True), atol=2e-3)
-    np.testing.assert_allclose(table.sum(1), 1)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.05, 0.95))
+@settings(deadline=None, derandomize=True, max_examples=150)
+def test_flags_are_the_largest_set_of_that_precision(values: list[float], precision: float) -> None:
+    p = np.array(values)
+    flagged = choose_flags(p, precision)
+    fits = [i for i in range(len(p)) if p[i] >= precision - SLACK]
+    sizes = [r for r in range(1, len(fits) + 1) for rows in combinations(fits, r) if np.mean(p[list(rows)]) >= precision + 1e-12]
+    assert flagged.sum() >= max(sizes, default=0)
+    if flagged.any():
+        assert p[flagged].mean() >= precision - 1e-12
+        assert p[flagged].min() >= precision - SLACK
+        assert p[flagged].min() >= p[~flagged].max(initial=0)
 
 
-def test_extreme_logits_and_two_classes() -> None:
-    z = torch.tensor([[1e4, -1e4], [-1e4, 1e4], [1e4, -1e4], [0.0, 0.0]])
-    fit = fit_noise(z, torch.tensor([0, 1, 1, 0]))
-    assert math.isfinite(fit.temperature)
-    assert fit.right(z, torch.tensor([0, 1, 1, 0])).isfinite().all()
-    assert (
-        fit_noise(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])).right(torch.zeros(4, 3), torch.zeros(4).long()).isfinite().all()
-    )
+def test_higher_precision_flags_fewer() -> None:
+    scores, labels, true, _ = drawn(even_noise(0.2, 5), n=3000)
+    sets = [judge_labels(scores, labels, precision=precision).flagged for precision in (0.5, 0.7, 0.8, 0.9, 0.97)]
+    for more, fewer in pairwise(sets):
+        assert not (fewer & ~more).any()
+    assert sets[0].sum() > sets[-1].sum() > 0
+    assert (labels != true)[sets[-1]].mean() > 0.95
 
 
-def test_the_verdict_takes_the_probabilities_as_they_are() -> None:
-    table = make_table({"id": [0, 1, 2], "label": ["a", "b", "b"], "predicted": ["a", "a", "b"], "margin": [4.0, -5.0, 0.1]})
-    told = verdict(table, right=[0.99, 0.02, math.nan])
-    np.testing.assert_allclose(told.column("p_mislabeled").to_numpy()[:2], [0.01, 0.98])
-    assert told.column("verdict").to_pylist()[1:] == ["mislabeled", None]
-    assert told.column("suggested_label").to_pylist() == ["a", "a", "b"]
-    assert "predicted a, not b" in told.column("why").to_pylist()[1]
+# --- symmetries ----------------------------------------------------------------------------------------------------------
 
 
-def test_bad_input() -> None:
-    with pytest.raises(ValueError, match=r"logits must be \(N, K\) and labels \(N,\), got \(3,\) and \(3,\)"):
-        fit_noise(torch.zeros(3), torch.zeros(3).long())
-    with pytest.raises(ValueError, match="no row without NaN"):
-        fit_noise(torch.full((2, 3), torch.nan), torch.zeros(2).long())
-    with pytest.raises(ValueError, match=r"right must have shape \(1,\)"):
-        verdict(make_table({"id": [0], "label": [0], "predicted": [0], "margin": [1.0]}), right=[0.5, 0.5])
+@pytest.mark.parametrize("models", [1, 3])
+def test_names_order_and_scale_do_not_matter(models: int) -> None:
+    scores, labels, _, _ = drawn(pair_noise(0.2, 5), n=2000)
+    random = np.random.default_rng(0)
+    s = scores + random.normal(size=(models, 1, 1)) * random.normal(size=(models, *scores.shape))
+    base = judge_labels(s, labels)
+    classes, rows = random.permutation(5), random.permutation(2000)
+    renamed = judge_labels(s[:, :, classes], np.argsort(classes)[labels])
+    shuffled = judge_labels(s[:, rows], labels[rows])
+    scaled = judge_labels(s * np.geomspace(0.01, 300, models)[:, None, None], labels)
+    shifted = judge_labels(s + 5 * random.normal(size=(models, 2000, 1)), labels)
+    for other, p in (
+        (renamed, renamed.p_mislabeled),
+        (shuffled, shuffled.p_mislabeled[np.argsort(rows)]),
+        (scaled, scaled.p_mislabeled),
+        (shifted, shifted.p_mislabeled),
+    ):
+        np.testing.assert_allclose(p, base.p_mislabeled, atol=0.01)
+        assert other.rate == pytest.approx(base.rate, abs=1e-3)
+    assert (classes[renamed.suggested] == base.suggested).mean() > 0.998
+
+
+def test_rows_without_scores_are_not_judged_and_change_nothing() -> None:
+    scores, labels, _, _ = drawn(even_noise(0.2, 4), n=500)
+    holes = scores.copy()
+    holes[3, 1], holes[77] = np.nan, np.inf
+    judgment, known = judge_labels(holes, labels), np.ones(500, bool)
+    known[[3, 77]] = False
+    rest = judge_labels(scores[known], labels[known])
+    np.testing.assert_array_equal(np.isnan(judgment.p_mislabeled), ~known)
+    np.testing.assert_array_equal(np.isnan(judgment.probs).all(1), ~known)
+    np.testing.assert_array_equal(np.isnan(judgment.p_suggested), ~known)
+    assert not (judgment.flagged | judgment.cannot_tell)[~known].any()
+    np.testing.assert_allclose(judgment.p_mislabeled[known], rest.p_mislabeled)
+    np.testing.assert_array_equal(judgment.suggested[~known], labels[~known])
+    assert judgment.rate == pytest.approx(rest.rate)
+
+
+# --- judges that know everything, little and nothing ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "n"), [(2, 600), (8, 1000), (100, 3000)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_few_flags_where_there_is_nothing_to_find(k: int, n: int, seed: int) -> None:
+    scores, y = made(k, n, seed)
+    random = np.random.default_rng(seed + 100)
+    assert judge_labels(scores, y).flagged.mean() <= 0.01  # clean
+    pure_noise = judge_labels(scores, random.integers(0, k, n))
+    assert pure_noise.flagged.mean() < 0.05
+    assert pure_noise.high > 0.4
+    useless = random.normal(size=(2, n, k))
+    assert judge_labels(useless[0], y).flagged.mean() <= 0.005
+    assert judge_labels(useless, y).flagged.mean() <= 0.005
+
+
+@pytest.mark.parametrize("k", [2, 8])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_weak_judge_says_that_it_cannot_tell(k: int, seed: int) -> None:
+    scores, y = made(k, 800, seed)
+    strong = judge_labels(scores, y)
+    weak = judge_labels(scores + 8 * np.random.default_rng(seed + 50).normal(size=scores.shape), y)
+    assert weak.flagged.mean() <= 0.01
+    assert weak.trust < 0.5
+    assert weak.cannot_tell.mean() > 0.1
+    assert not (weak.cannot_tell & weak.flagged).any()
+    assert strong.cannot_tell.mean() == 0
+    assert weak.high - weak.low > 0.1 > strong.high - strong.low
+
+
+# --- what it takes -------------------------------------------------------------------------------------------------------
+
+
+def test_logits_log_probabilities_probabilities_and_tensors_agree() -> None:
+    scores, labels, _, _ = drawn(even_noise(0.1, 4), n=400)
+    p = softmax(scores)
+    base = judge_labels(scores, labels)
+    logits = torch.tensor(scores, requires_grad=True)
+    for same in (np.log(p), p, p.tolist(), torch.tensor(p), logits, torch.log_softmax(logits, 1)[None]):
+        np.testing.assert_allclose(judge_labels(same, labels).p_mislabeled, base.p_mislabeled, atol=2e-3)
+    coarse = judge_labels(torch.tensor(p).half(), torch.tensor(labels))  # rows sum to 1 up to half precision
+    assert np.abs(coarse.p_mislabeled - base.p_mislabeled).mean() < 5e-3
+    assert judge_labels(logits.bfloat16(), labels.tolist()).flagged.shape == (400,)
+    certain = judge_labels(np.eye(4)[labels], labels)
+    assert np.isfinite(certain.p_mislabeled).all()
+    assert not certain.flagged.any()
+    assert mohs.judge_labels is judge_labels
+
+
+def test_mixed_models_and_zeros_in_probabilities() -> None:
+    scores, labels, _, _ = drawn(even_noise(0.1, 4), n=400)
+    p = softmax(scores)
+    both, logs = judge_labels(np.stack([scores, p]), labels), judge_labels(np.stack([scores, np.log(p)]), labels)
+    np.testing.assert_allclose(both.p_mislabeled, logs.p_mislabeled, atol=2e-3)
+
+
+def test_extremes() -> None:
+    y = np.array([0, 1, 1, 0])
+    for scores in (np.array([[1e4, -1e4], [-1e4, 1e4], [1e4, -1e4], [0.0, 0.0]]), np.zeros((4, 3)), np.full((4, 2), 1e30)):
+        judgment = judge_labels(scores, y)
+        assert np.isfinite(judgment.p_mislabeled).all()
+        np.testing.assert_allclose(judgment.probs.sum(1), 1)
+    assert judge_labels(np.array([[2.0, 1.0]]), [0]).p_mislabeled.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "options", "message"),
+    [
+        (np.zeros(3), [0, 1, 0], {}, r"scores must have shape \(N, K\) or \(M, N, K\) for 3 labels, got \(3,\)"),
+        (np.zeros((4, 2)), [0, 1, 0], {}, r"for 3 labels, got \(4, 2\)"),
+        (np.zeros((1, 1, 3, 2)), [0, 1, 0], {}, r"got \(1, 1, 3, 2\)"),
+        (np.zeros((3, 1)), [0, 0, 0], {}, "scores must have a column for each of at least 2 classes, got 1"),
+        (np.zeros((3, 2)), [0, 2, 0], {}, r"labels\[1\] is 2, but scores have 2 classes: labels must be 0..1"),
+        (np.zeros((3, 2)), [0, 1, -1], {}, r"labels\[2\] is -1"),
+        (np.zeros((3, 2)), ["a", "b", "a"], {}, r"labels must be class indices of shape \(N,\)"),
+        (np.zeros((3, 2)), [0.0, 1.0, 0.0], {}, "labels must be class indices"),
+        (np.zeros((3, 2)), [[0, 1, 0]], {}, r"labels must be class indices of shape \(N,\), got shape \(1, 3\)"),
+        (np.full((3, 2), np.nan), [0, 1, 0], {}, "no row without NaN"),
+        (np.zeros((3, 2)), [0, 1, 0], {"precision": 1.0}, "precision must be over 0 and under 1, got 1.0"),
+    ],
+)
+def test_bad_input(scores: Array, labels: list[Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        judge_labels(scores, labels, **options)

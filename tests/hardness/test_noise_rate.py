@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy
 
 import mohs
 from mohs._core.specs import as_spec, create_spec
-from mohs.hardness.noise_shape import anchor_counts, least_rate, lower_weight, noise_kind, wilson
 from mohs.hardness.noise_rate import NoiseEstimate, estimate_noise, suggest_emphasis
+from mohs.hardness.noise_shape import lower_weight, noise_kind, wilson
 from mohs.hardness.recorder import Recorder
 from mohs.hardness.table import make_table
 
@@ -54,7 +54,6 @@ def digits(kind: str, rate: float, seed: int) -> tuple[np.ndarray, np.ndarray, n
         ("pair", 0.05, 0.03),
         ("pair", 0.1, 0.04),
         ("pair", 0.2, 0.06),
-        ("pair", 0.4, 0.12),  # near the half at which the next class takes over
     ],
 )
 def test_rate_and_kind_are_near_the_truth(kind: str, rate: float, tolerance: float, seed: int) -> None:
@@ -63,7 +62,7 @@ def test_rate_and_kind_are_near_the_truth(kind: str, rate: float, tolerance: flo
     wrong = float((true != given).mean())
     assert estimate.rate == pytest.approx(wrong, abs=tolerance)
     assert estimate.low <= estimate.rate <= estimate.high
-    assert estimate.high >= wrong
+    assert estimate.low <= wrong <= estimate.high
     assert estimate.kind == ("none found" if rate == 0 else "about uniform" if kind == "symmetric" else "class-dependent")
     assert estimate.disagreement == pytest.approx((probs.argmax(1) != given).mean())
 
@@ -83,23 +82,26 @@ def test_class_table_says_which_classes_were_taken_for_which() -> None:
     assert mohs.create_loss("forward", transition=torch.tensor(estimate.transition)) is not None
 
 
-def test_anchors_are_the_surest_of_each_predicted_class_with_ties() -> None:
-    probs = np.array([[0.9, 0.1]] * 30 + [[0.6, 0.4]] * 70 + [[0.2, 0.8]] * 5)
-    given = np.array([0] * 27 + [1] * 3 + [1] * 70 + [1] * 5)
-    assert anchor_counts(given, probs).tolist() == [[27, 3], [0, 5]]  # 30 % of 100; and of 5, all
-    probs[30:60] = [0.9, 0.1]  # ties with the last one come in, whatever their place
-    assert anchor_counts(given, probs).tolist() == [[27, 33], [0, 5]]
-
-
-def test_interval_goes_down_to_what_purer_anchors_say() -> None:
-    probs = np.repeat([[0.99, 0.01], [0.9, 0.1], [0.01, 0.99], [0.1, 0.9]], 500, axis=0)
-    given = np.repeat([0, 0, 1, 1], 500)
-    given[500:1000:4], given[1500::4] = 1, 0  # wrong among the less sure alone
-    probs[:, 0] += np.linspace(0, 1e-6, 2000)  # no ties
-    probs[:, 1] = 1 - probs[:, 0]
+@pytest.mark.parametrize(("rate", "seed"), [(0.3, 0), (0.4, 0), (0.4, 1)])
+def test_much_noise_between_two_classes_stays_within_the_interval(rate: float, seed: int) -> None:
+    """It looks like classes that the model cannot tell apart: the rate is too low, as the module says."""
+    true, given, probs = digits("pair", rate, seed)
     estimate = estimate_noise(given, probs)
-    assert estimate.low == 0 == least_rate(given, probs, 0.95)
-    assert estimate.high > 0.125
+    assert estimate.rate < (true != given).mean()
+    assert estimate.low <= (true != given).mean() <= estimate.high
+
+
+def test_the_estimate_is_that_of_the_judgment() -> None:
+    _, given, probs = digits("symmetric", 0.2, 0)
+    estimate, judgment = estimate_noise(given, probs), mohs.judge_labels(probs, given)
+    assert (estimate.rate, estimate.low, estimate.high) == (judgment.rate, judgment.low, judgment.high)
+    assert estimate.source == "out-of-sample predictions"
+    counts = np.zeros((CLASSES, CLASSES))  # (given, true), an example at a time
+    for p, wrong, label in zip(judgment.posterior, judgment.p_mislabeled, given, strict=True):
+        others = np.where(np.arange(CLASSES) == label, 0, p)
+        counts[label] += wrong * others / others.sum()
+        counts[label, label] += 1 - wrong
+    np.testing.assert_allclose(estimate.counts, counts)
 
 
 def test_noise_on_hard_examples_stays_within_the_interval() -> None:
@@ -171,7 +173,8 @@ def test_class_names_go_through() -> None:
 def test_few_examples_leave_a_wide_interval() -> None:
     probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.8, 0.2], [0.1, 0.9], [0.9, 0.1], [0.3, 0.7]])
     estimate = estimate_noise([0, 1, 0, 1, 0, 1], probs)
-    assert (estimate.rate, estimate.kind, estimate.low) == (0, "none found", 0)
+    assert (estimate.kind, estimate.low) == ("none found", 0)
+    assert estimate.rate < 0.01
     assert estimate.high > 0.3
     assert "6 labels" in estimate.summary
 
@@ -182,10 +185,10 @@ def test_classes_without_examples_are_left_alone() -> None:
     probs = np.full((200, 4), 0.02)
     probs[np.arange(200), given] = 0.94
     estimate = estimate_noise(given, probs)
-    assert estimate.rate == 0
+    assert estimate.rate < 1e-3
     assert estimate.counts[2:].sum() == 0
     assert np.isnan(estimate.rates[2:]).all()
-    assert np.array_equal(estimate.transition, np.eye(4))
+    np.testing.assert_allclose(estimate.transition[:2], np.eye(4)[:2], atol=1e-3)
     assert estimate.imbalance == pytest.approx(max(np.bincount(given)) / min(np.bincount(given)))
 
 
@@ -193,7 +196,7 @@ def test_ties_do_not_depend_on_the_order_of_the_examples() -> None:
     _, given, probs = digits("symmetric", 0.2, 0)
     coarse = np.eye(CLASSES)[probs.argmax(1)]  # as the votes of one neighbor would be
     order = np.argsort(given, kind="stable")
-    assert estimate_noise(given, coarse).rate == pytest.approx(estimate_noise(given[order], coarse[order]).rate, abs=1e-12)
+    assert estimate_noise(given, coarse).rate == pytest.approx(estimate_noise(given[order], coarse[order]).rate, abs=1e-3)
 
 
 GOOD = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
@@ -203,7 +206,7 @@ GOOD = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
     ("labels", "probs", "options", "match"),
     [
         ([0, 1, 0], None, {}, "either probs"),
-        (None, GOOD, {}, "labels are needed"),
+        (None, GOOD, {}, "labels are missing"),
         ([0, 1], GOOD, {}, "each of the 3 examples, got 2"),
         ([0, 1, 0], GOOD[:, :1], {}, "at least 2 classes"),
         ([0, 1, 0], GOOD * [[1], [2], [1]], {}, r"probs\[1\] does not sum to 1.*1 row"),
@@ -213,7 +216,7 @@ GOOD = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
         ([0, 0, 0], GOOD, {}, "fewer than 2 classes"),
         ([0.0, 1.0, 0.0], GOOD, {}, "whole numbers or names"),
         ([0, 1, 0], GOOD, {"interval": 95}, "interval must lie"),
-        (None, None, {"table": make_table({"id": [0, 1], "aum": [math.nan, math.nan]})}, "none was ever recorded"),
+        (None, None, {"table": make_table({"id": [0, 1], "aum": [math.nan, math.nan]})}, "nothing was recorded"),
         (None, None, {"table": make_table({"id": [0, 1], "aum": [1.0, 2.0]})}, "no column 'label'"),
     ],
 )

@@ -21,7 +21,15 @@ from mohs.hardness.recorder import Recorder
 from mohs.hardness.table import classes_of
 
 CLASSES = 4
-COMPARED = [*(name for name in DYNAMICS if name != "mean_avh"), "epochs", "margin", "confidence", "predicted", "label"]
+COMPARED = [
+    *(name for name in DYNAMICS if name != "mean_avh"),
+    "epochs",
+    "margin",
+    "confidence",
+    "top_confidence",
+    "predicted",
+    "label",
+]
 
 
 def story(n: int = 30, epochs: int = 6, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,6 +61,7 @@ def by_loop(logits: list[list[float]], label: int) -> dict[str, float]:
         "epochs": len(right),
         "margin": margins[-1],
         "confidence": confidences[-1],
+        "top_confidence": max(math.exp(v) for v in logits[-1]) / sum(math.exp(v) for v in logits[-1]),
         "predicted": max(range(len(logits[-1])), key=lambda k: logits[-1][k]),
         "label": label,
     }

@@ -349,7 +349,7 @@ def test_a_model_without_logits() -> None:
         def forward(self, x: torch.Tensor) -> dict:
             return {"scores": self.inner(x)}
 
-    with pytest.raises(ValueError, match="the model gives dict without logits"):
+    with pytest.raises(ValueError, match="the model returns dict without logits"):
         score(Model(), examples())
 
 

@@ -84,8 +84,10 @@ def test_signs_agree_with_the_columns(name: str) -> None:
     assert (got[1] > got[0]) == (COLUMNS[score.column].direction == "harder")
 
 
-def test_every_directed_column_is_a_score_but_the_grade() -> None:
-    assert {name for name, about in COLUMNS.items() if about.direction} - {"mohs"} == {s.column for s in SCORES.values()}
+def test_every_directed_column_is_a_score_but_the_grade_and_the_prediction_s_own_probability() -> None:
+    assert {name for name, about in COLUMNS.items() if about.direction} - {"mohs", "top_confidence"} == {
+        s.column for s in SCORES.values()
+    }
 
 
 def test_hardness_errors_and_gaps() -> None:

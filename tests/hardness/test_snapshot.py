@@ -20,6 +20,7 @@ def loop(z: list[float], y: int) -> dict[str, float]:
     return {
         "predicted": z.index(max(z)),
         "confidence": p[y],
+        "top_confidence": max(p),
         "margin": z[y] - math.log(sum(v for k, v in enumerate(e) if k != y)),
         "loss": -math.log(p[y]),
         "el2n": math.sqrt(sum((v - (k == y)) ** 2 for k, v in enumerate(p))),

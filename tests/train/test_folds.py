@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from torch import Tensor
 
 import mohs
 from mohs._core.errors import DataError
+from mohs.hardness.noise_model import judge_labels
 from mohs.hardness.table import column
-from mohs.hardness.verdict import verdict
+from mohs.hardness.verdict import VERDICTS, verdict
 from mohs.train.folds import assign_folds, default_batch, learning_rate, out_of_fold
 
 IRIS, SPECIES = (torch.tensor(a) for a in load_iris(return_X_y=True))
@@ -51,7 +53,9 @@ def test_no_head_sees_the_labels_it_speaks_for(loss: str, monkeypatch: pytest.Mo
     a, b = rows[y[rows] == 0][0], rows[y[rows] == 1][0]
     swapped = y.clone()
     swapped[a], swapped[b] = y[b], y[a]
-    monkeypatch.setattr("mohs.train.folds.assign_folds", lambda labels, **_: before.fold)  # the same folds for both
+    monkeypatch.setattr(
+        sys.modules["mohs.train.folds"], "assign_folds", lambda labels, **_: before.fold
+    )  # the same folds for both
     after = out_of_fold(IRIS, swapped, loss=loss, **QUICK)
     assert torch.equal(after.weight[2], before.weight[2])
     assert torch.equal(after.logits[rows], before.logits[rows])
@@ -103,7 +107,9 @@ def test_table_tells_the_last_look_and_the_course() -> None:
     f = int(made.fold[7])
     expected = mohs.avh(made.map(IRIS[7:8]), made.weight[f], SPECIES[7:8])
     assert column(made.table, "avh")[7] == pytest.approx(float(expected), abs=1e-5)
-    assert set(column(verdict(made.table, right=made.right), "verdict")) <= {"easy", "hard", "ambiguous", "mislabeled"}
+    judged = verdict(made.table, judgment=made.judgment)
+    assert set(column(judged, "verdict")) <= set(VERDICTS)
+    np.testing.assert_allclose(column(judged, "p_mislabeled"), judge_labels(made.logits, SPECIES).p_mislabeled)
     assert len(mohs.verdict(made.table, by="aum")) == 150
 
 
@@ -113,8 +119,8 @@ def test_rare_classes_are_predicted_and_lone_ones_named() -> None:
     made = out_of_fold(x, y, **QUICK)
     assert made.lone == ["d"]
     assert made.logits.isfinite().all()
-    assert made.right.isnan().nonzero().flatten().tolist() == [122]
-    assert verdict(made.table, right=made.right).column("verdict").to_pylist()[122] is None
+    assert np.flatnonzero(np.isnan(made.judgment.p_mislabeled)).tolist() == [122]
+    assert verdict(made.table, judgment=made.judgment).column("verdict").to_pylist()[122] is None
     assert made.fold[120] != made.fold[121]
 
 
@@ -184,20 +190,21 @@ def test_batches_grow_with_the_data() -> None:
 def test_finds_wrong_digits(seed: int, rate: float, shift: int | None) -> None:
     y = moved(DIGITS, rate, seed, shift=shift)
     made = out_of_fold(PIXELS, y, seed=seed)
-    wrong, p = (y != DIGITS).numpy(), 1 - made.right.numpy()
-    flagged = p > 0.5
+    wrong, p, flagged = (y != DIGITS).numpy(), made.judgment.p_mislabeled, made.judgment.flagged
     assert wrong[flagged].mean() > 0.9
     assert (wrong & flagged).sum() > 0.9 * wrong.sum()
     assert average_precision_score(wrong, p) > 0.98
-    assert abs(made.noise.rate - wrong.mean()) < 0.015
-    old = column(mohs.verdict(made.table), "p_mislabeled") > 0.5
-    assert wrong[old].mean() > 0.8
-    assert (wrong & old).sum() > 0.8 * wrong.sum()
+    assert abs(made.judgment.rate - wrong.mean()) < 0.015
+    assert made.judgment.low <= wrong.mean() <= made.judgment.high
+    alone = np.asarray(mohs.verdict(made.table).column("verdict").to_pylist()) == "mislabeled"  # from the table alone
+    assert wrong[alone].mean() > 0.8
+    assert (wrong & alone).sum() > 0.8 * wrong.sum()
 
 
 def test_clean_digits_are_left_alone() -> None:
     made = out_of_fold(PIXELS, DIGITS)
-    assert (made.right < 0.5).double().mean() < 0.003
+    assert made.judgment.flagged.mean() < 0.003
+    assert (made.judgment.p_mislabeled > 0.5).mean() < 0.003
 
 
 def test_finds_wrong_usps_digits() -> None:
@@ -208,6 +215,6 @@ def test_finds_wrong_usps_digits() -> None:
     x, clean = torch.tensor(data["test_x"].reshape(-1, 256) / 2000), torch.tensor(data["test_y"].astype(np.int64))
     y = moved(clean, 0.1, 0)
     made = out_of_fold(x, y)
-    wrong, flagged = y != clean, made.right < 0.5
-    assert wrong[flagged].double().mean() > 0.8
+    wrong, flagged = (y != clean).numpy(), made.judgment.flagged
+    assert wrong[flagged].mean() > 0.8
     assert (wrong & flagged).sum() > 0.8 * wrong.sum()

@@ -134,11 +134,12 @@ def describe(data: Data) -> str:
     train = data.train
     lost = f"; {len(train.left_out):,} could not be read and are left out" if train.left_out else ""
     shape = " × ".join(map(str, train.shape))
-    return f"{train.name}: {len(train):,} {train.kind} ({shape}) of {len(train.classes)} classes{lost}"
+    about = {"images": f"images ({shape})", "features": f"rows of {shape} features", "table": f"rows of {shape} columns"}
+    return f"{train.name}: {len(train):,} {about.get(train.kind, 'texts')} of {len(train.classes)} classes{lost}"
 
 
 def run_name(data: Data, options: AuditOptions) -> str:
-    """A name for the folder: the data's, and a hash of the data and of what was wished for."""
+    """A name for the folder: the data's, and a hash of the data and the options."""
     plain = {
         name: value for name, value in vars(options).items() if name not in ("tell", "watch", "device") and value is not None
     }

@@ -5,17 +5,22 @@
     P(true = t | given = g) = p_t T[t, g] / P(given = g)
 
 a and T maximize the likelihood of the given labels: errors near a class boundary make p less sharp, labels that confident
-predictions contradict fill T off its diagonal. Four penalties keep the fit sober where there are few examples: each row of T is
-drawn to even noise as if by STRENGTH more examples, (Σ a)² is penalized, the rate has a Beta(½, 10) prior, and the fit
-starts once from little noise and once from much, the likelier result is kept.
+predictions contradict fill T off its diagonal. Penalties keep the fit sober where there are few examples: each row of T is
+drawn to even noise as if by 100 more examples, (Σ a)² is penalized, the rate has a Beta(½, 10) prior, and the fit
+starts once from little noise and once from much, of which the likelier is kept.
+
+Models that were fitted to wrong labels of a class pair predict them: p is then as unsure as the labels are. So sharper
+predictions, 2 a and 8 a, with a T that is freer to follow the labels, replace the fit if they make held-out labels likelier.
 
 A model that expects to err often makes some of those errors confidently, and they look like wrong labels. So the odds of a
 wrong label are multiplied by
 
-    r = 1 − κ u/e,  κ = ⅓ √(50 K/N),  at least 1/50     e = mean P(wrong), u = mean(1 − max p): the errors the model expects
+    r = 1 − κ u/e,  κ = ¼ √(50 K/N),  at least 1/50     e = mean P(wrong), u = mean(1 − max p): the errors the model expects
+    r_g = r min(1, 2 n̂_g/n_g)²                           n_g examples labeled g, n̂_g predicted g
 
-which leaves a strong judge alone and silences one that knows too little. Labels that look merely ambiguous are wrong in about
-5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w) for w = r o/(1 + r o), o = P(wrong)/P(right).
+which leaves a strong judge alone and silences one that knows too little, or that does not know the class g: rare classes are
+not wrong labels. Labels that look merely ambiguous are wrong in about 5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w)
+for w = r_g o/(1 + r_g o), o = P(wrong)/P(right).
 
 The noise model is that of Patrini et al., "Making deep neural networks robust to label noise" (CVPR 2017); with one model a is
 its inverse temperature, as in Guo et al., "On calibration of modern neural networks" (ICML 2017).
@@ -38,7 +43,11 @@ STRENGTH = 100.0  # examples that even noise counts for in each row of T
 SHARPNESS = 0.05  # penalty on (Σ a)²/2
 RATE_PRIOR = (0.5, 10.0)  # wrong and right labels believed beforehand
 ROUNDS, SETTLED = 10, 5e-5
-SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 3, 50, 0.02
+SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
+SHARPER, LOOSE, HALVES, STEPS = (2.0, 8.0), (3.0, 20.0), 3, 15  # factors on a, strengths of T, folds and EM steps to compare
+GAIN, GAIN_SHARE = 5.0, 0.01  # log-likelihood that sharper predictions must gain on held-out labels: in all, per example
+MOST_NOISE = 0.45  # rate beyond which sharper predictions are not believed
+UNKNOWN_CLASS = 1e-6  # trust in the judgment of a class that is never predicted
 AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
 SLACK = 0.1  # how far below the asked precision the probability of a flagged example may be
 TINY = 1e-12
@@ -161,7 +170,7 @@ def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: fl
     apparent, unsure = float(1 - right[known].mean()), float((1 - p.max(1))[known].mean())
     kappa = SKEPTICISM * math.sqrt(PER_CLASS * k / known.sum())
     trust = float(np.clip(1 - kappa * unsure / max(apparent, 1e-9), LEAST_TRUST, 1))
-    odds = trust * (1 - right).clip(TINY) / right
+    odds = trust * class_trust(p, y, known) * (1 - right).clip(TINY) / right
     wrong = odds / (1 + odds)
     wrong = wrong + AMBIGUOUS * (1 - p[rows, y]) * (1 - wrong)
     flagged = known & choose_flags(np.where(known, wrong, 0.0), precision)
@@ -188,6 +197,15 @@ def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: fl
     )
 
 
+def class_trust(p: Array, labels: Array, known: Array) -> Array:
+    """min(1, 2 n̂_g/n_g)² of each example's label (N,), at least 1e-6: small for a class that is hardly predicted."""
+    k = p.shape[1]
+    given, predicted = (np.bincount(one[known], minlength=k) for one in (labels, p.argmax(1)))
+    share = np.minimum(1, 2 * predicted / np.maximum(given, 1)) ** 2
+    trust: Array = np.maximum(share, UNKNOWN_CLASS)[labels]
+    return trust
+
+
 def choose_flags(p: Array, precision: float) -> Array:
     """The largest set (N,) whose mean probability is at least `precision`, each at least `precision` − SLACK."""
     order = np.argsort(-p, kind="stable")
@@ -209,7 +227,36 @@ def fit_noise(scores: Array, labels: Array) -> NoiseModel:
     sharp = np.maximum(first[1], 0.02) * 2.5  # and from much
     second = _alternate(s, y, sharp, _transition_step(s, y, sharp, even_noise(0.2, k), times=15, pull=2.0)[0])
     _, weights, transition, rate = max(first, second, key=lambda fit: fit[0])
-    return NoiseModel(weights / size, transition, rate)
+    factor, transition, rate = _sharpened(softmax(np.tensordot(weights.astype(np.float32), s, 1)), y, transition, rate)
+    return NoiseModel(factor * weights / size, transition, rate)
+
+
+def _sharpened(p: Array, y: Array, transition: Array, rate: float) -> tuple[float, Array, float]:
+    """A factor on the weights with the T and rate that go with it, if they make held-out labels likelier; else those given."""
+    log_p, k = np.log(p.astype(np.float64).clip(TINY)), p.shape[1]
+    fold = np.random.default_rng(0).permutation(len(y)) % HALVES
+    hot = np.eye(k)[y]
+
+    def held_out(q: Array, pull: float) -> float:
+        value = 0.0
+        for f in range(HALVES):
+            table, _, _ = _fit_transition(q[fold != f], hot[fold != f], even_noise(0.1, k), times=STEPS, pull=pull)
+            value += float(np.log((q[fold == f] * table.T[y[fold == f]]).sum(1) + 1e-300).sum())
+        return value
+
+    best, chosen = held_out(p.astype(np.float64), STRENGTH) + max(GAIN, GAIN_SHARE * len(y)), (1.0, STRENGTH)
+    for factor in SHARPER:
+        q = softmax(factor * log_p)
+        for pull in LOOSE:
+            value = held_out(q, pull)
+            if value > best:
+                best, chosen = value, (factor, pull)
+    if chosen[0] == 1.0:
+        return 1.0, transition, rate
+    table, sharp_rate, _ = _fit_transition(softmax(chosen[0] * log_p), hot, even_noise(0.1, k), times=2 * STEPS, pull=chosen[1])
+    if sharp_rate > MOST_NOISE:  # T has become the judge's own confusion matrix
+        return 1.0, transition, rate
+    return chosen[0], table, sharp_rate
 
 
 def _alternate(s: Array, y: Array, weights: Array, transition: Array) -> tuple[float, Array, Array, float]:
@@ -244,16 +291,19 @@ def _weights_step(s: Array, y: Array, weights: Array, transition: Array) -> Arra
 
 
 def _transition_step(s: Array, y: Array, weights: Array, table: Array, *, times: int, pull: float) -> tuple[Array, float, float]:
-    """T (K, K) by expectation maximization for fixed a, with its rate and penalized log-likelihood."""
-    n, k = s.shape[1:]
+    """T (K, K) for fixed a, with its rate and penalized log-likelihood."""
     p = softmax(np.tensordot(weights.astype(np.float32), s, 1)).astype(np.float64)
+    return _fit_transition(p, np.eye(p.shape[1])[y], table, times=times, pull=pull)
+
+
+def _fit_transition(p: Array, hot: Array, table: Array, *, times: int, pull: float) -> tuple[Array, float, float]:
+    """T (K, K) by expectation maximization for p (N, K) and one-hot labels (N, K), with its rate and penalized log-likelihood."""
+    n, k = p.shape
     rate = value = 0.0
     for _ in range(times):
-        joint = p * table.T[y]
+        joint = p * (hot @ table.T)
         given = joint.sum(1, keepdims=True) + 1e-300
-        counts = np.zeros((k, k))
-        np.add.at(counts, y, joint / given)  # (given, true)
-        counts = counts.T
+        counts = (joint / given).T @ hot  # (true, given)
         rate = float(np.clip((n - np.trace(counts) + RATE_PRIOR[0]) / (n + sum(RATE_PRIOR)), 1e-5, 0.9))
         even = even_noise(rate, k)
         value = float(np.log(given).sum() + pull * (even * np.log(table / even)).sum())

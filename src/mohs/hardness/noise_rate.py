@@ -1,26 +1,23 @@
 """How many labels are wrong, which classes they come from, and the loss that such labels call for.
 
-    out of sample   anchors: of the examples predicted t, the surest 30 % (20 at least); T[t, g] = share of them labeled g
-                    counts[g, t] = n_g π_t T[t, g] / Σ_s π_s T[s, g],   rate = 1 − tr(counts)/N          (see `anchors`)
+    out of sample   the noise model (`noise_model`): rate = mean of p_mislabeled; counts[g, t] = sum over the examples labeled
+                    g of P(true = t)
     dynamics        lost: aum < 0 and, where it was recorded, mean confidence < 1/3 (late learners win for long); rate =
-                    min(share lost, weight of the lower of two Gaussians fitted to aum); the true class: the predicted one
+                    min(share lost, weight of the lower of two Gaussians fitted to aum); true class: the predicted one
 
-The interval goes from what is sure (out of sample: the least of Wilson's lows of anchors of 5, 10 and 30 %, as fewer are
-purer; dynamics: that of the share of labels that lose by more than labels usually win by) to all on which model and label
-disagree, since noise on hard examples cannot be told from a model's mistakes. Classes that the model cannot tell apart look
-like noise, and a network that has learned its labels by heart hides theirs: record one trained with a robust loss. Kind:
-"class-dependent" if the wrong labels are spread over the class pairs less evenly than chance has it (total variation,
-simulated, p < .01) by .1 at least; "none found" if Wilson's low (out of sample: of 30 %) is below .01.
-Measured by benchmarks/noise_rate.py, in brackets how many intervals held the truth. CIFAR-10 with people's labels, .402 and
-.090 wrong, and 20 % symmetric, ResNet-9, three seeds: five folds .32, .03 and .215 (all): people err on what a network finds
-hard as well, where there are no anchors, so their rate is read too low (cleanlab's confident joint, Northcutt et al., JAIR
-2021: .42, .09, .26); dynamics with GCE .38, .105, .21 (all), with cross-entropy .32 to .40, .07, .24 (all, but two of three
-"none found" at .07). Mean |error| for symmetric and next-class noise of 0 to 20 %, digits, MNIST and Fashion-MNIST: five
-folds of logistic regression .015 (89 %), .009 (100 %) and, with a model that is 81 % right, .059 (14 %: clean labels read as
-7 % wrong); confident joint .030, .042, .120. At 40 %: symmetric .020, .005, .044; next class .070, .064, .054. On hard
-examples: .07 to .11 too low, all held (confident joint .04 to .06). Dynamics of an MLP, 20 and 60 epochs of cross-entropy and
-GCE: .017 (89 %), .052 (91 %), .105 (50 %); at 40 % symmetric .03 to .05, next class .17 to .30 too low.
-The 5 and 10 % and the 1/3 were chosen with the figures of CIFAR-10 in view.
+The interval reaches from what is sure to everything on which model and label disagree, because noise on hard examples cannot
+be told from a model's mistakes.
+
+    out of sample   low: the apparent rate less twice the errors that the model expects to make; high: the largest of the rate,
+                    the apparent rate and the share of labels that are not the predicted class; each with its 95 % interval
+    dynamics        low: Wilson's lower bound for labels that lose by more than labels usually win by; high: his upper bound
+                    for aum < 0
+
+Two kinds of noise are underestimated, although the interval should hold them: wrong labels on examples that a model finds
+hard too, and one class labeled as a certain other one so often (about 30 % and more) that the two look alike. A network that
+has memorized wrong labels hides them from its dynamics: record one trained with a robust loss.
+Kind: "class-dependent" if the wrong labels are spread over the class pairs less evenly than chance has it (total variation,
+simulated, p < 0.01), by at least 0.1; "none found" if the lower bound is below 0.01.
 """
 
 from __future__ import annotations
@@ -44,9 +41,18 @@ SELDOM_BELIEVED = 1 / 3  # mean probability over training
 
 @dataclass(frozen=True, eq=False)
 class NoiseEstimate:
-    """Share of wrong labels with its interval; counts[given, true] (K, K) and transition[true, given] = P(given | true).
+    """Estimated label noise.
 
-    disagreement: how often model and label differ; imbalance: largest class over smallest that has examples, as labeled.
+    Attributes:
+        rate, low, high: Share of wrong labels with its interval.
+        transition: transition[true, given] = P(given | true) (K, K).
+        counts: counts[given, true] (K, K), the expected number of examples.
+        kind: "none found", "about uniform" or "class-dependent".
+        imbalance: Size of the largest class over that of the smallest that has examples, as labeled.
+        examples: Number of labels N.
+        source: "out-of-sample predictions" or "training dynamics".
+        disagreement: Share of labels that are not the predicted class.
+        classes: Class names.
     """
 
     rate: float
@@ -63,7 +69,7 @@ class NoiseEstimate:
 
     @property
     def rates(self) -> Array:
-        """rates[given, true] = P(true | given) (K, K); a class that no label names is a row of NaN."""
+        """rates[given, true] = P(true | given) (K, K); NaN in the row of a class without examples."""
         sums = self.counts.sum(1, keepdims=True)
         rates: Array = np.divide(self.counts, sums, out=np.full_like(self.counts, np.nan), where=sums > 0)
         return rates
@@ -72,15 +78,15 @@ class NoiseEstimate:
     def summary(self) -> str:
         """The estimate as a sentence."""
         span = f"between {self.low:.1%} and {self.high:.1%}; {self.kind}"
-        told = f"About {self.rate:.1%} of {self.examples:,} labels are wrong ({span}; from {self.source})"
+        text = f"About {self.rate:.1%} of {self.examples:,} labels are wrong ({span}; from {self.source})"
         if self.kind == "none found":
-            told = f"No clear sign that any of {self.examples:,} labels is wrong (at most {self.high:.1%}; from {self.source})"
-        return f"{told}; the largest class is {self.imbalance:.3g} times the smallest."
+            text = f"No clear sign that any of {self.examples:,} labels is wrong (at most {self.high:.1%}; from {self.source})"
+        return f"{text}; the largest class is {self.imbalance:.3g} times the smallest."
 
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """A loss, the word of the command line that makes it, and why."""
+    """A loss, its spec for the command line, and the reason."""
 
     loss: nn.Module
     spec: str
@@ -96,10 +102,23 @@ def estimate_noise(
     interval: float = 0.95,
     seed: int = 0,
 ) -> NoiseEstimate:
-    """From labels (N,) of any kind and out-of-sample probs (N, K), or from a recorder's table with aum, label and predicted.
+    """Estimate the share of wrong labels, from out-of-sample predictions or from training dynamics.
 
-    The table's mean_confidence is used where it was recorded, and examples that were never seen are left out; labels, where
-    given as well, take the place of its own.
+    Args:
+        labels: Class names or indices (N,). With `table`, they replace its labels.
+        probs: Out-of-sample probabilities (N, K), as cross-validation gives them.
+        table: Table of a `Recorder` with aum, label and predicted; mean_confidence is used if it was recorded. Examples that
+            were never seen are skipped.
+        classes: Class names in the order of the columns of probs.
+        interval: Coverage of the interval from dynamics; that from probs is a 95 % interval.
+        seed: Random seed of the simulation that decides the kind.
+
+    Returns:
+        The rate with its interval, the transition matrix and the kind of noise.
+
+    Example:
+        >>> estimate = mohs.estimate_noise(y, cross_val_predict(model, x, y, method="predict_proba"))
+        >>> print(estimate.summary)
     """
     if not 0 < interval < 1:
         raise ValueError(f"interval must lie between 0 and 1, got {interval}")
@@ -108,7 +127,7 @@ def estimate_noise(
     if table is not None:
         return _from_dynamics(labels, table, classes, interval, seed)
     if labels is None:
-        raise ValueError("labels are needed beside probs: estimate_noise(labels, probs)")
+        raise ValueError("labels are missing: call estimate_noise(labels, probs)")
     p = _checked_probs(probs)
     given, names = encode(labels, num_classes=p.shape[1], classes=classes)
     _check_labels(given, len(p))
@@ -117,7 +136,7 @@ def estimate_noise(
 
 
 def estimate_from(judgment: LabelJudgment, given: Array, names: Sequence[Any], *, seed: int = 0) -> NoiseEstimate:
-    """The estimate that a judgment of all labels (N,) amounts to."""
+    """The estimate that follows from a judgment of labels (N,), class indices."""
     known = ~np.isnan(judgment.p_mislabeled)
     given, posterior, wrong = given[known], judgment.posterior[known], judgment.p_mislabeled[known]
     rows = np.arange(len(given))
@@ -142,15 +161,15 @@ def suggest_emphasis(estimate: NoiseEstimate) -> Suggestion:
     if estimate.kind == "none found":
         name, fields, why = "cross_entropy", {}, "nothing speaks against the plain loss"
         if skewed:
-            name, fields, why = "encouraging", {"log_end": 0.75}, "labels look right, and well-classified examples go on counting"
+            name, fields, why = "encouraging", {"log_end": 0.75}, "labels look right, and well-classified examples keep counting"
     elif estimate.rate < STRONG_NOISE:
         name, fields = "gce", {"q": 0.7}
         why = "at this rate it trains as well as cross-entropy and its margins point at the wrong labels"
     else:
         name, fields = "gradient_rescaling", {"beta": 8, "lam": 0.5}
-        why = "with this many, cross-entropy learns them by heart and likelier examples deserve the emphasis"
+        why = "with this many, cross-entropy memorizes them; the emphasis belongs on more probable examples"
     if estimate.kind == "class-dependent":
-        why += "; as certain classes are taken for certain others, ForwardLoss(transition=estimate.transition) is worth a trial"
+        why += "; certain classes are labeled as certain others, so try ForwardLoss(transition=estimate.transition)"
     if skewed:
         why += (
             f"; classes differ {estimate.imbalance:.3g} times in size, so add class weights or use logit_adjusted: rare classes "
@@ -164,8 +183,8 @@ def _from_dynamics(labels: Any, table: Any, classes: Sequence[Any] | None, inter
     aum = np.asarray(column(table, "aum"), dtype=float)
     seen = ~np.isnan(aum)
     if not seen.any():
-        raise ValueError("no example of the table has an aum: none was ever recorded")
-    shown, aum = table.filter(seen), aum[seen]  # without the missing values its whole numbers are whole again
+        raise ValueError("table has no example with an aum: nothing was recorded")
+    shown, aum = table.filter(seen), aum[seen]  # without missing values its integers are integers again
     own = column(shown, "label") if labels is None else np.asarray(labels)[seen]
     predicted = column(shown, "predicted")
     names = list(classes or classes_of(table) or _names(own, predicted))
@@ -182,7 +201,7 @@ def _from_dynamics(labels: Any, table: Any, classes: Sequence[Any] | None, inter
     moved = (given != true).sum()
     keep = min(1.0, rate * len(aum) / moved) if moved else 0.0
     counts = np.diag(counts.sum(1)) * (1 - keep) + counts * keep  # no more leave the diagonal than the rate says
-    usual = np.median(aum[~behind]) if not behind.all() else 0.0  # what a label that wins wins by
+    usual = np.median(aum[~behind]) if not behind.all() else 0.0  # margin of a label that wins
     clear = min(rate, float((aum < -usual).mean()))
     low = wilson(clear, len(aum), interval)[0]
     high = wilson(float(behind.mean()), len(aum), interval)[1]
@@ -218,7 +237,7 @@ def _estimate(
 
 
 def _names(*columns: Array) -> list[Any]:
-    """The classes of a table that does not know them: numbers from 0, or the names that occur."""
+    """Class names of a table that does not know them: integers from 0, or the names that occur."""
     values = np.unique(np.concatenate(columns))
     return list(range(int(values[-1]) + 1)) if values.dtype.kind in "iu" and values[0] >= 0 else values.tolist()
 
@@ -226,14 +245,14 @@ def _names(*columns: Array) -> list[Any]:
 def _checked_probs(probs: Any) -> Array:
     p = np.asarray(probs.detach().cpu() if hasattr(probs, "detach") else probs, dtype=float)
     if p.ndim != 2 or p.shape[1] < 2:
-        raise ValueError(f"probs must hold the probabilities of at least 2 classes a row, shape (N, K), got shape {p.shape}")
+        raise ValueError(f"probs must hold the probabilities of at least 2 classes per row, shape (N, K), got shape {p.shape}")
     for what, bad in (
         ("is NaN or infinite: predict it again or leave it out", ~np.isfinite(p).all(1)),
         ("has a negative entry: give probabilities, the softmax of logits", (p < 0).any(1)),
         ("does not sum to 1: give probabilities, the softmax of logits", np.abs(p.sum(1) - 1) > ROUNDING),
     ):
         if bad.any():
-            raise ValueError(f"probs[{int(bad.argmax())}] {what}; {int(bad.sum())} row(s) are like that")
+            raise ValueError(f"probs[{int(bad.argmax())}] {what}; {int(bad.sum())} row(s) are affected")
     return p
 
 
@@ -241,4 +260,4 @@ def _check_labels(given: Array, examples: int) -> None:
     if len(given) != examples:
         raise ValueError(f"labels must have one entry for each of the {examples} examples, got {len(given)}")
     if len(np.unique(given)) < 2:
-        raise ValueError("labels name fewer than 2 classes: there is nothing to mistake")
+        raise ValueError("labels hold fewer than 2 classes: there is nothing to confuse")

@@ -79,7 +79,8 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
             X, y, weight = X[kept], y[kept], torch.from_numpy(weight[kept])  # noqa: N806
         self.classes_, index = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must hold at least two classes, got {len(self.classes_)} among rows with positive weight")
+            got = "1 class" if len(self.classes_) == 1 else "none"
+            raise ValueError(f"y must hold at least two classes, got {got} among rows with positive weight")
         labels = torch.from_numpy(index)
         self._audit(X, labels, weight)
         self.head_ = fit_head(
