@@ -22,10 +22,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from audit_suite import average_precision, calibration_error, of_flags
-from machine import machine
-
 import mohs
+from audit_suite import average_precision, calibration_error, of_flags
+
+from machine import machine
 
 WAYS: dict[str, dict[str, Any]] = {"features": {}, "finetune": {"finetune": True}, "scratch": {"embed": "none"}}
 

@@ -328,10 +328,12 @@ def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> dict[str,
 
 def peers(features: Array, labels: Array, wrong: Array, seed: int) -> dict[str, Any]:
     """cleanlab's rankings and flags, AUM, and nearest neighbors."""
+    import torch
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
     import mohs
+    from mohs.hardness.neighbors import neighbor_agreement
 
     probs = out_of_fold_probs(features, labels, seed)
     ranked = {}
@@ -347,7 +349,7 @@ def peers(features: Array, labels: Array, wrong: Array, seed: int) -> dict[str, 
     best = max(ranked, key=lambda one: np.nan_to_num(ranked[one]))
     issues = np.asarray(find_label_issues(labels, probs, n_jobs=1))
     course = mohs.out_of_fold(features, labels, loss="cross_entropy", landmarks=0, seed=seed).table
-    near = mohs.neighbor_agreement(features, labels)
+    near = neighbor_agreement(torch.from_numpy(features), torch.from_numpy(labels), k=20)
     return {
         "cleanlab_ap": ranked[best],
         "cleanlab_ranking": best,
@@ -384,6 +386,8 @@ def finished(out: Path) -> dict[Cell, dict[str, str]]:
 
 def summarize(rows: list[dict[str, Any]]) -> str:
     """What the targets ask for, and what was measured."""
+    if not rows:
+        return "no cell was finished"
 
     def value(row: dict[str, Any], name: str) -> float:
         return float(row[name]) if row[name] not in ("", None) else float("nan")

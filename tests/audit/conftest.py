@@ -79,8 +79,7 @@ def few_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Wrong]:
     for i, t in enumerate(true):
         color = ("red", "green", "blue")[t if random.random() < 0.8 else random.integers(3)]
         first, color = "" if random.random() < 0.1 else f"{x[i, 0]:.3f}", "" if random.random() < 0.1 else color
-        rows.append(
-            [first, f"{x[i, 1]:.3f}", color, f"2020-0{1 + random.integers(9)}-1{random.integers(9)}", "same", names[given[i]]]
-        )
+        day = f"2020-0{1 + random.integers(9)}-1{random.integers(9)}"
+        rows.append([first, f"{x[i, 1]:.3f}", color, day, "same", names[given[i]]])
     header = ["width", "height", "color", "day", "nothing", "label"]
     return written(tmp_path_factory.mktemp("rows") / "rows.csv", header, rows), wrong

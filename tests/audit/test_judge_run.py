@@ -11,7 +11,7 @@ import torch
 
 from mohs._core.errors import DataError
 from mohs.audit.judge_run import matched
-from mohs.audit.pipeline import audit, demonstration
+from mohs.audit.pipeline import demonstration, run_audit
 from mohs.data.examples import Data, Examples
 from mohs.train.loop import train
 from mohs.train.run import Run
@@ -31,21 +31,20 @@ def trained(halves: tuple[Examples, Examples], tmp_path_factory: pytest.TempPath
 
 
 def test_wrong_labels_among_other_examples_are_found(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
-    done = audit(halves[1], run=trained.folder, out=tmp_path, device="cpu")
-    facts = done.findings.facts
+    done = run_audit(halves[1], run=trained.folder, out=tmp_path, device="cpu")
+    facts = done.facts
     assert facts["flagged and wrong"] / facts["flagged"] >= 0.8
     assert facts["flagged and wrong"] / facts["labels made wrong"] >= 0.8
     assert "aum" not in done.table.column_names
-    assert done.findings.chosen == "gce:q=0.7"
+    assert done.chosen == "gce:q=0.7"
     assert "caution" not in facts
-    assert done.findings.held_out is not None
+    assert done.held_out is not None
 
 
 def test_on_its_own_examples_it_is_said_so(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
-    done = audit(halves[0], run=trained.folder, out=tmp_path, device="cpu")
-    assert "trained on these very examples" in done.findings.facts["caution"]
-    assert "trained on these very examples" in done.report.read_text()
-    assert done.findings.held_out is None
+    done = run_audit(halves[0], run=trained.folder, out=tmp_path, device="cpu")
+    assert "trained on these very examples" in done.facts["caution"]
+    assert done.held_out is None
 
 
 def test_classes_are_matched_by_name(halves: tuple[Examples, Examples], trained: Trained) -> None:
@@ -57,10 +56,10 @@ def test_classes_are_matched_by_name(halves: tuple[Examples, Examples], trained:
 def test_what_the_network_cannot_read(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
     larger = Examples(torch.zeros(4, 1, 9, 9, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), [0, 1])
     with pytest.raises(DataError, match=r"inputs are 1 × 9 × 9, but .* takes 1 × 8 × 8: pass image_size=8"):
-        audit(larger, run=trained.folder, out=tmp_path / "a")
+        run_audit(larger, run=trained.folder, out=tmp_path / "a")
     with pytest.raises(DataError, match=r"inputs are 5, but .* takes 1 × 8 × 8$"):
-        audit((np.ones((4, 5)), [0, 1, 0, 1]), run=trained.folder, out=tmp_path / "b")
+        run_audit((np.ones((4, 5)), [0, 1, 0, 1]), run=trained.folder, out=tmp_path / "b")
     with pytest.raises(DataError, match="does not know the class 'cat'; it knows 0, 1, 2"):
-        audit(replace(halves[1], classes=["cat", *range(1, 10)]), run=trained.folder, out=tmp_path / "c")
+        run_audit(replace(halves[1], classes=["cat", *range(1, 10)]), run=trained.folder, out=tmp_path / "c")
     with pytest.raises(DataError, match="does not hold a run"):
-        audit(halves[1], run=tmp_path / "nowhere", out=tmp_path / "d")
+        run_audit(halves[1], run=tmp_path / "nowhere", out=tmp_path / "d")

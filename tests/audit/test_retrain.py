@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from mohs._core.errors import DataError
 from mohs.audit.decisions import apply_decisions
-from mohs.audit.pipeline import audit, demonstration
+from mohs.audit.pipeline import demonstration, run_audit
 from mohs.audit.result import load_audit
 from mohs.audit.retrain import audited_run, checked_data, retrain, with_labels
 from mohs.cli.apply import apply
@@ -35,7 +35,7 @@ app.command("nothing")(lambda: None)
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demonstration, with few epochs."""
     folder = tmp_path_factory.mktemp("retrain") / "audit"
-    audit(out=folder, epochs=8, model="cnn:width=8", device="cpu")
+    run_audit(out=folder, embed="none", loss="gce", epochs=8, model="cnn:width=8", device="cpu")
     return folder
 
 
@@ -91,8 +91,8 @@ def test_both_are_trained_without_what_is_held_out(here: Path, tmp_path: Path) -
 def test_a_test_set_of_the_data_is_what_counts(tmp_path: Path) -> None:
     train, test = split(demonstration(0).train, 0.3, 1)
     data = Data(train, None, test)
-    made = audit(data, out=tmp_path / "audit", epochs=2, model="cnn:width=4", device="cpu")
-    labels, _ = apply_decisions(made.table, [], made.findings.data_hash)
+    made = run_audit(data, out=tmp_path / "audit", embed="none", epochs=2, model="cnn:width=4", device="cpu")
+    labels, _ = apply_decisions(made.table, [], made.data_hash)
     done = retrain(made.folder, labels, data, device="cpu")
     assert (done.before, done.compared.on, done.compared.n) == (made.folder / "run", "test", len(test))
     assert (done.changed, done.excluded) == (0, 0)
@@ -120,9 +120,9 @@ def test_the_command(here: Path, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--retrain"], "labels.csv does not exist: give decisions.csv too"),
-        (["--retrain", "--undo"], "leave --undo out"),
-        (["d.csv", "--retrain", "--dry-run"], "leave --dry-run out"),
-        ([], "give the decisions.csv to apply, or --undo"),
+        (["--retrain", "--undo"], "--retrain cannot be combined with --undo"),
+        (["d.csv", "--retrain", "--dry-run"], "--retrain cannot be combined with --dry-run"),
+        ([], "decisions.csv to apply, or --undo"),
     ],
 )
 def test_bad_calls(here: Path, words: list[str], message: str) -> None:
