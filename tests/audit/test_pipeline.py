@@ -148,14 +148,18 @@ def test_a_function_of_ones_own_embeds(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (300, 3, 24, 24), generator=generator, dtype=torch.uint8)
     true = torch.arange(300) % 3
-    images[torch.arange(300), true] //= 8  # the channel of the class is dark
+    dark = 0.3 + 0.65 * torch.rand(300, 1, 1, generator=generator)  # more or less dark: the channel of the class
+    images[torch.arange(300), true] = (dark * images[torch.arange(300), true]).to(torch.uint8)
     labels = torch.where(torch.arange(300) % 10 == 0, (true + 1) % 3, true)
 
     def brightness(inputs: Any) -> Any:
         return torch.as_tensor(inputs).float().mean((2, 3))
 
     done = run_audit(Examples(images, labels, ["a", "b", "c"], truth=true), embed=brightness, out=tmp_path, device="cpu")
-    assert precision_and_recall(done) == (1, 1)
+    precision, recall = precision_and_recall(done)
+    assert precision >= 0.8
+    assert recall >= 0.6
+    assert done.facts["features"].endswith("and pixels")
 
 
 def test_higher_precision_flags_fewer(tmp_path: Path) -> None:

@@ -91,12 +91,12 @@ def test_errors_name_what_is_wrong(synthetic: Callable[..., Any]) -> None:
         replace(good, dynamics={"epoch": np.arange(3), "size": np.ones((3, 2))})
     with pytest.raises(ValueError, match=r"dynamics\['avh'\] must have shape \(E, bins\) for the epochs \(3,\), got \(2, 2\)"):
         replace(good, dynamics={"epoch": np.arange(3), "avh": np.ones((2, 2))})
-    with pytest.raises(ValueError, match=r"held_out must be probs \(M, 2\), one column a class, and labels \(M,\), got \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"held_out must be probs \(M, 2\), one column per class, and labels \(M,\)"):
         replace(good, held_out=(np.ones((4, 3)), np.ones(4)))
 
 
 def test_folders_that_are_no_runs(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is no folder: give the run directory of a finished audit"):
+    with pytest.raises(DataError, match="is not a folder: give the run directory of a finished audit"):
         load_audit(tmp_path / "none")
     with pytest.raises(DataError, match=r"has no findings.json"):
         load_audit(tmp_path)

@@ -89,7 +89,7 @@ def test_dry_run_writes_nothing_and_json_counts(run: Path, decisions: Path) -> N
         (["{run}"], ValueError, "give either the decisions.csv to apply, or --undo"),
         (["{run}", "{decisions}", "--undo"], ValueError, "give either the decisions.csv to apply, or --undo"),
         (["{run}", "{decisions}", "--to", "labels.txt"], ValueError, "written as .parquet or .csv"),
-        (["nowhere", "{decisions}"], DataError, "nowhere is no folder: give the run directory"),
+        (["nowhere", "{decisions}"], DataError, "nowhere is not a folder: give the run directory"),
         (["{run}", "no-such.csv"], OSError, "no-such.csv"),
     ],
 )
@@ -119,4 +119,4 @@ def test_report(run: Path, tmp_path: Path) -> None:
     assert told["verdicts"]["mislabeled"] == 6
     assert call("report", run, "--quiet").stdout == ""
     assert "ending .html" in str(call("report", run, "--out", "r.txt").exception)
-    assert "is no folder" in str(call("report", tmp_path / "none").exception)
+    assert "is not a folder" in str(call("report", tmp_path / "none").exception)

@@ -219,13 +219,13 @@ def test_repeated_ids_are_named_after_the_table_is_written(tmp_path: Path) -> No
         ({"features": None}, "a.npz: logits or features are missing; it has labels, weight, bias"),
         ({"weight": None}, "a.npz: features need the head's weight: pass it with --weight FILE"),
         ({"weight": np.zeros((4, 5))}, "got features (0, 6) and weight (4, 5)"),
-        ({"bias": np.zeros(3)}, "bias must have shape (4,), one a row of weight, got (3,)"),
-        ({"labels": np.zeros(3, int)}, "a.npz: features has shape (230, 6), labels (3,): they must be one a row"),
+        ({"bias": np.zeros(3)}, "bias must have shape (4,), one per row of weight, got (3,)"),
+        ({"labels": np.zeros(3, int)}, "a.npz: features has shape (230, 6), labels (3,): they must have one entry per row"),
         (
             {"labels": np.array([0] * 229 + [4])},
             "a.npz: labels hold 2 different classes (0, 4) but the head has 4; labels[229] is 4",
         ),
-        ({"labels": np.zeros(N)}, "a.npz: labels must be whole numbers or names, got float64"),
+        ({"labels": np.zeros(N)}, "a.npz: labels must be integers or names, got float64"),
         ({"features": np.zeros((N, 2, 3))}, "a.npz: features must hold numbers of shape (N, ...)"),
         ({"labels": np.array([None] * N)}, "a.npz: cannot be read as .npz or .npy"),
         ({"logits": np.zeros((N, 7))}, "logits and weight must agree on at least 2 classes, got logits (N, 7) and weight (4, 6)"),
@@ -245,7 +245,7 @@ def test_what_is_wrong_with_a_npz_file(tmp_path: Path, change: dict, message: st
             {"label": [*[0] * 120, 9, *[0] * 109]},
             "2.parquet: labels hold 2 different classes (0, 9) but the head has 4; labels[20] is 9",
         ),
-        ({"features": ["text"] * N}, "0.parquet: column 'features' must hold a list of numbers a row, got string"),
+        ({"features": ["text"] * N}, "0.parquet: column 'features' must hold a list of numbers per row, got string"),
         ({"features": [*ARRAYS["features"].tolist()[:-1], None]}, "3.parquet: features of row 39 is empty, where others hold 6"),
     ],
 )
@@ -267,7 +267,7 @@ def test_shards_that_are_not_alike_or_no_shards(tmp_path: Path, head: Path) -> N
     with pytest.raises(DataError, match=r"3.parquet: cannot be read as Parquet"):
         score(folder, out=tmp_path / "h.parquet", weight=head)
     (tmp_path / "empty").mkdir()
-    for path, what in (("empty", "holds no .parquet files"), ("head.txt", "is neither"), ("none.npz", "there is no such file")):
+    for path, what in (("empty", "holds no .parquet files"), ("head.txt", "is neither"), ("none.npz", "no such file")):
         (tmp_path / "head.txt").touch()
         with pytest.raises(DataError, match=what):
             score(tmp_path / path, out=tmp_path / "h.parquet")
@@ -280,12 +280,12 @@ def test_shards_that_are_not_alike_or_no_shards(tmp_path: Path, head: Path) -> N
 
 def test_neighbors_need_features_and_usage_is_checked_first(tmp_path: Path) -> None:
     data = save(tmp_path / "a.npz", features=None, weight=None, bias=None, logits=LOGITS)
-    with pytest.raises(DataError, match=r"a.npz: neighbors need features, and there are none"):
+    with pytest.raises(DataError, match=r"a.npz: neighbors need features"):
         score(data, out=tmp_path / "h.parquet", neighbors=True)
     with pytest.raises(ValueError, match=r"tables are written as .parquet or .csv") as caught:
         score(tmp_path / "none.npz", out=tmp_path / "h.json")
     assert not isinstance(caught.value, DataError)
     shown = run(tmp_path / "none.npz")
     assert shown.returncode == 3
-    assert shown.stderr == f"mohs: {tmp_path / 'none.npz'}: there is no such file or folder\n"
+    assert shown.stderr == f"mohs: {tmp_path / 'none.npz'}: no such file or folder\n"
     assert shown.stdout == ""

@@ -163,7 +163,7 @@ def test_one_sided_and_two_sided() -> None:
         (lambda: correlation([1, 2], [1, 2, 3]), "2 entries and agreement 3"),
         (lambda: correlation([1, math.nan, 2], [1, 2, 3]), r"score\[1\] is NaN"),
         (lambda: correlation([1, 2, 3], [1, 2, math.nan]), r"agreement\[2\] is NaN"),
-        (lambda: correlation([[1], [2]], [1, 2]), "one number an example"),
+        (lambda: correlation([[1], [2]], [1, 2]), "one number per example"),
         (lambda: correlation([1, 2], [1, 2], kind="cosine"), "spearman, kendall, pearson"),
         (lambda: correlation([1, 2], [1, 2], interval=95), "interval must lie between 0 and 1, got 95"),
         (lambda: correlation([1, 2], [1, 2], resamples=-1), "resamples must be at least 0"),

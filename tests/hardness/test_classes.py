@@ -67,13 +67,13 @@ def test_round_trip(labels: list[str]) -> None:
         ([0, 1, -100], {}, "labels[2] is -100, outside 0..3"),
         (["a", "b"], {}, "labels hold 2 different classes ('a', 'b') but the head has 4: pass classes"),
         (list("abcdefgh"), {}, "('a', 'b', 'c', 'd', 'e', ...)"),
-        ([0.0, 1.0], {}, "labels must be whole numbers or names, got float64"),
-        ([[0], [1]], {}, "labels must be one a row, shape (N,), got shape (2, 1)"),
+        ([0.0, 1.0], {}, "labels must be integers or names, got float64"),
+        ([[0], [1]], {}, "labels must have shape (N,), one per row, got shape (2, 1)"),
         (["a", None], {}, "labels[1] is empty; 1 label(s) are"),
         (["a", "z"], {"classes": list("abcd")}, "labels[1] is 'z', not one of the head's 4 classes"),
         (["a", "z"], {"classes": list("abcd"), "first_row": 100}, "labels[101] is 'z'"),
         (["a"], {"classes": list("abc")}, "classes has 3 names but the head has 4 classes"),
-        (["a"], {"classes": list("aabc")}, "classes names a class twice"),
+        (["a"], {"classes": list("aabc")}, "classes holds a name twice"),
     ],
 )
 def test_errors_name_the_row_and_what_to_do(labels: list, given: dict, message: str) -> None:

@@ -126,5 +126,5 @@ def test_errors_name_the_argument() -> None:
         nearest(features, k=0)
     with pytest.raises(ValueError, match=r"features must have shape \(N, D\), got \(5,\)"):
         nearest(features[:, 0])
-    with pytest.raises(ValueError, match=r"labels must have shape \(5,\), one a row of features, got \(4,\)"):
+    with pytest.raises(ValueError, match=r"labels must have shape \(5,\), one per row of features, got \(4,\)"):
         neighbor_agreement(features, labels[:4])

@@ -214,7 +214,7 @@ GOOD = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
         ([0, 1, 0], np.where(GOOD == 0.6, np.nan, GOOD), {}, r"probs\[2\] is NaN"),
         ([0, 1, 2], GOOD, {}, "different classes"),
         ([0, 0, 0], GOOD, {}, "fewer than 2 classes"),
-        ([0.0, 1.0, 0.0], GOOD, {}, "whole numbers or names"),
+        ([0.0, 1.0, 0.0], GOOD, {}, "integers or names"),
         ([0, 1, 0], GOOD, {"interval": 95}, "interval must lie"),
         (None, None, {"table": make_table({"id": [0, 1], "aum": [math.nan, math.nan]})}, "nothing was recorded"),
         (None, None, {"table": make_table({"id": [0, 1], "aum": [1.0, 2.0]})}, "no column 'label'"),

@@ -277,7 +277,7 @@ def test_a_masked_class_is_no_bad_row_on_any_device() -> None:
     [
         ({"ids": torch.arange(4)}, r"ids must have shape \(B,\).*\(4,\) for \(5, 4\)"),
         ({"labels": torch.zeros(5, 1, dtype=torch.long)}, "labels must have shape"),
-        ({"ids": torch.arange(5.0)}, "ids must be whole numbers, got torch.float32"),
+        ({"ids": torch.arange(5.0)}, "ids must be integers, got torch.float32"),
         ({"logits": torch.zeros(5, 1)}, "at least 2 classes"),
         ({"logits": torch.zeros(5, 4, dtype=torch.long)}, "floating point"),
         ({"logits": torch.zeros(5, 4, 2)}, "must have shape"),

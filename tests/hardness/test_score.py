@@ -168,13 +168,13 @@ def test_a_row_without_finite_logits_is_kept_without_scores(tmp_path: Path) -> N
     ("change", "message"),
     [
         ({"labels": [0] * 39 + [5]}, "labels[39] is 5, outside 0..4"),
-        ({"labels": [0] * 39}, "labels must be 40, one a row of features, got 39"),
+        ({"labels": [0] * 39}, "labels must be 40, one per row of features, got 39"),
         ({"features": np.zeros((40, 3), np.float32)}, "got features (40, 3) and weight (5, 8)"),
         ({"weight": np.zeros(8, np.float32)}, "got features (40, 8) and weight (8,)"),
-        ({"bias": np.zeros(4, np.float32)}, "bias must have shape (5,), one a row of weight, got (4,)"),
+        ({"bias": np.zeros(4, np.float32)}, "bias must have shape (5,), one per row of weight, got (4,)"),
         ({"logits": np.zeros((40, 4), np.float32)}, "logits must have shape (40, 5) for these features, got (40, 4)"),
         ({"ids": [*range(39), 17]}, "id 17 stands in rows 17 and 39: give every example an id of its own"),
-        ({"ids": range(3)}, "ids must be 40, one a row of features, got 3"),
+        ({"ids": range(3)}, "ids must be 40, one per row of features, got 3"),
         ({"features": np.zeros((0, 8), np.float32), "labels": np.zeros(0, int)}, "features holds no rows"),
     ],
 )

@@ -131,7 +131,7 @@ def test_grade_of_few_many_and_equal() -> None:
     assert grade(np.arange(10)[::-1]).tolist() == list(range(10, 0, -1))
     assert np.bincount(grade(np.random.default_rng(0).normal(size=1000)), minlength=11).tolist() == [0] + [100] * 10
     assert grade([np.nan, 0.0, 1.0, np.nan]).tolist() == [0, 3, 8, 0]
-    with pytest.raises(ValueError, match=r"shape \(N,\), got shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"shape \(N,\), one number per row, got shape \(2, 2\)"):
         grade(np.zeros((2, 2)))
 
 

@@ -177,7 +177,7 @@ def test_bad_data() -> None:
         out_of_fold(IRIS, torch.zeros(150, dtype=torch.int64))
     with pytest.raises(DataError, match=r"labels\[1\] is empty"):
         out_of_fold(IRIS[:2], np.array(["a", None], dtype=object), folds=2)
-    with pytest.raises(DataError, match="whole numbers or names"):
+    with pytest.raises(DataError, match="integers or names"):
         out_of_fold(IRIS, SPECIES.double())
 
 

@@ -42,7 +42,7 @@ def surest(table: pa.Table, group: str) -> list[int]:
     chance = column(table, ranked_by(group))
     verdicts = np.asarray(table.column("verdict").to_pylist(), dtype=object)
     fits = verdicts == group
-    if group == "hard" and fits.sum() < AT_LEAST:  # if few are hard outright, the hardest of the easy deserve a look
+    if group == "hard" and fits.sum() < AT_LEAST:  # if few are hard outright, show the hardest of the easy ones too
         easy = np.flatnonzero(verdicts == "easy")
         fits[easy[np.argsort(-chance[easy], kind="stable")][: AT_LEAST - fits.sum()]] = True
     rows = np.flatnonzero(fits)

@@ -52,9 +52,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     first = next(iter(features.values()))
     among = references(len(train))
     options.step("scores", f"margins, angles and neighbors among {among:,} examples")
-    table = scored_table(judgment, train, first)
-    near = neighbor_agreement(torch.as_tensor(np.asarray(first)).float(), train.labels, references=among)
-    table = with_origin(add_columns(table, {"neighbors": near}), train)
+    table = neighbor_column(scored_table(judgment, train, first), train, first)
     facts = {
         "features": about,
         "model": f"{len(names)} heads in {options.folds} folds",
@@ -143,6 +141,13 @@ def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None)
         weight = (hot.T @ values) / hot.sum(0).clamp(min=1).unsqueeze(1)
     columns = host(measure(log_p, train.labels, values, weight))
     return table_of({"id": np.arange(len(train)), **columns, **overall(columns)}, train.classes)
+
+
+def neighbor_column(table: pa.Table, train: Examples, features: Any) -> pa.Table:
+    """The table with the agreement of the nearest neighbors, and with the examples' keys and paths."""
+    among = references(len(train))
+    near = neighbor_agreement(torch.as_tensor(np.asarray(features)).float(), train.labels, references=among)
+    return with_origin(add_columns(table, {"neighbors": near}), train)
 
 
 def references(examples: int) -> int:

@@ -1,4 +1,4 @@
-"""Judge images by a network trained on them: from scratch, or a pretrained backbone that is fine-tuned.
+"""Judge images by a network trained on them from scratch.
 
 One training with cross-entropy, early-learning regularization (`losses.early_learning`) and averaged weights: such a network
 hardly memorizes wrong labels, so what it believes of its own training examples tells them. Two models are stacked by the noise
@@ -30,9 +30,8 @@ from mohs.train.run import Run
 from mohs.train.trained import Trained
 
 AUTO_LOSS, EARLY_LEARNING = "cross_entropy", {"name": "early_learning", "weight": 3.0}
-EMA_STEPS = 0.02  # of all steps, that the averaged weights look back on
+AVERAGED = 0.1  # share of all steps that the averaged weights look back on
 WORK, FEWEST, MOST = 600_000, 10, 30  # training images in all on a CPU, and the bounds of epochs
-TUNED_EPOCHS, TUNED_RATE = 6, 2e-3
 LEAST_PROBABILITY = 1e-6
 
 
@@ -67,19 +66,25 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
 def planned_run(data: Data, options: AuditOptions) -> Run:
     """The training of the audit."""
     number, gpu = len(data.train), choose_device(options.device).type == "cuda"
-    epochs = options.epochs or (TUNED_EPOCHS if options.finetune else default_epochs(number, gpu))
+    epochs = options.epochs or default_epochs(number, gpu)
     batch = options.batch or default_batch(number)
-    steps = epochs * max(1, number // batch)
-    shared: dict[str, Any] = {
-        "data": data.name, "epochs": epochs, "batch": batch, "seed": options.seed, "validation": 0.0, "trace": True,
-        "loss": AUTO_LOSS if options.loss == "auto" else options.loss,
-        "regularizers": [EARLY_LEARNING] if options.loss == "auto" else [],
-        "ema": max(0.5, 1 - 1 / max(2.0, EMA_STEPS * steps)),
-    }  # fmt: skip
-    if not options.finetune:
-        return Run(**shared, model=options.model)
-    model = "efficientnet_lite" if as_spec(options.model)["name"] == "auto" else options.model
-    return Run(**shared, model=model, optimizer=f"adamw:lr={TUNED_RATE},weight_decay=0.02", schedule="cosine:warmup=0.2")
+    return Run(
+        data=data.name,
+        model=options.model,
+        loss=AUTO_LOSS if options.loss == "auto" else options.loss,
+        regularizers=[EARLY_LEARNING] if options.loss == "auto" else [],
+        epochs=epochs,
+        batch=batch,
+        ema=average_decay(epochs * max(1, number // batch)),
+        trace=True,
+        validation=0.0,
+        seed=options.seed,
+    )
+
+
+def average_decay(steps: int) -> float:
+    """Decay of the averaged weights for a training of this many steps."""
+    return max(0.5, 1 - 1 / max(2.0, AVERAGED * steps))
 
 
 def beliefs(trained: Trained, logits: Array) -> Array:

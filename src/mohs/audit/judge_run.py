@@ -1,7 +1,7 @@
-"""A network that was trained before: its run's folder in the place of training; there are no dynamics.
+"""Judge labels by a network that was trained before, instead of training one; there are no dynamics.
 
-Examples it was not trained on are judged as those of folds are: temperature and noise rate fitted to its logits, then Bayes'
-rule. For the very examples it was trained on the verdict goes by its margin, with a caution: it may know them by heart.
+The noise model (`hardness.noise_model`) is fitted to its logits. For examples that it was trained on the result carries a
+caution: the network may have memorized them.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from mohs.audit.judge_features import Array, judged, scored_table
-from mohs.audit.options import AuditOptions
+from mohs.audit.judge_features import judged, scored_table
+from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.columns import from_table
 from mohs.data.examples import Data

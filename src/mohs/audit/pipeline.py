@@ -23,6 +23,7 @@ from mohs._core.folders import claimed
 from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
 from mohs.audit.judge_features import EMBEDDED_FROM, judge_features
+from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
 from mohs.audit.judge_run import judge_run
 from mohs.audit.judge_table import judge_table
@@ -76,7 +77,9 @@ def choose_judge(data: Data, options: AuditOptions) -> Judge:
     """The judge for this kind of data under these options."""
     if options.run is not None:
         return judge_run
-    if data.train.kind == "images" and (options.embed == "none" or options.finetune or not can_embed(data, options)):
+    if options.finetune:
+        return judge_finetuned
+    if data.train.kind == "images" and (options.embed == "none" or not can_embed(data, options)):
         return judge_images
     return JUDGES[data.train.kind]
 
@@ -180,7 +183,8 @@ def with_excerpts(table: pa.Table, examples: Examples) -> pa.Table:
     if examples.kind == "text":
         return add_columns(table, {"text": [text[:EXCERPT] for text in examples.inputs[rows]]})
     if examples.kind == "table":
-        fields = examples.inputs[rows].select(range(min(FIELDS, examples.shape[0]))).to_pylist()
+        part: Any = examples.inputs[rows]
+        fields = part.select(range(min(FIELDS, examples.shape[0]))).to_pylist()
         return add_columns(table, {"fields": [json.dumps(one, default=str, ensure_ascii=False) for one in fields]})
     return table
 

@@ -44,8 +44,8 @@ class AuditResult:
     """What was found about one set of examples.
 
     table: hardness table with a verdict; data_hash: fingerprint of the data; chosen, reason: the loss and why. history: one
-    dict an epoch. dynamics: {"epoch": (E,), "norm" | "avh" | "accuracy": (E, B)} by hardness bin, the softest first.
-    held_out: probs (M, K) and labels (M,) out of sample. thumbnails: pictures of rows of the table, None where there is none.
+    dict per epoch. dynamics: {"epoch": (E,), "norm" | "avh" | "accuracy": (E, B)} by hardness bin, the softest first.
+    held_out: probs (M, K) and labels (M,) out of sample. thumbnails: pictures of rows of the table, None if there are none.
     """
 
     table: pa.Table = field(repr=False)
@@ -128,7 +128,7 @@ def load_audit(folder: str | Path) -> AuditResult:
 
     folder = Path(folder)
     if not (folder / WORDS).is_file():
-        what = "has no findings.json" if folder.is_dir() else "is no folder"
+        what = "has no findings.json" if folder.is_dir() else "is not a folder"
         raise DataError(f"{folder} {what}: give the run directory of a finished audit")
     try:
         words = json.loads((folder / WORDS).read_text(encoding="utf-8"))
@@ -152,8 +152,8 @@ def load_audit(folder: str | Path) -> AuditResult:
     except DataError:
         raise
     except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile) as error:
-        told = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise DataError(f"{folder}: the findings there cannot be read ({told}); run the audit again") from error
+        cause = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise DataError(f"{folder}: the findings there cannot be read ({cause}); run the audit again") from error
 
 
 def _words(findings: AuditResult) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _arrays(findings: AuditResult) -> dict[str, Array]:
 
 
 def _part(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array] | None:
-    """The arrays whose names begin so, without that beginning; None where there are none."""
+    """The arrays whose names have this prefix, without it; None if there are none."""
     return {name.removeprefix(f"{prefix}."): array for name, array in arrays.items() if name.startswith(f"{prefix}.")} or None
 
 
@@ -218,5 +218,5 @@ def _check_held_out(probs: Any, labels: Any, classes: int) -> None:
     shape = np.shape(probs)
     if len(shape) != 2 or shape[1] != classes or np.shape(labels) != shape[:1]:
         raise ValueError(
-            f"held_out must be probs (M, {classes}), one column a class, and labels (M,), got {shape} and {np.shape(labels)}"
+            f"held_out must be probs (M, {classes}), one column per class, and labels (M,), got {shape} and {np.shape(labels)}"
         )

@@ -4,7 +4,7 @@
     with neither                       a fifth of each class is held out, and both are trained on the rest: the audit's run
                                        has seen every example; what is held out counts with its corrected label
 
-Examples that were excluded are neither trained on nor held out. The runs lie in `retrained/` of the audit's folder, and the
+Examples that were excluded are neither trained on nor held out. The runs are in `retrained/` of the audit's folder, and the
 same labels give the same run, which is trained once. The comparison
 is of two networks with one seed, so chance plays a part.
 """

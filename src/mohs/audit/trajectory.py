@@ -1,6 +1,6 @@
 """Training by hardness: length of the features, AVH and accuracy at every epoch, for five bins of the final grade.
 
-The AVH paper's Figure 4, with the grades 1–2, 3–4, ... 9–10 of one's own examples in the place of bins of human agreement.
+The AVH paper's Figure 4, with the grades 1–2, 3–4, ... 9–10 of your own examples instead of bins of human agreement.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def settled_variability(trace: Mapping[str, Tensor]) -> Array:
 
 
 def _mean(values: Array) -> Array:
-    """Over the rows (E,), without those that were not seen; NaN where none was."""
+    """Over the rows (E,), without examples that were not seen; NaN if none was."""
     seen = ~np.isnan(values)
     total: Array = np.where(seen, values, 0).sum(1) / np.where(seen.any(1), np.maximum(seen.sum(1), 1), np.nan)
     return total

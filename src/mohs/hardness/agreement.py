@@ -41,7 +41,7 @@ __all__ = [
     "steiger",
 ]
 
-CIFAR10H_EDGES = (0.0, 0.6, 0.8, 0.95, 1.0, 1.0)  # 44 % of its images are unanimous, next to none is below .4
+CIFAR10H_EDGES = (0.0, 0.6, 0.8, 0.95, 1.0, 1.0)  # 44 % of its images are unanimous, hardly any is below 0.4
 AVH_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -80,7 +80,7 @@ def human_agreement(counts: Any, labels: Any, *, classes: Sequence[Any] | None =
     """counts (N, K) of votes, labels (N,) of any kind -> the share of annotators who chose the label (N,)."""
     votes = np.asarray(counts, dtype=float)
     if votes.ndim != 2 or votes.shape[1] < 2:
-        raise ValueError(f"counts must hold the votes for at least 2 classes a row, shape (N, K), got shape {votes.shape}")
+        raise ValueError(f"counts must hold the votes for at least 2 classes per row, shape (N, K), got shape {votes.shape}")
     index, _ = encode(labels, num_classes=votes.shape[1], classes=classes)
     if len(index) != len(votes):
         raise ValueError(f"labels must have one entry for each of the {len(votes)} rows of counts, got {len(index)}")
@@ -229,7 +229,7 @@ def _paired(scores: Mapping[str, Any], agreement: Any) -> tuple[list[Array], Arr
 def _numbers(name: str, values: Any) -> Array:
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=float)
     if array.ndim != 1:
-        raise ValueError(f"{name} must be one number an example, shape (N,), got shape {array.shape}")
+        raise ValueError(f"{name} must have shape (N,), one number per example, got shape {array.shape}")
     missing = np.isnan(array)
     if missing.any():
         raise ValueError(f"{name}[{int(missing.argmax())}] is NaN: leave such examples out of both sides")

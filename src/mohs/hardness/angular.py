@@ -64,7 +64,7 @@ def cosine_chunks(features: Tensor, weight: Tensor, dtype: torch.dtype) -> Itera
         x = features[start : start + step].to(dtype)
         length = torch.linalg.vector_norm(x, dim=1, keepdim=True)
         plain = (length > LENGTHS[0]) & (length < LENGTHS[1])
-        if not (readable(plain) and plain.all()):  # elsewhere to look would be to wait, and care costs little
+        if not (readable(plain) and plain.all()):  # on other devices the check would synchronize; the careful form is cheap
             x, length = unit(x), torch.ones_like(length)
         with torch.autocast(x.device.type, enabled=False):
             cos = torch.mm(x, directions, out=buffer[: x.shape[0]])

@@ -2,10 +2,9 @@
 
     encode(labels, num_classes=K, classes=None) -> index (N,), classes (K names)
 
-With `classes` given, in the order of the head's rows, every label must be one of them; whole numbers beside names that
-are none are rows already, as data sets with a list of class names give them. Without: whole numbers within 0..K−1 are
-rows already; any other labels are sorted, and must be exactly K different ones, as scikit-learn would number them.
-A class that no example bears is fine but in the last case.
+With `classes`, in the order of the head's rows, every label must be one of them; integers are class indices when the class
+names are strings. Without `classes`, integers within 0..K−1 are class indices; other labels are sorted, as scikit-learn does,
+and must be exactly K different ones. Only in this last case must every class have an example.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-SHOWN = 5  # how many classes an error lists
+SHOWN = 5  # classes that an error lists
 
 
 def encode(
@@ -24,13 +23,13 @@ def encode(
 ) -> tuple[np.ndarray[Any, Any], list[Any]]:
     """labels (N,) of any kind -> row of the head for each (N,) int64, and the class names in that order.
 
-    first_row: the number of the first of these labels among all, for errors.
+    first_row: row number of the first of these labels, for error messages.
     """
     values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if values.ndim != 1:
-        raise ValueError(f"labels must be one a row, shape (N,), got shape {values.shape}")
+        raise ValueError(f"labels must have shape (N,), one per row, got shape {values.shape}")
     if values.dtype.kind not in "iuUSOb":
-        raise ValueError(f"labels must be whole numbers or names, got {values.dtype}")
+        raise ValueError(f"labels must be integers or names, got {values.dtype}")
     _check_present(values, first_row)
     if classes is not None:
         return _by_class(values, list(classes), num_classes, first_row), list(classes)
@@ -60,7 +59,7 @@ def _by_class(values: np.ndarray[Any, Any], classes: list[Any], num_classes: int
         raise ValueError(f"classes has {len(classes)} names but the head has {num_classes} classes")
     row = {_plain(name): i for i, name in enumerate(classes)}
     if len(row) != len(classes):
-        raise ValueError("classes names a class twice")
+        raise ValueError("classes holds a name twice")
     numbers = values.dtype.kind in "iu"
     if numbers and (not any(isinstance(name, int) for name in row) or list(row) == list(range(num_classes))):
         index = np.where(_outside(values, num_classes), -1, values).astype(np.int64)
@@ -77,7 +76,7 @@ def _by_class(values: np.ndarray[Any, Any], classes: list[Any], num_classes: int
 
 
 def _outside(values: np.ndarray[Any, Any], num_classes: int) -> np.ndarray[Any, Any]:
-    """Which whole numbers are no rows of the head; none where labels are names."""
+    """Which integers are not class indices; all False if labels are names."""
     if values.dtype.kind not in "iu":
         return np.zeros(len(values), bool)
     out: np.ndarray[Any, Any] = (values < 0) | (values >= num_classes)
@@ -85,7 +84,7 @@ def _outside(values: np.ndarray[Any, Any], num_classes: int) -> np.ndarray[Any, 
 
 
 def _check_present(values: np.ndarray[Any, Any], first_row: int) -> None:
-    """An empty label (None, NaN) sorts with nothing: name its row."""
+    """Raise if a label is empty (None, NaN), naming its row."""
     if values.dtype.kind != "O":
         return
     empty = [i for i, value in enumerate(values) if value is None or value != value]

@@ -33,11 +33,11 @@ def matrix(column: pa.Array, name: str, file: str, first_row: int, width: int) -
 
 
 def width_of(files: Sequence[Path], column: str) -> int:
-    """How many numbers a row of this column holds, from its type or the first row there is."""
+    """Length of this column's lists, from its type or its first row."""
     kind = pyarrow.parquet.read_schema(files[0]).field(column).type
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not listed or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
-        raise DataError(f"{files[0]}: column {column!r} must hold a list of numbers a row, got {kind}")
+        raise DataError(f"{files[0]}: column {column!r} must hold a list of numbers per row, got {kind}")
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
     for file in files:

@@ -28,7 +28,7 @@ from mohs.hardness.scores import grade_column
 from mohs.hardness.snapshot import measure_logits, norm, norm_in_class
 from mohs.hardness.table import column, make_table
 
-NONE = -1  # the prediction of a row that has none
+NONE = -1  # the prediction of a row without scores
 Columns = dict[str, Any]
 
 
@@ -81,7 +81,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def finished(columns: Columns, classes: Sequence[Any], *, device: torch.device | None = None) -> pa.Table:
-    """The table of columns that hold every row, with numbers for ids where there are none.
+    """The table of columns that hold every row, with row numbers as ids if there are no others.
 
     `features` among them are turned into neighbors, sought on this device.
     """
@@ -93,17 +93,17 @@ def finished(columns: Columns, classes: Sequence[Any], *, device: torch.device |
 
 
 def sound(table: pa.Table, *, strict: bool) -> pa.Table:
-    """The table again, unless an id stands twice or (where strict) a row has no scores: an error that carries the table."""
-    told = repeated(table.column("id"))
+    """The table again, unless an id occurs twice or (if strict) a row has no scores: an error that carries the table."""
+    message = repeated(table.column("id"))
     missing = unscored(table)
-    if told is None and strict and missing.size:
+    if message is None and strict and missing.size:
         row = int(missing[0])
-        told = (
+        message = (
             f"logits of row {row} (id {table.column('id')[row].as_py()!r}) hold NaN or +inf; {missing.size} row(s) do: "
             "mend them, or leave strict=False to keep them without scores"
         )
-    if told is not None:
-        raise with_table(DataError(told), table)
+    if message is not None:
+        raise with_table(DataError(message), table)
     return table
 
 

@@ -1,11 +1,11 @@
-"""Whether the nearest neighbors in feature space bear the same label, and which label most of them bear.
+"""Whether the nearest neighbors in feature space have the same label, and which label most of them have.
 
     agreement_i = #{j in kNN(i): y_j = y_i} / |kNN(i)|          kNN(i): the k references of largest cosine to x_i, i left out
 
 Exact up to N = `references` (50,000); beyond it neighbors are sought among that many examples drawn with `seed`, so time is
 O(N · references) and memory O(N k + block²), never N × N. Features without a direction (all zero, or holding NaN or ∞) have
 no neighbors, are nobody's, and do not shorten anyone's list while k others are left; with fewer than k others, all of
-them count. Copies of an example are ordinary neighbors. At equal cosine which one is taken is not defined.
+them count. Copies of an example are ordinary neighbors. Ties in cosine are broken arbitrarily.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from mohs.angle import check_vectors, unit
 
 NONE = -1  # no neighbor, no label
 BLOCK = 2048  # rows and columns of cosines at a time: 16 MB
-GROUP = 32  # the best k of a row lie in the k groups of this many with the best leaders: most entries are looked at once
+GROUP = 32  # the best k of a row lie in the k groups of this many with the best leaders: most entries are read once
 VOTES = 2**16  # rows whose neighbors are compared with one another at a time
 
 
 def neighbor_agreement(features: Tensor, labels: Tensor, *, k: int = 10, references: int = 50_000, seed: int = 0) -> Tensor:
-    """features (N, D), labels (N,) -> share of the k nearest neighbors that bear the same label (N,); NaN for none."""
+    """features (N, D), labels (N,) -> share of the k nearest neighbors that have the same label (N,); NaN without neighbors."""
     return agreement(nearest(features, k=k, references=references, seed=seed), labels)
 
 
 @torch.no_grad()
 def nearest(features: Tensor, *, k: int = 10, references: int = 50_000, seed: int = 0) -> Tensor:
-    """features (N, D) -> rows of the k nearest (N, k), the nearest first; −1 where there are fewer."""
+    """features (N, D) -> rows of the k nearest (N, k), the nearest first; −1 if there are fewer."""
     if k < 1 or references < 1:
         raise ValueError(f"k and references must be at least 1, got k={k}, references={references}")
     directions, usable = directions_of(features)
@@ -67,7 +67,7 @@ def nearest_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, 
 
 
 def directions_of(features: Tensor) -> tuple[Tensor, Tensor]:
-    """features (N, D) -> unit vectors, zero where there is no direction, and whether there is one (N,)."""
+    """features (N, D) -> unit vectors, zero without a direction, and whether there is one (N,)."""
     check_vectors("features", features)
     if features.dim() != 2:
         raise ValueError(f"features must have shape (N, D), got {tuple(features.shape)}")
@@ -85,7 +85,7 @@ def agreement(near: Tensor, labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def majority(near: Tensor, labels: Tensor) -> Tensor:
-    """Rows of neighbors (N, k), labels (N,) -> the label most of them bear (N,), the nearest's among equals; −1 for none."""
+    """Rows of neighbors (N, k), labels (N,) -> the label most of them have (N,), the nearest's if tied; −1 without neighbors."""
     theirs = neighbor_labels(near, labels)
     votes = torch.empty_like(theirs)
     for start in range(0, theirs.shape[0], VOTES):
@@ -98,7 +98,7 @@ def majority(near: Tensor, labels: Tensor) -> Tensor:
 def neighbor_labels(near: Tensor, labels: Tensor) -> Tensor:
     """The neighbors' labels (N, k); −1 for no neighbor."""
     if labels.dim() != 1 or labels.shape[0] != near.shape[0]:
-        raise ValueError(f"labels must have shape ({near.shape[0]},), one a row of features, got {tuple(labels.shape)}")
+        raise ValueError(f"labels must have shape ({near.shape[0]},), one per row of features, got {tuple(labels.shape)}")
     return torch.where(near == NONE, NONE, labels.to(near.device).long()[near.clamp(min=0)])
 
 
@@ -114,7 +114,7 @@ def _blocks(rows: int, *, start: int = 0) -> Iterator[slice]:
 
 
 def _empty(rows: int, k: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The best cosines so far (rows, k), −∞ where there is none yet, and whose they are."""
+    """The best cosines so far (rows, k), −∞ if not found yet, and their rows."""
     return like.new_full((rows, k), -torch.inf), torch.zeros(rows, k, dtype=torch.int64, device=like.device)
 
 

@@ -10,7 +10,8 @@ drawn to even noise as if by 100 more examples, (Σ a)² is penalized, the rate 
 starts once from little noise and once from much, of which the likelier is kept.
 
 Models that were fitted to wrong labels of a class pair predict them: p is then as unsure as the labels are. So sharper
-predictions, 2 a and 8 a, with a T that is freer to follow the labels, replace the fit if they make held-out labels likelier.
+predictions, 2 a and 8 a, with a T that is freer to follow the labels, replace the fit if they make held-out labels likelier;
+or as likely, where all predictions are equally unsure: ambiguity varies from example to example, noise does not.
 
 A model that expects to err often makes some of those errors confidently, and they look like wrong labels. So the odds of a
 wrong label are multiplied by
@@ -70,7 +71,8 @@ class NoiseModel:
     def posterior(self, scores: Array, labels: Array) -> Array:
         """scores (M, N, K), labels (N,) -> probabilities of the true class (N, K), given the label."""
         joint = self.probs(scores) * self.transition.T[labels]
-        return joint / (joint.sum(1, keepdims=True) + 1e-300)
+        posterior: Array = joint / (joint.sum(1, keepdims=True) + 1e-300)
+        return posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,7 @@ class LabelJudgment:
         suggested: Most probable class (N,), an index; the given one unless another is more probable.
         p_suggested: Its probability (N,).
         probs: Probabilities of the true class (N, K) that ignore the given label.
+        posterior: Probabilities of the true class (N, K), given the label, before skepticism.
         rate, low, high: Share of wrong labels with its 95 % interval.
         trust: The factor r; small if the judge is too weak.
         model: The fitted noise model.
@@ -123,7 +126,7 @@ def judge_labels(scores: Any, labels: Any, *, precision: float = 0.8) -> LabelJu
     """
     check_between("precision", precision, 0, 1, ends="()")
     s, y = _checked(_array(scores), _array(labels))
-    known = np.isfinite(s).all((0, 2))
+    known: Array = np.asarray(np.isfinite(s).all((0, 2)))
     if not known.any():
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
     s = np.stack([_logs(one, known) for one in s])
@@ -158,7 +161,7 @@ def _logs(scores: Array, known: Array) -> Array:
     """Scores (N, K) of one model; their logarithms if all known rows are probabilities."""
     rows = scores[known]
     if (rows >= 0).all() and (np.abs(rows.sum(1) - 1) < ROUNDING).all():
-        return np.log(scores.clip(LEAST_PROBABILITY))
+        scores = np.log(scores.clip(LEAST_PROBABILITY))
     return scores
 
 
@@ -244,7 +247,8 @@ def _sharpened(p: Array, y: Array, transition: Array, rate: float) -> tuple[floa
             value += float(np.log((q[fold == f] * table.T[y[fold == f]]).sum(1) + 1e-300).sum())
         return value
 
-    best, chosen = held_out(p.astype(np.float64), STRENGTH) + max(GAIN, GAIN_SHARE * len(y)), (1.0, STRENGTH)
+    gain = max(GAIN, GAIN_SHARE * len(y))
+    best, chosen = held_out(p.astype(np.float64), STRENGTH) + (-gain if saturated(p) else gain), (1.0, STRENGTH)
     for factor in SHARPER:
         q = softmax(factor * log_p)
         for pull in LOOSE:
@@ -257,6 +261,14 @@ def _sharpened(p: Array, y: Array, transition: Array, rate: float) -> tuple[floa
     if sharp_rate > MOST_NOISE:  # T has become the judge's own confusion matrix
         return 1.0, transition, rate
     return chosen[0], table, sharp_rate
+
+
+def saturated(p: Array) -> bool:
+    """Whether predictions p (N, K) are equally unsure everywhere, as wrong labels make a judge that tells the classes apart."""
+    top, predicted = p.max(1), p.argmax(1)
+    ceilings = np.array([np.quantile(top[predicted == k], 0.9) if (predicted == k).any() else 1.0 for k in range(p.shape[1])])
+    near = float((top >= ceilings[predicted] - 0.1).mean())
+    return near >= 0.8 and float(np.median(top)) >= 0.7 and float(ceilings[predicted].mean()) <= 0.985
 
 
 def _alternate(s: Array, y: Array, weights: Array, transition: Array) -> tuple[float, Array, Array, float]:

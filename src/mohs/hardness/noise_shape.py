@@ -1,4 +1,4 @@
-"""How wrong labels are spread over the classes, and how large a share of them is at least and at most."""
+"""How wrong labels are spread over class pairs, and intervals of their share."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ UNEVEN, LEVEL, DRAWS = 0.1, 0.01, 999
 
 
 def row_shares(table: Array) -> Array:
-    """Rows over their sums; an empty row, of which nothing is known, keeps to its class."""
+    """Rows over their sums; an empty row becomes that of the identity."""
     sums = table.sum(1, keepdims=True)
     shares: Array = np.divide(table, sums, out=np.eye(len(table)), where=sums > 0)
     return shares
 
 
 def wilson(share: float, size: float, interval: float) -> tuple[float, float]:
-    """Wilson's interval for a share of `size` labels: never empty, though nothing was found."""
+    """Wilson's interval for a share of `size` labels; its width is positive even for a share of 0."""
     z = NormalDist().inv_cdf((1 + interval) / 2)
     middle = (share + z * z / (2 * size)) / (1 + z * z / size)
     half = z / (1 + z * z / size) * math.sqrt(share * (1 - share) / size + (z / (2 * size)) ** 2)
@@ -30,7 +30,7 @@ def wilson(share: float, size: float, interval: float) -> tuple[float, float]:
 
 
 def noise_kind(wrong: Array, *, low: float, seed: int) -> str:
-    """One of KINDS, from wrong[true, given] (K, K), the diagonal being those that are right."""
+    """Kind of noise from counts[true, given] (K, K); the diagonal holds the correct labels."""
     rights = np.eye(len(wrong), dtype=bool)
     found = np.where(rights, 0.0, wrong)
     total = int(found.sum().round())
@@ -45,7 +45,7 @@ def noise_kind(wrong: Array, *, low: float, seed: int) -> str:
 
 
 def lower_weight(values: Array, *, steps: int = 300) -> float:
-    """Share of the lower of two Gaussians fitted to values (N,) by EM; 1 where there is nothing to fit."""
+    """Share of the lower of two Gaussians fitted to values (N,) by EM; 1 if there is nothing to fit."""
     if len(values) < FEWEST or values.std() == 0:
         return 1.0
     x = (values - values.mean()) / values.std()
@@ -67,7 +67,7 @@ def _chance(total: int, even: Array, seed: int) -> Array:
     random, upto = np.random.default_rng(seed), even.cumsum()
     found = np.empty(DRAWS)
     for i in range(DRAWS):
-        if total < len(even):  # most cells stay empty: touch those that do not
+        if total < len(even):  # most cells stay empty: visit the others only
             cells, counts = np.unique(np.searchsorted(upto, random.random(total) * upto[-1], "right"), return_counts=True)
             found[i] = (np.abs(counts / total - even[cells]).sum() + 1 - even[cells].sum()) / 2
         else:

@@ -1,14 +1,14 @@
-"""The Recorder: how each example behaves during training, from one line in anybody's loop.
+"""The Recorder: training dynamics of every example, from one line in any training loop.
 
     recorder = mohs.Recorder(len(dataset))
-    ... recorder.update(ids, logits, labels) ...          once a step; then recorder.end_epoch() and recorder.table()
+    ... recorder.update(ids, logits, labels) ...          once per step; then recorder.end_epoch() and recorder.table()
 
-State is O(N) and lives where the logits are; a step never waits for the device. Every row of an update is a look at its
-example; with `epoch=` an id counts once an epoch however often it comes (padded batches, resumed epochs). A bad row (an
-id or label out of range, logits that are NaN or infinite; −∞ may mask a class that is not the label) is an error at once
-on the CPU, where nothing of its batch is recorded; elsewhere it is left out, counted, and raised at `end_epoch()` or
-`table()`. Under torch.distributed call `end_epoch()` on every rank: each then holds the whole record, the same as one
-process would have made.
+State is O(N) and lives on the logits' device; a step never synchronizes with it. Every row of an update counts; with
+`epoch=` an id counts once per epoch, however often it occurs (padded batches, resumed epochs). A bad row (an
+id or label out of range, logits that are NaN or infinite; −∞ may mask a class that is not the label) raises at once
+on the CPU, and nothing of its batch is recorded; on other devices it is skipped, counted, and reported by `end_epoch()` or
+`table()`. Under torch.distributed call `end_epoch()` on every rank: each then holds the whole record, as a
+single process would.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from torch import distributed as dist
 
 from mohs.hardness.angular import avh
 from mohs.hardness.classes import decode
-from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, look, summarize
+from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, observe, summarize
 from mohs.hardness.table import make_table
 from mohs.margin import INTEGERS, check_logits
 
 BAD = ("ids out of range", "labels out of range", "logits that are NaN or infinite")
-WHOLE = ("predicted", "label", "forgetting", "first_learned")  # columns that cannot say NaN
+WHOLE = ("predicted", "label", "forgetting", "first_learned")  # integer columns: they cannot hold NaN
 SAVED = ("sums", "state", "merged", "bad", "merged_bad")
 
 
@@ -57,17 +57,17 @@ class Recorder:
         self._turn = torch.zeros(num_examples + 1, dtype=torch.int64)
         self._bad = torch.zeros(len(BAD), dtype=torch.int64)
         self._merged_bad = torch.zeros(len(BAD), dtype=torch.int64)
-        self._known = torch.empty(num_examples, dtype=torch.int8)  # for its length alone
+        self._known = torch.empty(num_examples, dtype=torch.int8)  # only its length is used
         self._gaps = torch.ones(2, 0, dtype=torch.float64)  # count and gap of a batch, kept from step to step
         self._gap = self._gaps[1].unsqueeze(1)
 
     def update(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None = None, *, epoch: int | None = None
     ) -> None:
-        """Record one batch: ids (B,), logits (B, K), labels (B,), and features (B, D) where there is a head."""
+        """Record one batch: ids (B,), logits (B, K), labels (B,), and features (B, D) if there is a head."""
         ids, labels = self._check(ids, logits, labels, features, epoch)
         try:
-            with torch.inference_mode():  # the many small steps below cost less where autograd keeps no books
+            with torch.inference_mode():  # the small operations below cost less without autograd's bookkeeping
                 if not logits.is_cpu:
                     ids, logits, labels = self._drop_bad(ids, logits, labels)
                 self._add_gap(ids, logits, labels) if self._quick else self._add(ids, logits, labels, features, epoch)
@@ -82,13 +82,13 @@ class Recorder:
         return self
 
     def end_epoch(self) -> None:
-        """Merge over the ranks where there are several, and raise if rows were bad."""
+        """Merge the record over ranks, and raise if rows were bad."""
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             self._merge()
         self._raise_counted()
 
     def table(self, *, classes: Sequence[Any] | None = None, skip_bad: bool = False) -> Any:
-        """The record as a hardness table, one row an example (no values where it was never seen).
+        """The record as a hardness table, one row per example (no values if it was never seen).
 
         classes: the class names, in the order of the logits. skip_bad: return it though rows were bad.
         """
@@ -127,7 +127,7 @@ class Recorder:
                     f"{name} must have shape (B,) for logits (B, K), got {tuple(given.shape)} for {tuple(logits.shape)}"
                 )
             if given.dtype not in INTEGERS:
-                raise ValueError(f"{name} must be whole numbers, got {given.dtype}")
+                raise ValueError(f"{name} must be integers, got {given.dtype}")
         if "mean_avh" in self.track and features is None:
             raise ValueError("features are needed: this Recorder has a head; call update(ids, logits, labels, features)")
         if self._quick and epoch is not None:
@@ -156,7 +156,7 @@ class Recorder:
         self._sums.index_add_(1, ids, self._gaps)
 
     def _add(self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None, epoch: int | None) -> None:
-        seen = look(logits, labels)
+        seen = observe(logits, labels)
         _check_finite(seen[1])
         if logits.is_cpu:
             self._known.index_select(0, ids)  # an error for a strange id, before anything is recorded
@@ -171,14 +171,14 @@ class Recorder:
         self._sums.index_add_(1, ids, added)
 
     def _repeated(self, ids: Tensor) -> Tensor:
-        """Which rows of the batch (B,) bear an id that an earlier row bore."""
+        """Which rows of the batch (B,) repeat the id of an earlier row."""
         order = torch.arange(ids.shape[0], device=ids.device)
         self._turn.scatter_reduce_(0, ids, order, "amin", include_self=False)
         return self._turn[ids] != order
 
     def _merge(self) -> None:
-        """Every rank takes each example's rows from the lowest rank that looked at it since the last merge."""
-        if dist.get_backend() == "nccl" and self._sums.is_cpu:  # this rank has looked at nothing yet
+        """Every rank takes each example's record from the lowest rank that updated it since the last merge."""
+        if dist.get_backend() == "nccl" and self._sums.is_cpu:  # this rank has recorded nothing yet
             self.to(torch.device("cuda", torch.cuda.current_device()))
         rank, ranks = dist.get_rank(), dist.get_world_size()
         owner = torch.where(self._sums[0] != self._merged, rank, ranks)
@@ -196,12 +196,12 @@ class Recorder:
     def _raise_counted(self) -> None:
         counts = dict(zip(BAD, self._bad.tolist(), strict=True))
         if any(counts.values()):
-            told = ", ".join(f"{n} with {what}" for what, n in counts.items() if n)
-            raise ValueError(f"rows were left out of the record: {told}; the others are kept, table(skip_bad=True) returns them")
+            counted = ", ".join(f"{n} with {what}" for what, n in counts.items() if n)
+            raise ValueError(f"rows were skipped: {counted}; the others are recorded, table(skip_bad=True) returns them")
 
 
 def _names(index: Tensor, classes: Sequence[Any] | None) -> Any:
-    """Class names for the rows of the head; where an example was never seen (−1), none."""
+    """Class names for class indices; None for an example that was never seen (−1)."""
     if classes is None:
         return index
     known = index >= 0

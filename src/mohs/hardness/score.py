@@ -1,10 +1,10 @@
-"""The hardness table of a trained model, of its features, or of its logits: every measurement that one look can make.
+"""The hardness table of a trained model, of its features, or of its logits: every measurement of a single forward pass.
 
     score(model, data)                             any model with a linear head, any Dataset or DataLoader
     score_features(features, weight, labels, bias) what entered the head, and the head
     score_logits(logits, labels)                   what came out of it: no angles, no norms
 
-Work is done in chunks of rows: beyond the inputs and one number an example and column, memory does not grow with N. A row
+Work is done in chunks of rows: beyond the inputs and one number per example and column, memory does not grow with N. A row
 whose logits hold NaN or +∞ is kept, with NaN for its scores (`unscored(table)` lists them); with `strict=True` it is an error
 at the end. A label that the head has no row for, and an id that stands twice, are errors that name the row. An error in the
 middle of `score` carries the rows scored so far as `error.table`.
@@ -114,14 +114,14 @@ def score(
                 parts.append(_score_batch(found, run, batch, classes, keep_features=neighbors))
         except Exception as error:  # raised again below, with what was scored, when the other processes know
             failure = error
-    told = "" if failure is None else f"rank {rank}: {type(failure).__name__}: {failure}"
-    everyone = gathered((joined([host(part) for part in parts]), told))
+    message = "" if failure is None else f"rank {rank}: {type(failure).__name__}: {failure}"
+    everyone = gathered((joined([host(part) for part in parts]), message))
     scored = joined([columns for columns, _ in everyone if columns])
     names = list(range(found.weight.shape[0])) if classes is None else list(classes)
     table = finished(_in_order(scored), names, device=place) if scored else None
-    told = next(filter(None, (words for _, words in everyone)), "")
-    if told:
-        raise with_table(failure or DataError(told), table)
+    message = next(filter(None, (words for _, words in everyone)), "")
+    if message:
+        raise with_table(failure or DataError(message), table)
     if table is None:
         raise DataError("data holds no examples: there is nothing to score")
     return sound(table, strict=strict)
@@ -178,7 +178,7 @@ def checked_head(features: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor 
         )
     bias = None if bias is None else as_tensor(bias, weight.device)
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias must have shape ({weight.shape[0]},), one a row of weight, got {tuple(bias.shape)}")
+        raise ValueError(f"bias must have shape ({weight.shape[0]},), one per row of weight, got {tuple(bias.shape)}")
     return weight, bias
 
 
@@ -190,17 +190,17 @@ def _checked(
     given = {kind: value for kind, value in named.items() if value is not None}
     for kind, value in {"labels": labels, **given}.items():
         if len(value) != values.shape[0]:
-            raise ValueError(f"{kind} must be {values.shape[0]}, one a row of {name}, got {len(value)}")
+            raise ValueError(f"{kind} must be {values.shape[0]}, one per row of {name}, got {len(value)}")
     if not len(index):
         raise DataError(f"{name} holds no rows: there is nothing to score")
-    told = repeated(host(given)["ids"]) if "ids" in given else None
-    if told is not None:
-        raise DataError(told)
+    message = repeated(host(given)["ids"]) if "ids" in given else None
+    if message is not None:
+        raise DataError(message)
     return index, names, {kind.removesuffix("s"): value for kind, value in host(given).items()}
 
 
 def _in_order(columns: Columns) -> Columns:
-    """The rows of all processes in the data's order, by the number `row`, which is the id where there is no other."""
+    """The rows of all processes in the data's order, by the number `row`, which is the id if there is no other."""
     order = np.argsort(columns["row"])
     columns = {name: values[order] for name, values in columns.items()}
     row = columns.pop("row")

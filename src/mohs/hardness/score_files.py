@@ -2,7 +2,7 @@
 
 First every unit's rows are measured and written to a part file, one row group a unit; then what needs all rows (the grade, the
 norm within the class) is made from the parts' margins, norms and labels, and the units are copied, in order, into the table,
-which takes its name when it is whole. So memory holds a batch, a unit's scores and some 40 bytes a row.
+which takes its name when it is whole. So memory holds a batch, a unit's scores and about 40 bytes per row.
 
 Under torch.distributed every process takes every so-manieth unit, and the first writes the table (the folder must be shared).
 Rows whose logits hold NaN or +∞, and repeated ids, do not keep the table from being written: `Scored.problem` names the first.
@@ -68,22 +68,22 @@ def score_files(
     """Write the table of a source as .parquet or .csv; with neighbors, sought among up to this many references."""
     check_table_path(out)
     if neighbors and "features" not in source.keys:
-        raise DataError(f"{source.name}: neighbors need features, and there are none")
+        raise DataError(f"{source.name}: neighbors need features; add them, or leave neighbors out")
     index, names = _labels(source, source.classes if classes is None else classes)
     plan = Plan(source, index, names, _drawn(source, references, seed) if neighbors else None)
     rank, number = ranks()
     part = out.with_name(f"{out.name}.part{os.getpid()}-{rank}")
     try:
         everyone = gathered((part, *_write_part(plan, source.units[rank::number], part)))
-        told = next(filter(None, (words for _, _, words in everyone)), None)
+        message = next(filter(None, (words for _, _, words in everyone)), None)
         done = [unit for i, unit in enumerate(source.units) if i // number < everyone[i % number][1]]
-        target = out if told is None else out.with_stem(f"{out.stem}.partial")
+        target = out if message is None else out.with_stem(f"{out.stem}.partial")
         merged = _merge(plan, done, [name for name, _, _ in everyone], target) if rank == 0 and done else None
         scored: Scored | None = gathered(merged)[0]
     finally:
         part.unlink(missing_ok=True)
-    if told is not None:
-        raise DataError(told if scored is None else f"{told}; {scored.rows} row(s) scored by then are kept in {scored.out}")
+    if message is not None:
+        raise DataError(message if scored is None else f"{message}; {scored.rows} row(s) scored by then are kept in {scored.out}")
     assert scored is not None
     return scored
 
@@ -114,7 +114,7 @@ def _all(source: Source, unit: Unit, key: str) -> np.ndarray[Any, Any]:
 
 
 def _drawn(source: Source, references: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Directions (R, D) of the references, all rows or so many drawn with the seed, and which rows they are (R,)."""
+    """Directions (R, D) of the references, all rows or a sample drawn with the seed, and which rows they are (R,)."""
     rows = torch.randperm(source.rows, generator=torch.Generator().manual_seed(seed))[:references].sort().values
     found = []
     for unit in source.units:
@@ -230,8 +230,8 @@ def _problem(source: Source, first: tuple[str, int] | None, unscored: int, ids: 
             f"{first[0]}: {key} of row {first[1]} make no finite logits (NaN or +inf); "
             f"{unscored} such row(s) are kept in the table, without scores"
         )
-    told = repeated(ids) if "ids" in source.keys else None
-    return None if told is None else f"{source.name}: {told}"
+    message = repeated(ids) if "ids" in source.keys else None
+    return None if message is None else f"{source.name}: {message}"
 
 
 def _shown(table: pa.Table, row: int) -> dict[str, Any]:

@@ -47,7 +47,7 @@ SCORES: dict[str, Score] = {
     "mean_avh": Score("mean_avh", 1, "the features pointed away from the label's weights during training"),
     "forgetting": Score("forgetting", 1, "it was learned and forgotten again, or never learned"),
     "first_learned": Score("first_learned", 1, "it was learned late or never"),
-    "neighbors": Score("neighbors", -1, "its nearest neighbors bear other labels"),
+    "neighbors": Score("neighbors", -1, "its nearest neighbors have other labels"),
 }
 
 # Averages over training follow human judgment best, margins before angles (CIFAR-10H); scores blind to the label are left out.
@@ -80,7 +80,7 @@ def grade(values: Any) -> np.ndarray[Any, Any]:
     """Hardness (N,) -> grade (N,) from 1 (softest) to 10 (hardest) by decile; 0, no grade, where it is NaN."""
     values = np.asarray(values, np.float64)
     if values.ndim != 1:
-        raise ValueError(f"hardness must be one number a row, shape (N,), got shape {values.shape}")
+        raise ValueError(f"hardness must have shape (N,), one number per row, got shape {values.shape}")
     grades = np.zeros(values.size, np.int8)
     known = np.flatnonzero(~np.isnan(values))
     if not known.size:
@@ -89,7 +89,7 @@ def grade(values: Any) -> np.ndarray[Any, Any]:
     first = np.concatenate([[True], values[order[1:]] != values[order[:-1]]])  # the first of each run of equals
     starts = np.flatnonzero(first)
     ends = np.append(starts[1:], known.size)
-    run_grades = -(-GRADES * (starts + ends) // (2 * known.size))  # ⌈10 · middle / N⌉ in whole numbers
+    run_grades = -(-GRADES * (starts + ends) // (2 * known.size))  # ⌈10 · middle / N⌉ in integers
     grades[order] = run_grades[np.cumsum(first) - 1]
     return grades
 
@@ -105,6 +105,6 @@ def with_grade(table: pa.Table, *, by: str | None = None) -> pa.Table:
 
 
 def grade_column(values: Any) -> pa.Array:
-    """`grade` as a column: empty where there is none."""
+    """`grade` as a column; null without a grade."""
     grades = grade(values)
     return pa.array(grades, mask=grades == 0)

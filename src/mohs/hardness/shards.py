@@ -80,7 +80,7 @@ def open_source(path: Path, *, weight: Path | None = None) -> Source:
     """The source a path names: .npz, .parquet, or a folder of .parquet files; `weight`: a .npz or .npy file with the head."""
     head = {} if weight is None else arrays_in(weight)
     if not path.exists():
-        raise DataError(f"{path}: there is no such file or folder")
+        raise DataError(f"{path}: no such file or folder")
     if path.suffix == ".npz":
         return array_source({**arrays_in(path), **head}, str(path))
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
@@ -106,7 +106,9 @@ def array_source(arrays: Mapping[str, np.ndarray[Any, Any]], name: str) -> Sourc
             raise DataError(f"{name}: {key} must hold numbers of shape (N, ...), got {arrays[key].dtype} {arrays[key].shape}")
     for key in set(arrays) - set(HEAD):
         if arrays[key].shape[:1] != labels.shape or (key not in ("logits", "features") and arrays[key].ndim != 1):
-            raise DataError(f"{name}: {key} has shape {arrays[key].shape}, labels {labels.shape}: they must be one a row")
+            raise DataError(
+                f"{name}: {key} has shape {arrays[key].shape}, labels {labels.shape}: they must have one entry per row"
+            )
 
     def read(unit: Unit, keys: tuple[str, ...], batch: int) -> Iterator[dict[str, Any]]:
         for start in range(unit.start, unit.start + unit.rows, batch):

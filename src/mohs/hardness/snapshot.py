@@ -1,4 +1,4 @@
-"""What one look at an example's logits and features says of it; one row in, one number out, no gradient.
+"""Measurements of logits and features: one number per example, without gradient.
 
     confidence p = σ(m)     margin m     loss −log p     gap z_y − max_{k≠y} z_k     el2n ‖softmax(z) − e_y‖₂
     entropy −Σ p log p      energy −log Σ e^z (free) or −max z                       norm ‖x‖₂
@@ -21,7 +21,7 @@ from mohs.margin import check_logits, checked_labels, full_precision, log_probs,
 
 @torch.no_grad()
 def measure_logits(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """All that logits (N, K) and labels (N,) tell, by column name."""
+    """All measurements of logits (N, K) and labels (N,), by column name."""
     m = margin(logits, labels)
     return {
         "predicted": logits.argmax(1),

@@ -1,4 +1,4 @@
-"""The hardness table: one row an example, as an Arrow table; every column says in its metadata what it means.
+"""The hardness table: one row per example, as an Arrow table; the metadata of every column says what it means.
 
 A measurement keeps its natural name and sign and states its direction: "harder" where a higher value means a harder
 example, "easier" where a lower one does. A file carries the version of this layout: an older one is read (columns it
@@ -27,7 +27,7 @@ SUFFIXES = (".parquet", ".csv")
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds; direction is "harder", "easier" or "" where it has none."""
+    """What a column holds; direction is "harder", "easier" or "" if neither."""
 
     meaning: str
     direction: str = ""
@@ -60,7 +60,7 @@ COLUMNS: dict[str, Column] = {
     "first_learned": Column("the first epoch (from 0) at which it was right; the number of epochs if never", "harder"),
     "p_suggested": Column("probability of the suggested label"),
     "epochs": Column("how many epochs the example was recorded at"),
-    "neighbors": Column("share of its nearest neighbors in feature space that bear its label", "easier"),
+    "neighbors": Column("share of its nearest neighbors in feature space that have its label", "easier"),
     "p_easy": Column("probability that it is easy"),
     "p_hard": Column("probability that it is hard but rightly labeled"),
     "p_ambiguous": Column("probability that it lies between classes"),

@@ -131,11 +131,19 @@ def label_wrong(table: pa.Table, by: str = "margin") -> tuple[Array, Array]:
 def wrong_by_margin(margins: Array, top: Array | None, classes: int) -> tuple[Array, Array]:
     """Margins (N,) and probabilities of the predicted class (N,) -> P(wrong) and calibrated p of the given label (N,)."""
     own = expit(margins).clip(1e-12, 1 - 1e-12)
-    agrees = margins > 0 if top is None else own >= top - 1e-6
-    first = np.where(agrees, own, 1 - own if top is None else top)
+    if top is None:  # the other classes count as one
+        return _wrong(
+            np.log(own), np.log1p(-own), np.log(np.full(len(own), 1e-12)), np.zeros(len(own), bool), np.zeros(len(own)), classes
+        )
+    agrees = own >= top - 1e-6
+    first = np.where(agrees, own, top)
     others = classes - np.where(agrees, 1, 2)
     rest = np.log(((1 - np.where(agrees, own, own + first)).clip(1e-12) / np.maximum(others, 1)).clip(1e-12))
-    own, first = np.log(own), np.log(first.clip(1e-12))
+    return _wrong(np.log(own), np.log(first.clip(1e-12)), rest, agrees, others, classes)
+
+
+def _wrong(own: Array, first: Array, rest: Array, agrees: Array, others: Array, classes: int) -> tuple[Array, Array]:
+    """The same from log-probabilities of the label, of the other leading class (unless the label leads) and of each other."""
     best = (-math.inf, 1.0, 0.01)
     for tau in TEMPERATURES:
         p = _tempered(own, first, rest, agrees, others, tau)
@@ -145,7 +153,7 @@ def wrong_by_margin(margins: Array, top: Array | None, classes: int) -> tuple[Ar
             best = max(best, (value, float(tau), float(rate)))
     _, tau, rate = best
     p = _tempered(own, first, rest, agrees, others, tau)
-    highest = np.where(agrees, p, _tempered(first, own, rest, agrees, others, tau))
+    highest = np.where(agrees, p, np.maximum(p, _tempered(first, own, rest, agrees, others, tau)))
     odds = rate * (1 - p) / (classes - 1) / ((1 - rate) * p)
     apparent, unsure = float((odds / (1 + odds)).mean()), float((1 - highest).mean())
     kappa = SKEPTICISM * math.sqrt(PER_CLASS * classes / len(p))
@@ -173,7 +181,7 @@ def place(table: pa.Table) -> Array:
     """r (N,): mean rank of the example (0 the easiest, 1 the hardest) over the scores that the table has, ranked again."""
     names = [name for name in PLACES if SCORES[name].column in table.column_names]
     if not names:
-        raise ValueError(f"the table has none of the columns a verdict needs: {', '.join(PLACES)}")
+        raise ValueError(f"a verdict needs at least one of these columns: {', '.join(PLACES)}")
     return _ranks(np.mean([_ranks(hardness(table, name)) for name in names], axis=0))
 
 
@@ -205,7 +213,7 @@ def _facts(row: dict[str, Any], by: str) -> list[str]:
 
 
 def _ranks(values: Array) -> Array:
-    """Ranks from 0 to 1, ties in the middle; the middle where there is no value."""
+    """Ranks from 0 to 1, ties in the middle; ½ without a value."""
     from scipy.stats import rankdata
 
     known = ~np.isnan(values)

@@ -82,6 +82,8 @@ def fold_scores(
         progress: Called with (steps done, steps in all).
     """
     sets: Mapping[str, Any] = features if isinstance(features, Mapping) else {"features": features}
+    if folds < 3:
+        raise ValueError(f"folds must be at least 3, for the second fit leaves two of them out, got {folds}")
     labels, device = labels.cpu(), torch.device(device)
     fold = assign_folds(labels, folds=folds, seed=seed)
     heads: dict[str, _Head] = {}

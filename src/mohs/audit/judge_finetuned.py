@@ -1,0 +1,86 @@
+"""Judge images by a pretrained backbone that is fine-tuned, beside the heads on its frozen features.
+
+The images fall into two halves, class by class. A backbone is fine-tuned on each half, with cross-entropy, early-learning
+regularization (`losses.early_learning`) and averaged weights, and scores the other half, each image and its mirror. So no network
+sees the labels it judges, and the noise model weighs its scores with those of the heads.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mohs._core.device import choose_device
+from mohs._core.specs import as_spec
+from mohs.audit.judge_features import features_of, judged, kept_scores, neighbor_column, scored_table
+from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING, average_decay
+from mohs.audit.options import Array, AuditOptions
+from mohs.audit.result import AuditResult
+from mohs.audit.score_network import mirrors
+from mohs.data.examples import Data
+from mohs.evaluate.outputs import output_batches
+from mohs.hardness.noise_model import judge_labels
+from mohs.train.fold_heads import assign_folds
+from mohs.train.loop import train
+from mohs.train.run import Run
+
+BACKBONE, EPOCHS, BATCH, RATE = "efficientnet_lite", 6, 256, 2e-3
+HALVES = 2
+
+
+def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
+    """Fine-tune, score and judge."""
+    began, examples = time.perf_counter(), data.train
+    features, about = features_of(data, options)
+    model = BACKBONE if as_spec(options.model)["name"] == "auto" else options.model
+    options.step("judge", f"heads on {about} in {options.folds} folds, and {as_spec(model)['name']} fine-tuned on each half")
+    heads, names = kept_scores(features, examples, options, folder / "fold-scores.safetensors")
+    scores = np.concatenate([heads, tuned_scores(data, options, folder)[None]])
+    judgment = judge_labels(scores, examples.labels.numpy(), precision=options.precision)
+    options.step("scores", "margins, angles and neighbors")
+    first = next(iter(features.values()))
+    table = neighbor_column(scored_table(judgment, examples, first), examples, first)
+    facts = {
+        "features": about,
+        "model": f"{len(names)} heads in {options.folds} folds and {as_spec(model)['name']}, fine-tuned twice",
+        "seconds": round(time.perf_counter() - began, 1),
+        "out of sample": "yes: no model saw the labels it judges",
+    }
+    return judged(examples, table, judgment, options, facts)
+
+
+def tuned_scores(data: Data, options: AuditOptions, folder: Path) -> Array:
+    """Log-probabilities (N, K) of each image by the network that was fine-tuned on the other half."""
+    examples, device = data.train, choose_device(options.device)
+    half = assign_folds(examples.labels, folds=HALVES, seed=options.seed)
+    scores = torch.empty(len(examples), len(examples.classes))
+    for f in range(HALVES):
+        seen, held = (half != f).nonzero().squeeze(1), (half == f).nonzero().squeeze(1)
+        run = tuned_run(data, len(seen), options)
+        trained = train(run, Data(examples.take(seen)), out=folder / f"half-{f}", device=options.device, watch=options.watch)
+        network = trained.network.to(device)
+        for rows, logits, _ in output_batches(network, examples.take(held), mirror=mirrors(trained.run)):
+            scores[held[rows]] = torch.log_softmax(logits, 1).float().cpu()
+    return scores.numpy()
+
+
+def tuned_run(data: Data, examples: int, options: AuditOptions) -> Run:
+    """The fine-tuning of one half."""
+    epochs, batch = options.epochs or EPOCHS, options.batch or max(8, min(BATCH, examples // 14))
+    return Run(
+        data=data.name,
+        model=BACKBONE if as_spec(options.model)["name"] == "auto" else options.model,
+        loss=AUTO_LOSS if options.loss == "auto" else options.loss,
+        regularizers=[EARLY_LEARNING] if options.loss == "auto" else [],
+        optimizer=f"adamw:lr={RATE},weight_decay=0.02",
+        schedule="cosine:warmup=0.2",
+        epochs=epochs,
+        batch=batch,
+        ema=average_decay(epochs * max(1, examples // batch)),
+        record=False,
+        validation=0.0,
+        seed=options.seed,
+    )
