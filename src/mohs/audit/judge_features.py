@@ -100,7 +100,7 @@ def features_of(data: Data, options: AuditOptions) -> tuple[dict[str, Any], str]
 def pixels(examples: Examples) -> Array:
     """Images as vectors (N, C·h·w) from 0 to 1, at most 32 × 32."""
     made = []
-    for rows in torch.arange(len(examples)).split(CHUNK):
+    for rows in torch.split(torch.arange(len(examples)), CHUNK):
         images: Tensor = examples.inputs[rows]
         height, width = images.shape[-2:]
         if max(height, width) > PIXELS:

@@ -14,6 +14,7 @@ Liu et al., "Early-learning regularization prevents memorization of noisy labels
 from __future__ import annotations
 
 from dataclasses import field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -51,6 +52,9 @@ class EarlyLearning(RegularizerModule):
     num_classes: int = field(kw_only=False)
     momentum: float = 0.7
 
+    targets: ClassVar[Tensor]  # buffers
+    seen: ClassVar[Tensor]
+
     def setup(self) -> None:
         check_between("num_examples", self.num_examples, 1)
         check_between("num_classes", self.num_classes, 2)
@@ -64,14 +68,13 @@ class EarlyLearning(RegularizerModule):
             with torch.no_grad():
                 p = clamped_probs(logits.detach())
                 p = p / p.sum(1, keepdim=True)
-                moved = self.momentum * self.targets[ids] + (1 - self.momentum) * p.to(self.targets)  # type: ignore[index,arg-type]
-                self.targets.index_copy_(0, ids, moved)  # type: ignore[operator]
-                self.seen.index_fill_(0, ids, 1.0)  # type: ignore[operator]
-        return early_learning(logits, self.targets[ids])  # type: ignore[index]
+                self.targets.index_copy_(0, ids, self.momentum * self.targets[ids] + (1 - self.momentum) * p.to(self.targets))
+                self.seen.index_fill_(0, ids, 1.0)
+        return early_learning(logits, self.targets[ids])
 
     def end_epoch(self) -> None:
         """Merge the targets over the ranks: each example was seen by one of them."""
-        seen = add_over_ranks(self.seen.clone())  # type: ignore[operator]
-        own = add_over_ranks(self.targets * self.seen.unsqueeze(1))  # type: ignore[operator]
-        self.targets.copy_(torch.where(seen.unsqueeze(1) > 0, own / seen.clamp(min=1).unsqueeze(1), self.targets))  # type: ignore[operator,arg-type]
-        self.seen.zero_()  # type: ignore[operator]
+        seen = add_over_ranks(self.seen.clone()).unsqueeze(1)
+        total = add_over_ranks(self.targets * self.seen.unsqueeze(1))
+        self.targets.copy_(torch.where(seen > 0, total / seen.clamp(min=1), self.targets))
+        self.seen.zero_()

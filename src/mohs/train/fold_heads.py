@@ -53,7 +53,8 @@ class FoldScores:
 
 
 class _Head(Protocol):
-    strengths: Sequence[float]
+    @property
+    def strengths(self) -> Sequence[float]: ...
 
     def scores(self, out: Sequence[int], speak: int, sums: Any, strength: float) -> Tensor: ...
 
@@ -187,7 +188,7 @@ def rbf_units(x: Tensor, landmarks: int, seed: int, reach: float = 1.0) -> Tenso
     median = reach * float(apart.median()) if apart.numel() else 1.0
     values, vectors = torch.linalg.eigh(torch.exp(-squares / median).double())
     root = (vectors / values.clamp(min=1e-4 * float(values[-1])).sqrt()).to(x.dtype)
-    units = torch.cat([torch.exp(-torch.cdist(part, marks).square() / median) @ root for part in x.split(BLOCK)])
+    units = torch.cat([torch.exp(-torch.cdist(part, marks).square() / median) @ root for part in torch.split(x, BLOCK)])
     units = units - units.mean(0)
     return units / units.square().sum(1).mean().sqrt().clamp(min=1e-12)
 
@@ -199,7 +200,7 @@ class _Linear:
         self.x, self.rows, self.lda = x, rows, lda
         self.grams = torch.stack([x[own].T @ x[own] for own in rows]).double()  # (F, r, r)
         self.totals = torch.stack([x[own].sum(0) for own in rows]).double()  # (F, r)
-        self.strengths = LDA_STRENGTHS if lda else RIDGE_STRENGTHS
+        self.strengths: Sequence[float] = LDA_STRENGTHS if lda else RIDGE_STRENGTHS
 
     def as_lda(self) -> _Linear:
         """LDA from the same Gram matrices."""
@@ -235,7 +236,7 @@ class _Linear:
 class _Neighbors:
     """Votes of the nearest neighbors, of weight exp(−rank/strength)."""
 
-    strengths = NEIGHBOR_RANKS
+    strengths: Sequence[float] = NEIGHBOR_RANKS
 
     def __init__(self, x: Tensor, fold: Tensor, rows: Sequence[Tensor]) -> None:
         self.fold, self.rows = fold, rows
@@ -248,7 +249,7 @@ class _Neighbors:
         kept = torch.isin(self.fold, torch.tensor(list(out), device=self.fold.device), invert=True)
         prior = sums[kept].mean(0) + 1e-6
         votes = []
-        for near in self.near[self.rows[speak]].split(BLOCK):
+        for near in torch.split(self.near[self.rows[speak]], BLOCK):
             there = kept[near.clamp(min=0)] & (near != NONE)
             weight = torch.where(there, torch.exp(-(there.cumsum(1) - 1) / strength), 0.0)[:, : int(4 * strength)]
             cast = torch.zeros(len(near), sums.shape[1], dtype=sums.dtype, device=sums.device)

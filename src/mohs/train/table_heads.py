@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,8 @@ def tree_view(columns: Sequence[Column], embed_text: Callable[[list[str]], Array
                 parts += [_frequency_rank(counts)[values][:, None], np.append(counts, 0)[values][:, None]]
         elif column.role == "text":
             parts.append(_text_axes(values, embed_text, TEXT_AXES // 2))
-    return np.clip(np.hstack(parts), -3e38, 3e38).astype(np.float32)
+    view: Array = np.clip(np.hstack(parts), -3e38, 3e38).astype(np.float32)
+    return view
 
 
 def linear_scores(x: Array, labels: Array, classes: int, fold: Array) -> tuple[Array, str]:
@@ -77,7 +79,8 @@ def linear_scores(x: Array, labels: Array, classes: int, fold: Array) -> tuple[A
 
     best: tuple[float, Array, float] | None = None
     for c in STRENGTHS:
-        made = _out_of_fold(lambda c=c: LogisticRegression(C=c, max_iter=100, tol=1e-3), x, labels, classes, fold)
+        make = partial(LogisticRegression, C=c, max_iter=100, tol=1e-3)
+        made = _out_of_fold(make, x, labels, classes, fold)
         scores = log_probs(made, labels)
         value = float((scores[np.arange(len(labels)), labels] - np.log(np.exp(scores).sum(1))).mean())
         if best is not None and value < best[0] - 0.02:
@@ -177,7 +180,8 @@ def _smooth_number(values: Array) -> Array:
     made = [(part - part.mean(0)) / (part.std() or 1.0) if part.shape[1] == 1 else part for part in parts]
     if 2 <= missing.sum() <= len(missing) - 2:
         made.append(_block(missing[:, None].astype(np.float64)))
-    return np.clip(np.hstack(made), -6, 6)
+    view: Array = np.clip(np.hstack(made), -6, 6)
+    return view
 
 
 def _smooth_date(days: Array) -> Array:
