@@ -72,9 +72,9 @@ def test_a_target_without_labels(tmp_path: Path, run: Callable[..., Shown]) -> N
         (["--target", "digits:rotate=much"], 2, "rotate needs a number, got 'much'"),
         (["--take", "luck"], 2, "take must be one of last, source_accuracy"),
         (["--portion", "0.6", "0", "0.5"], 2, "portion: most must be between 0.6 and 1, got 0.5"),
-        (["--rounds", "0"], 2, "rounds must be a whole number of at least 1"),
+        (["--rounds", "0"], 2, "rounds must be an integer of at least 1"),
         (["--target", "no/such"], 3, "no such file or folder"),
-        (["--target", "no/such", "--unlabeled"], 3, "a folder or .zip of images, or an .npz file, is wanted"),
+        (["--target", "no/such", "--unlabeled"], 3, "an unlabeled target is a folder or .zip of images"),
         (["--selection", "lrent", "--loss", "taylor"], 2, "lrent trains with soft labels, but the loss is taylor"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,7 +32,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     margin = np.where(np.arange(60) < 6, -5.0, rng.normal(6, 1, 60))
     predicted = np.where(margin < 0, (label + 1) % 3, label)
     columns = {"id": np.arange(60), "label": [CLASSES[i] for i in label], "predicted": [CLASSES[i] for i in predicted]}
-    table = mohs.verdict(make_table({**columns, "margin": margin, "confidence": 1 / (1 + np.exp(-margin))}, classes=CLASSES))
+    table = make_table({**columns, "margin": margin, "confidence": 1 / (1 + np.exp(-margin))}, classes=CLASSES)
+    found = SimpleNamespace(  # what a judge would say: the six labels with a negative margin are wrong
+        p_mislabeled=np.where(margin < 0, 0.95, 0.01),
+        flagged=margin < 0,
+        cannot_tell=np.zeros(60, dtype=bool),
+        suggested=np.where(margin < 0, (label + 1) % 3, label),
+        p_suggested=np.full(60, 0.9),
+    )
+    table = mohs.verdict(table, judgment=found)
     return save_audit(AuditResult(table, "beasts", HASH, CLASSES), tmp_path_factory.mktemp("cli") / "run")
 
 

@@ -215,7 +215,7 @@ def test_repeated_ids_are_named_after_the_table_is_written(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": None}, "a.npz: labels are missing (keys labels or label or targets"),
+        ({"labels": None}, "a.npz: labels are missing (keys label or labels or target"),
         ({"features": None}, "a.npz: logits or features are missing; it has labels, weight, bias"),
         ({"weight": None}, "a.npz: features need the head's weight: pass it with --weight FILE"),
         ({"weight": np.zeros((4, 5))}, "got features (0, 6) and weight (4, 5)"),

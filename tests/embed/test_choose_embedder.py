@@ -65,10 +65,10 @@ def test_auto_takes_a_cached_stronger_network_on_a_gpu(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("nope", "images", r"unknown embedder 'nope'; known: auto, lite0, .*mohs\[images\]"),
+        ("nope", "images", r"unknown embedder 'nope'; known: auto, lite, lite0, .*mohs\[images\]"),
         ("no.module:here", "images", "unknown embedder 'no.module:here': no module 'no'"),
         ("os.path:nothing", "images", "module os.path has no function 'nothing'"),
-        ("tfidf", "images", "tfidf embeds text, these data are images; for images: auto, lite0"),
+        ("tfidf", "images", "tfidf embeds text, these data are images; for images: auto, lite, lite0"),
         ("lite0", "text", "lite0 embeds images, these data are text"),
         ("timm", "images", "needs the name of a model, such as timm:"),
         ("timm:no_such_net", "images", "timm has no classifier 'no_such_net'"),

@@ -18,7 +18,7 @@ from mohs.models import MODELS, create_model, default_model
 from mohs.models.blocks import BatchNorm
 from mohs.models.network import Network, Scale
 
-OWN = [name for name in MODELS if name not in mohs.models.ZOOS]
+OWN = [name for name in MODELS if name not in (*mohs.models.ZOOS, "efficientnet_lite")]
 SMALLEST = {
     **dict.fromkeys(["cnn", "convmixer", "resnet20", "resnet32", "resnet44", "resnet56"], 4),
     **dict.fromkeys(["resnet9", "resnet18", "vgg"], 8),

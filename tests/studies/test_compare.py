@@ -37,7 +37,7 @@ def test_two_sides_by_example() -> None:
 def test_equal_sides_and_bad_ones() -> None:
     same = paired_by_example([True, False], [True, False])
     assert (same.difference, same.low, same.high, same.p) == (0.0, 0.0, 0.0, 1.0)
-    with pytest.raises(ValueError, match="must be of the same examples"):
+    with pytest.raises(ValueError, match="must have the same shape"):
         paired_by_example([True], [True, False])
 
 

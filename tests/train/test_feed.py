@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -37,7 +39,7 @@ def test_processes_share_each_batch_of_one(n: int, batch: int, ranks: int, epoch
 @pytest.mark.parametrize("numbers", [1, 5000, 1 << 22])
 @pytest.mark.parametrize("ranks", [2, 3, 7])
 def test_processes_share_the_random_numbers_of_each_batch(numbers: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mohs.train.feed.NUMBERS", numbers)
+    monkeypatch.setattr(sys.modules["mohs.train.feed"], "NUMBERS", numbers)
     images = Examples(torch.zeros(61, 3, 8, 8), torch.zeros(61, dtype=torch.long), ["a", "b"])
     augment = create_augment([{"name": "crop_flip", "padding": 2}, {"name": "gaussian_noise"}])
     (one,), shares = (

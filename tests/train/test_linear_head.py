@@ -90,9 +90,9 @@ def test_empty_query_and_unseen_class() -> None:
         ({"loss": "ember"}, "unknown loss 'ember'; known: cross_entropy"),
         ({"loss": 3}, "loss must be a name, a mapping with a name, or a loss, got 3"),
         ({"l2": -1.0}, "l2 must be at least 0, got -1.0"),
-        ({"num_classes": 2}, r"labels must lie in 0\.\.1, of at least 2 classes; got up to 2"),
+        ({"num_classes": 2}, r"labels must lie in 0\.\.1, with at least 2 classes; the largest is 2"),
         ({"sample_weight": torch.ones(3)}, r"sample_weight must have shape \(150,\)"),
-        ({"sample_weight": -torch.ones(150)}, "sample_weight must be finite and at least 0"),
+        ({"sample_weight": -torch.ones(150)}, "sample_weight must be finite, at least 0"),
     ],
 )
 def test_bad_arguments(options: dict[str, object], message: str) -> None:

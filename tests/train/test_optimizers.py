@@ -82,7 +82,7 @@ def test_frozen_parameters_are_left_out() -> None:
         parameter.requires_grad_(False)
     (group,) = OPTIMIZERS["sgd"]().build(model.parameters(), "cpu").param_groups
     assert len(group["params"]) == 2
-    with pytest.raises(ValueError, match="there are no parameters to train: none of them requires a gradient"):
+    with pytest.raises(ValueError, match="there are no parameters to train: no parameter requires a gradient"):
         OPTIMIZERS["sgd"]().build([], "cpu")
 
 

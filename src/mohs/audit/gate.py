@@ -1,6 +1,6 @@
 """A gate: a bound on what an audit finds, for continuous integration that fails when labels get worse.
 
-mislabeled<0.02          share of examples judged mislabeled (or hard, ambiguous, easy) under 2 %
+mislabeled<0.02          share of examples judged mislabeled (or cannot_tell, hard, ambiguous, easy) under 2 %
 noise<=0.05               the estimated share of wrong labels
 """
 

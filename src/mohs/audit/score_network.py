@@ -2,7 +2,7 @@
 
     logits = ½ (z(x) + z(mirror of x))         where the training mirrored images; features likewise
 
-The mean over both views points at wrong labels better than one does. Measured on CIFAR-10 by benchmarks/wrong_labels_train.py.
+The mean over both views points at wrong labels better than one view does.
 """
 
 from __future__ import annotations

@@ -30,7 +30,18 @@ import pyarrow as pa
 from scipy.special import expit
 
 from mohs._core.validation import check_between, check_choice
-from mohs.hardness.noise_model import AMBIGUOUS, LEAST_TRUST, PER_CLASS, RATE_PRIOR, SKEPTICISM, LabelJudgment, choose_flags
+from mohs.hardness.noise_model import (
+    AMBIGUOUS,
+    GAIN,
+    GAIN_SHARE,
+    LEAST_TRUST,
+    PER_CLASS,
+    RATE_PRIOR,
+    SKEPTICISM,
+    LabelJudgment,
+    choose_flags,
+    saturated,
+)
 from mohs.hardness.scores import SCORES, hardness, with_grade
 from mohs.hardness.table import add_columns, classes_of, column
 
@@ -144,14 +155,18 @@ def wrong_by_margin(margins: Array, top: Array | None, classes: int) -> tuple[Ar
 
 def _wrong(own: Array, first: Array, rest: Array, agrees: Array, others: Array, classes: int) -> tuple[Array, Array]:
     """The same from log-probabilities of the label, of the other leading class (unless the label leads) and of each other."""
-    best = (-math.inf, 1.0, 0.01)
+    fits = []
     for tau in TEMPERATURES:
         p = _tempered(own, first, rest, agrees, others, tau)
-        for rate in RATES:
-            value = float(np.log((1 - rate) * p + rate * (1 - p) / (classes - 1)).sum())
-            value += RATE_PRIOR[0] * math.log(rate) + RATE_PRIOR[1] * math.log1p(-rate)
-            best = max(best, (value, float(tau), float(rate)))
-    _, tau, rate = best
+        top = np.where(agrees, p, np.maximum(p, _tempered(first, own, rest, agrees, others, tau)))
+        values = [float(np.log((1 - r) * p + r * (1 - p) / (classes - 1)).sum()) for r in RATES]
+        values = [v + RATE_PRIOR[0] * math.log(r) + RATE_PRIOR[1] * math.log1p(-r) for v, r in zip(values, RATES, strict=True)]
+        at = int(np.argmax(values))
+        fits.append((values[at], float(tau), float(RATES[at]), top))
+    value, tau, rate, top = max(fits, key=lambda fit: fit[0])
+    if saturated(np.stack([top, 1 - top], 1)):  # as in the noise model: as likely, and noise rather than ambiguity
+        sharp = [fit for fit in fits if np.median(fit[3]) > 0.985 and fit[0] >= value - max(GAIN, GAIN_SHARE * len(own))]
+        _, tau, rate, _ = max(sharp, key=lambda fit: fit[0], default=(value, tau, rate, top))
     p = _tempered(own, first, rest, agrees, others, tau)
     highest = np.where(agrees, p, np.maximum(p, _tempered(first, own, rest, agrees, others, tau)))
     odds = rate * (1 - p) / (classes - 1) / ((1 - rate) * p)
