@@ -21,7 +21,10 @@ Examples:
   mohs audit flowers.csv --label species        a table
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration"""
 NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound
-Loss = Annotated[str, typer.Option(help="Loss of the network (--embed none, --finetune); auto: cross_entropy with early-learning regularization.")]
+Loss = Annotated[
+    str,
+    typer.Option(help="Loss of the network (--embed none, --finetune); auto: cross_entropy with early-learning regularization."),
+]
 Epochs = Annotated[int | None, typer.Option(help="Number of training epochs; default: chosen by the size of the data.")]
 Batch = Annotated[int | None, typer.Option(help="Batch size; default: chosen by the size of the data.")]
 Folds = Annotated[int, typer.Option(help="Number of cross-validation folds (embeddings and tables).")]
