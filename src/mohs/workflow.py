@@ -28,8 +28,8 @@ def audit(
         out: Output folder. Default: a folder under `runs` named after the data and the options.
         runs: Parent of the default output folder.
         open_as: Options of `open_data`, such as `label` and `image_size`.
-        **options: Fields of `AuditOptions`: embed, finetune, precision, model, loss, epochs, batch, folds, seed, device, run, tell,
-            watch.
+        **options: Fields of `AuditOptions`: embed, finetune, precision, model, loss, epochs, batch, folds, seed, device,
+            run, tell, watch.
 
     Returns:
         The table, the noise estimate and everything the report shows; `result.report` is the HTML file.

@@ -23,7 +23,7 @@ Examples:
 NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound
 Loss = Annotated[
     str,
-    typer.Option(help="Loss of the network (--embed none, --finetune); auto: cross_entropy with early-learning regularization."),
+    typer.Option(help="Loss of --embed none and --finetune; auto: cross-entropy with early-learning regularization."),
 ]
 Epochs = Annotated[int | None, typer.Option(help="Number of training epochs; default: chosen by the size of the data.")]
 Batch = Annotated[int | None, typer.Option(help="Batch size; default: chosen by the size of the data.")]
