@@ -30,6 +30,7 @@ TABLES = {  # kind: module and name of its table, and what it lists
     "models": ("mohs.models", "MODELS", "networks (--model)"),
     "data": ("mohs.data.open_single", "DATA", "data sets with a name (DATA)"),
     "noises": ("mohs.data.noise", "NOISES", "label noise (--noise)"),
+    "embedders": ("mohs.embed.choose_embedder", "EMBEDDERS", "embedders of images and text (--embed, --with)"),
     "augmentations": ("mohs.train.augment", "AUGMENTATIONS", "augmentations (--augment)"),
     "optimizers": ("mohs.train.optimizers", "OPTIMIZERS", "optimizers (--optimizer)"),
     "lr_schedules": ("mohs.train.learning_rate", "LR_SCHEDULES", "learning-rate schedules (--schedule)"),
@@ -70,6 +71,9 @@ def entries(kind: str) -> list[Row]:
         return [_row(key, f"column {one.column}", one.meaning, direction[one.sign]) for key, one in table.items()]
     if kind == "data":
         return [_row(key, "", one.about, "" if key == "digits" else "files: in $MOHS_DATA") for key, one in table.items()]
+    if kind == "embedders":
+        extras = {key: f"pip install 'mohs[{one.extra}]'" if one.extra else "" for key, one in table.items()}
+        return [_row(key, one.formula, one.purpose, extras[key]) for key, one in table.items()]
     rows = [_piece(key, piece) for key, piece in table.items()]
     if kind == "losses":
         return [{**row, "focus": _focus(table[row["name"]])} for row in rows]

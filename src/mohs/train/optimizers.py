@@ -59,6 +59,7 @@ class Adam:
 
     formula: ClassVar[str] = "w ← w − lr m/(√v + ε)"
     purpose: ClassVar[str] = "networks that train slowly with SGD; the AMC paper's, with gaussian_ramp"
+    algorithm: ClassVar[type[torch.optim.Adam]] = torch.optim.Adam
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -73,32 +74,18 @@ class Adam:
         self, parameters: Iterable[nn.Parameter], device: torch.device | str, *, moving_beta1: bool = False
     ) -> torch.optim.Optimizer:
         groups = parameter_groups(parameters, self.lr, self.weight_decay, device, decay_all=self.decay_all)
-        made = torch.optim.Adam(groups, lr=self.lr, betas=(self.beta1, self.beta2), **adam_options(device, moving_beta1))
+        made = self.algorithm(groups, lr=self.lr, betas=(self.beta1, self.beta2), **adam_options(device, moving_beta1))
         return with_moving_beta1(made, device) if moving_beta1 else made
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamW:
+class AdamW(Adam):
     """Adam with decoupled weight decay."""
 
     formula: ClassVar[str] = "w ← (1 − lr weight_decay) w − lr m/(√v + ε)"
     purpose: ClassVar[str] = "transformers, ConvMixer, fine-tuning"
-    lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
+    algorithm: ClassVar[type[torch.optim.Adam]] = torch.optim.AdamW
     weight_decay: float = 0.05
-    decay_all: bool = True
-
-    def __post_init__(self) -> None:
-        check_rates(self.lr, self.weight_decay)
-        check_betas(self.beta1, self.beta2)
-
-    def build(
-        self, parameters: Iterable[nn.Parameter], device: torch.device | str, *, moving_beta1: bool = False
-    ) -> torch.optim.Optimizer:
-        groups = parameter_groups(parameters, self.lr, self.weight_decay, device, decay_all=self.decay_all)
-        made = torch.optim.AdamW(groups, lr=self.lr, betas=(self.beta1, self.beta2), **adam_options(device, moving_beta1))
-        return with_moving_beta1(made, device) if moving_beta1 else made
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
