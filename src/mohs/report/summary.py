@@ -84,10 +84,13 @@ def noise_sentence(result: AuditResult) -> str:
 
 
 def training_sentence(result: AuditResult) -> str:
-    """Which model was trained with which loss, and why that loss."""
+    """What judged the labels: models in folds on which features, or a network trained with which loss, and why that loss."""
+    facts = result.facts
+    if not result.chosen and facts.get("features"):
+        return f"Judged by {facts['model']} on {facts['features']}. No model saw the labels it judges."
     if not result.chosen:
         return "This audit has no record of a training loss."
-    model = f"{result.facts['model']} was" if result.facts.get("model") else "The model was"
+    model = f"{facts['model']} was" if facts.get("model") else "The model was"
     return f"{model} trained with the loss {result.chosen}. {result.reason}".strip()
 
 
