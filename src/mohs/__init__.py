@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mohs.adapt.selection import SELECTIONS
     from mohs.adapt.self_training import Adapted, adapt
     from mohs.angle import angle
-    from mohs.audit.decisions import apply_decisions
+    from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
     from mohs.audit.options import AuditOptions
     from mohs.audit.result import AuditResult, load_audit
     from mohs.audit.retrain import Retrained, retrain
@@ -94,7 +94,7 @@ NAMES = {  # module: the public names it defines
     "adapt.selection": "SELECTIONS",
     "adapt.self_training": "Adapted adapt",
     "angle": "angle",
-    "audit.decisions": "apply_decisions",
+    "audit.decisions": "apply_decisions read_decisions write_labels",
     "audit.options": "AuditOptions",
     "audit.result": "AuditResult load_audit",
     "audit.retrain": "Retrained retrain",
@@ -262,6 +262,7 @@ __all__ = [
     "pair_transition",
     "ramp_up",
     "ramp_up_down",
+    "read_decisions",
     "read_recipe",
     "reliability",
     "retrain",
@@ -278,6 +279,7 @@ __all__ = [
     "train_many",
     "verdict",
     "write_claims_page",
+    "write_labels",
     "write_report",
     "write_study_page",
 ]
