@@ -264,8 +264,8 @@ def pretended(rate: float, kind: str, imbalance: float = 1.0) -> NoiseEstimate:
         (pretended(0.001, "none found"), "cross_entropy", ["no clear sign", "at most"]),
         (pretended(0.001, "none found", 50.0), "encouraging:log_end=0.75", ["50 times", "logit_adjusted"]),
         (pretended(0.09, "about uniform"), "gce:q=0.7", ["9.0%", "4.5% to 14.0%", "about uniform"]),
-        (pretended(0.4, "about uniform"), "gradient_rescaling:beta=8,lam=0.5", ["40.0%"]),
-        (pretended(0.4, "class-dependent", 20.0), "gradient_rescaling:beta=8,lam=0.5", ["ForwardLoss", "20 times"]),
+        (pretended(0.4, "about uniform"), "gce:q=0.7", ["40.0%"]),
+        (pretended(0.4, "class-dependent", 20.0), "gce:q=0.7", ["ForwardLoss", "20 times"]),
     ],
 )
 def test_suggestions(estimate: NoiseEstimate, spec: str, words: list[str]) -> None:
