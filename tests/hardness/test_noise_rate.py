@@ -285,3 +285,12 @@ def test_estimate_reads_well() -> None:
     assert "array" not in repr(estimate)
     assert "9.0%" in estimate.summary
     assert "between 4.5% and 14.0%" in estimate.summary
+
+
+def test_a_wider_interval_is_wider() -> None:
+    rng = np.random.default_rng(0)
+    true = rng.integers(3, size=300)
+    probs = np.eye(3)[true] * 0.9 + 0.1 / 3
+    given = np.where(np.arange(300) < 30, (true + 1) % 3, true)
+    narrow, wide = (estimate_noise(given, probs, interval=level) for level in (0.5, 0.99))
+    assert wide.low < narrow.low < narrow.high < wide.high

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ class LabelJudgment:
         p_suggested: Its probability (N,).
         probs: Probabilities of the true class (N, K) that ignore the given label.
         posterior: Probabilities of the true class (N, K), given the label, before skepticism.
-        rate, low, high: Share of wrong labels with its 95 % interval.
+        rate, low, high: Share of wrong labels with its interval.
         trust: The factor r; small if the judge is too weak.
         model: The fitted noise model.
     """
@@ -106,7 +107,7 @@ class LabelJudgment:
     model: NoiseModel
 
 
-def judge_labels(scores: Any, labels: Any, *, precision: float = 0.8) -> LabelJudgment:
+def judge_labels(scores: Any, labels: Any, *, precision: float = 0.8, interval: float = 0.95) -> LabelJudgment:
     """Judge given labels by scores that are out of sample.
 
     Args:
@@ -115,6 +116,7 @@ def judge_labels(scores: Any, labels: Any, *, precision: float = 0.8) -> LabelJu
             row with NaN or infinity is not judged.
         labels: Class indices (N,), an array or tensor.
         precision: Expected share of the flagged examples whose label is wrong.
+        interval: Level of the interval of the share of wrong labels.
 
     Returns:
         The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels.
@@ -125,12 +127,13 @@ def judge_labels(scores: Any, labels: Any, *, precision: float = 0.8) -> LabelJu
         >>> x[judgment.flagged]
     """
     check_between("precision", precision, 0, 1, ends="()")
+    check_between("interval", interval, 0, 1, ends="()")
     s, y = _checked(_array(scores), _array(labels))
     known: Array = np.asarray(np.isfinite(s).all((0, 2)))
     if not known.any():
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
     s = np.stack([_logs(one, known) for one in s])
-    return _judgment(fit_noise(s[:, known], y[known]), s, y, known, precision)
+    return _judgment(fit_noise(s[:, known], y[known]), s, y, known, precision, NormalDist().inv_cdf((1 + interval) / 2))
 
 
 def _array(values: Any) -> Array:
@@ -165,7 +168,7 @@ def _logs(scores: Array, known: Array) -> Array:
     return scores
 
 
-def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: float) -> LabelJudgment:
+def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: float, z: float) -> LabelJudgment:
     (_, n, k), rows = s.shape, np.arange(s.shape[1])
     filled = np.where(known[None, :, None], s, 0.0)
     p, posterior = model.probs(filled), model.posterior(filled, y)
@@ -193,8 +196,8 @@ def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: fl
         probs=np.where(known[:, None], p, np.nan),
         posterior=posterior,
         rate=rate,
-        low=max(0.0, min(sure, rate) - _spread(sure, n)),
-        high=min(1.0, max(rate, apparent, doubted) + _spread(max(rate, doubted), n)),
+        low=max(0.0, min(sure, rate) - _spread(sure, n, z)),
+        high=min(1.0, max(rate, apparent, doubted) + _spread(max(rate, doubted), n, z)),
         trust=trust,
         model=model,
     )
@@ -338,6 +341,6 @@ def softmax(z: Array) -> Array:
     return normalized
 
 
-def _spread(share: float, n: int) -> float:
-    """Half the width of a share's 95 % interval from n examples."""
-    return 1.96 * math.sqrt(max(share * (1 - share), 1 / n) / n)
+def _spread(share: float, n: int, z: float) -> float:
+    """Half the width of a share's interval from n examples."""
+    return z * math.sqrt(max(share * (1 - share), 1 / n) / n)

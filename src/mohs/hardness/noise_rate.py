@@ -131,7 +131,7 @@ def estimate_noise(
     p = _checked_probs(probs)
     given, names = encode(labels, num_classes=p.shape[1], classes=classes)
     _check_labels(given, len(p))
-    judgment = judge_labels(p, given)
+    judgment = judge_labels(p, given, interval=interval)
     return estimate_from(judgment, given, names, seed=seed)
 
 
