@@ -96,21 +96,22 @@ def flat_images(name: str) -> Source:
 
 def embedded(name: str) -> Source:
     """Images or texts through the default embedder, as `mohs audit` embeds them."""
+    import torch
+
     import mohs
 
     train = mohs.open_data(name).train
-    if len(train) > MOST:
-        train = train.take(np.random.default_rng(0).permutation(len(train))[:MOST])
-    features = np.asarray(mohs.embed(train).features, dtype=np.float32)
-    return Source(features, np.asarray(train.labels), people(name, train))
+    order = np.random.default_rng(0).permutation(len(train))[:MOST]
+    train = train.take(torch.from_numpy(order))
+    features = np.asarray(mohs.embed(mohs.Data(train)).features, dtype=np.float32)
+    return Source(features, np.asarray(train.labels), people(name, order))
 
 
-def people(name: str, train: Any) -> dict[str, Array]:
+def people(name: str, order: Array) -> dict[str, Array]:
     """Labels that people gave to these examples, by set; only for CIFAR-10."""
     if name != "cifar10":
         return {}
     with np.load(Path(os.environ["MOHS_DATA"]) / "cifar10n.npz") as file:
-        order = np.asarray([int(one) for one in train.ids])
         return {key: file[key][order].astype(np.int64) for key in ("aggre", "random1", "random2", "random3", "worse")}
 
 
@@ -121,7 +122,7 @@ def olivetti() -> Source:
     with np.load(Path(os.environ["MOHS_DATA"]) / "olivetti.npz") as file:
         faces, subject = file["faces"], file["subject"].astype(np.int64)
     train = mohs.open_data((np.repeat(faces[:, None], 3, 1), subject)).train
-    return Source(np.asarray(mohs.embed(train).features, dtype=np.float32), subject, {})
+    return Source(np.asarray(mohs.embed(mohs.Data(train)).features, dtype=np.float32), subject, {})
 
 
 def made_table(*, size: int = 4000, seed: int = 0) -> Source:
