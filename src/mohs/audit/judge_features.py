@@ -9,7 +9,7 @@ judgment     noise model over all heads (`hardness.noise_model`)
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     began, train = time.perf_counter(), data.train
     features, about = features_of(data, options)
     options.step("judge", f"heads on {about} in {options.folds} folds")
-    scores, names = kept_scores(features, train, options, folder / "fold-scores.safetensors")
+    scores, names = kept_scores(folder / "fold-scores.safetensors", train, lambda: head_scores(features, train, options))
     judgment = judge_labels(scores, train.labels.numpy(), precision=options.precision)
     first = next(iter(features.values()))
     among = references(len(train))
@@ -109,25 +109,31 @@ def pixels(examples: Examples) -> Array:
     return torch.cat(made).numpy()
 
 
-def kept_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions, file: Path) -> tuple[Array, list[str]]:
-    """Scores (M, N, K) of the heads and their names; kept in the file, for an audit that is interrupted later."""
-    if file.exists():
-        kept = load_tree(file)
-        return kept["scores"].numpy(), kept["names"]
+def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions) -> dict[str, Array]:
+    """Scores (N, K) of each head by its name."""
     classes, labels = len(train.classes), train.labels
     made = fold_scores(
         features, labels, num_classes=classes, folds=options.folds, seed=options.seed,
         device=choose_device(options.device), progress=options.progress("judging"),
     )  # fmt: skip
-    scores, names = made.scores, made.names
+    scores: dict[str, Array] = dict(zip(made.names, made.scores, strict=True))
     raw = features.get("features")
     if raw is not None and raw.shape[1] <= FOREST:
-        forest, _ = forest_scores(np.asarray(raw), labels.numpy(), classes, options.seed)
-        scores, names = np.concatenate([scores, forest[None].astype(np.float32)]), [*names, "features forest"]
-    counts = torch.bincount(labels, minlength=classes)
-    scores[:, (counts[labels] < 2).numpy()] = np.nan  # the only example of its class: no head knows the class
-    save_tree({"scores": torch.from_numpy(scores), "names": names}, file)
-    return scores, names
+        scores["features forest"], _ = forest_scores(np.asarray(raw), labels.numpy(), classes, options.seed)
+    return scores
+
+
+def kept_scores(file: Path, train: Examples, make: Callable[[], Mapping[str, Array]]) -> tuple[Array, list[str]]:
+    """Scores (M, N, K) and the names of the models that make them; kept in the file, for an audit that is interrupted later."""
+    if file.exists():
+        kept = load_tree(file)
+        return kept["scores"].numpy(), kept["names"]
+    made = make()
+    scores = np.stack([np.asarray(one, dtype=np.float32) for one in made.values()])
+    counts = torch.bincount(train.labels, minlength=len(train.classes))
+    scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
+    save_tree({"scores": torch.from_numpy(scores), "names": list(made)}, file)
+    return scores, list(made)
 
 
 def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None) -> pa.Table:

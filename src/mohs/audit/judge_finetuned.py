@@ -15,7 +15,7 @@ import torch
 
 from mohs._core.device import choose_device
 from mohs._core.specs import as_spec
-from mohs.audit.judge_features import features_of, judged, kept_scores, neighbor_column, scored_table
+from mohs.audit.judge_features import features_of, head_scores, judged, kept_scores, neighbor_column, scored_table
 from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING, average_decay
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
@@ -37,7 +37,7 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
     features, about = features_of(data, options)
     model = BACKBONE if as_spec(options.model)["name"] == "auto" else options.model
     options.step("judge", f"heads on {about} in {options.folds} folds, and {as_spec(model)['name']} fine-tuned on each half")
-    heads, names = kept_scores(features, examples, options, folder / "fold-scores.safetensors")
+    heads, names = kept_scores(folder / "fold-scores.safetensors", examples, lambda: head_scores(features, examples, options))
     scores = np.concatenate([heads, tuned_scores(data, options, folder)[None]])
     judgment = judge_labels(scores, examples.labels.numpy(), precision=options.precision)
     options.step("scores", "margins, angles and neighbors")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from mohs.audit.judge_features import judged, scored_table
+from mohs.audit.judge_features import judged, kept_scores, scored_table
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.columns import from_table
@@ -18,7 +19,6 @@ from mohs.data.row_inputs import Texts
 from mohs.embed.choose_embedder import create_embedder
 from mohs.embed.embed_data import Worker
 from mohs.hardness.noise_model import judge_labels
-from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.fold_heads import fold_scores
 from mohs.train.table_heads import boost_scores, boosts, forest_scores, linear_scores, smooth_view, tree_view
 from mohs.train.trained import with_origin
@@ -27,7 +27,7 @@ from mohs.train.trained import with_origin
 def judge_table(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     """Judge the rows of a table with columns of several types."""
     began, train = time.perf_counter(), data.train
-    scores, names = kept_scores(data, options, folder / "table-scores.safetensors")
+    scores, names = kept_scores(folder / "table-scores.safetensors", train, lambda: table_scores(data, options))
     judgment = judge_labels(scores, train.labels.numpy(), precision=options.precision)
     options.step("scores", "margins")
     table = with_origin(scored_table(judgment, train), train)
@@ -40,36 +40,31 @@ def judge_table(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     return judged(train, table, judgment, options, facts)
 
 
-def embed_texts(texts: list[str]) -> Array:
+def embed_texts(texts: Sequence[str]) -> Array:
     """A column of texts as vectors (N, D), by the default embedder."""
     worker = Worker(create_embedder("auto", kind="text", device="cpu"), Texts(texts))
-    vectors: Array = worker(texts).numpy()
+    vectors: Array = worker(list(texts)).numpy()
     return vectors
 
 
-def kept_scores(data: Data, options: AuditOptions, file: Path) -> tuple[Array, list[str]]:
-    """Scores (M, N, K) of all models and their names; kept in the file, for an audit that is interrupted later."""
-    if file.exists():
-        kept = load_tree(file)
-        return kept["scores"].numpy(), kept["names"]
+def table_scores(data: Data, options: AuditOptions) -> dict[str, Array]:
+    """Scores (N, K) of each model by its name."""
     train, classes = data.train, len(data.train.classes)
     labels = train.labels.numpy()
     columns = from_table(train.inputs[torch.arange(len(train))])
     kinds = [column.role for column in columns]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     options.step("features", f"{len(columns)} columns: {counted}")
-    smooth, trees = smooth_view(columns, embed_texts), tree_view(columns, embed_texts)
+    once = cache(embed_texts)  # both views embed the same texts
+    smooth, trees = (view(columns, lambda texts: once(tuple(texts))) for view in (smooth_view, tree_view))
     options.step("judge", f"linear, kernel and tree models in {options.folds} folds")
     made = fold_scores(
         {"columns": smooth.astype(np.float32)}, train.labels, num_classes=classes, folds=options.folds, seed=options.seed,
         progress=options.progress("judging"),
     )  # fmt: skip
-    scores: dict[str, Any] = dict(zip(made.names, made.scores, strict=True))
+    scores: dict[str, Array] = dict(zip(made.names, made.scores, strict=True))
     scores["linear"], _ = linear_scores(smooth, labels, classes, made.fold)
     scores["forest"], _ = forest_scores(trees, labels, classes, options.seed)
     if boosts(len(labels), classes):
         scores["boosted trees"], _ = boost_scores(columns, trees, labels, classes, made.fold, options.seed)
-    stacked = np.stack([np.asarray(one, dtype=np.float32) for one in scores.values()])
-    stacked[:, np.bincount(labels, minlength=classes)[labels] < 2] = np.nan
-    save_tree({"scores": torch.from_numpy(stacked), "names": list(scores)}, file)
-    return stacked, list(scores)
+    return scores

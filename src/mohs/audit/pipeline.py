@@ -98,8 +98,7 @@ def check_options(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, for options that do not fit the data."""
     kind = data.train.kind
     if options.loss != "auto":
-        fields = {"counts": class_counts(data.train.labels, len(data.train.classes)).tolist()}
-        check_loss(options.loss, data.train, fields)
+        check_loss(options.loss, data.train)
     named = model_spec(options.model)
     if kind != "images":
         for name, used in (("model", named["name"] != "auto"), ("finetune", options.finetune), ("loss", options.loss != "auto")):
@@ -113,9 +112,11 @@ def check_options(data: Data, options: AuditOptions) -> None:
         raise ValueError('finetune needs a pretrained backbone: leave embed="none" out')
 
 
-def check_loss(loss: str, examples: Examples, fields: Mapping[str, Any]) -> None:
+def check_loss(loss: str, examples: Examples) -> None:
     """Raise unless the loss can be made for these examples."""
-    known = {"class_counts": fields["counts"], "num_classes": len(examples.classes), "in_features": 1, "num_examples": 1}
+    classes = len(examples.classes)
+    counts = class_counts(examples.labels, classes).tolist()
+    known = {"class_counts": counts, "num_classes": classes, "in_features": 1, "num_examples": 1}
     create_spec(LOSSES, "loss", filled(as_spec(loss), LOSSES, known))
 
 
