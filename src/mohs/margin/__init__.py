@@ -6,16 +6,24 @@
 Accurate for logits of any size (|z| = 1e4 in float32 included), because the label's logit is never added to the
 others. Half precision is raised to float32 here. −inf masks another class out, as it does in
 `F.cross_entropy`; a NaN or +inf logit makes that row NaN.
+
+CUDA tensors go through Triton kernels, one read of the logits for m and one read and one write for the gradient
+(`_triton.py`; `MOHS_KERNELS=off` turns them off). The code below is the plain version: the reference, and what runs
+everywhere else.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.nn.functional import log_softmax
+
+from mohs.margin._choose import takes
+from mohs.margin._fused import fused_margin
 
 INF = float("inf")
 NO_LABEL = -100
@@ -33,6 +41,14 @@ def margin(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> T
     Returns:
         m (N, ...), in float32 at least.
     """
+    if takes(logits):
+        check_labels(logits, labels, ignore_index=ignore_index)
+        return fused_margin(logits, labels, ignore_index, partial(plain_margin, ignore_index=ignore_index))
+    return plain_margin(logits, labels, ignore_index=ignore_index)
+
+
+def plain_margin(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> Tensor:
+    """`margin` without the kernels."""
     labels = checked_labels(logits, labels, ignore_index=ignore_index)
     m, _, _ = _Margin.apply(logits, labels.unsqueeze(1))
     return m  # type: ignore[no-any-return]  # (N, ...)
@@ -61,6 +77,13 @@ def full_precision(dtype: torch.dtype) -> torch.dtype:
 
 def checked_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> Tensor:
     """Labels for indexing: shape, dtype and (on CPU, outside torch.compile) range are validated; ignored ones become 0."""
+    check_labels(logits, labels, ignore_index=ignore_index)
+    labels = labels.long()
+    return torch.where(labels == ignore_index, 0, labels)
+
+
+def check_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> None:
+    """Validate logits, and the shape, dtype and (on CPU, outside torch.compile) range of labels."""
     check_logits(logits)
     expected = (logits.shape[0], *logits.shape[2:])
     if labels.shape != expected:
@@ -69,10 +92,8 @@ def checked_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LAB
         )
     if labels.dtype not in INTEGERS:
         raise ValueError(f"labels must be integer class indices, got {labels.dtype}; convert them with labels.long()")
-    labels = labels.long()
     if readable(labels):
         _check_range(labels, classes=logits.shape[1], ignore_index=ignore_index)
-    return torch.where(labels == ignore_index, 0, labels)
 
 
 def readable(tensor: Tensor) -> bool:

@@ -1,0 +1,40 @@
+"""Whether a call runs on the Triton kernels or on the plain PyTorch version.
+
+The kernels take CUDA tensors in eager mode and under torch.compile. Everything else (CPU, other devices, tensor subclasses,
+torch.func transforms, forward-mode derivatives) runs on the plain version, as does everything with `MOHS_KERNELS=off` or
+without Triton. With `TRITON_INTERPRET=1` the kernels also take CPU tensors: slow, and only for tests.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
+from torch.autograd import forward_ad
+
+ENABLED = os.environ.get("MOHS_KERNELS", "on").lower() not in ("off", "0", "false") and find_spec("triton") is not None
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+SHORT = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def takes(logits: Tensor) -> bool:
+    """Whether the kernels take this tensor."""
+    if not (logits.is_cuda or (INTERPRETED and logits.device.type == "cpu")) or not ENABLED:
+        return False
+    if torch.compiler.is_compiling():
+        return logits.is_cuda
+    return (
+        type(logits) in (Tensor, torch.nn.Parameter)
+        and not is_functorch_wrapped_tensor(logits)
+        and not is_legacy_batchedtensor(logits)
+        and forward_ad._current_level < 0
+    )
+
+
+def keeps_graph() -> bool:
+    """Whether the running backward pass keeps the saved tensors (retain_graph), so that their memory must not be reused."""
+    asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private: absent in some versions
+    return True if asked is None else bool(asked())

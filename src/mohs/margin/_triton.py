@@ -1,0 +1,246 @@
+"""Triton kernels of the margin: the margin in one read of the logits, and the gradient in one read and one write.
+
+    top, total = max and Σ exp(z_k − top) over the classes other than the label, online; m = z_y − top − log total
+    ∂z_k = pull · ([k = y] − [k ≠ y] exp(z_k − top)/total)        pull: ∂L/∂m of the row
+
+A program takes a tile of ROWS rows and all classes (K ≤ WHOLE), or one row and loops over blocks of classes. Sums are float32
+(float64 for float64 logits) and in a fixed order, so results repeat exactly. Rows are addressed as (n, d) of logits
+(N, K, D), so that images and strided logits need no copy. A label outside 0..K−1 makes its row NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+WHOLE = 32768  # the most classes that a program holds in registers
+INF = tl.constexpr(float("inf"))
+NAN = tl.constexpr(float("nan"))
+
+
+class Layout(NamedTuple):
+    """How a kernel walks over logits (N, K, D): rows, classes, the launch, and the strides of n, k and d."""
+
+    rows: int
+    classes: int
+    inner: int
+    tile: int
+    block: int
+    warps: int
+    loop: bool
+
+    @property
+    def grid(self) -> tuple[int]:
+        return (triton.cdiv(self.rows, self.tile),)
+
+
+def layout(logits: Tensor) -> Layout:
+    """logits (N, K, D) -> the tile that keeps most loads in flight."""
+    rows, classes, inner = logits.shape[0] * logits.shape[2], logits.shape[1], logits.shape[2]
+    block = triton.next_power_of_2(classes)
+    if block > WHOLE:
+        return Layout(rows, classes, inner, 1, 8192, 16, True)
+    tile = max(1, min(128, 2048 // block))
+    entries = tile * block
+    return Layout(rows, classes, inner, tile, block, 4 if entries <= 4096 else 8 if entries <= 8192 else 16, False)
+
+
+def three(logits: Tensor) -> Tensor:
+    """logits (N, K, d1, ...) -> (N, K, D), a view where the strides allow."""
+    return logits.unsqueeze(2) if logits.dim() == 2 else logits.flatten(2)
+
+
+def flat(x: Tensor) -> Tensor:
+    """x (N, ...) -> (N · ...,), contiguous."""
+    return x.contiguous().view(-1)
+
+
+@triton.jit
+def offsets(rows, inner, stride_n, stride_d):
+    """Where each row begins: (n, d) of row number n · inner + d."""
+    return (rows // inner).to(tl.int64) * stride_n + (rows % inner).to(tl.int64) * stride_d
+
+
+@triton.jit
+def load(z_ptr, start, cols, live, classes, stride_k, dtype: tl.constexpr):
+    """A tile of logits; −inf beyond the classes and in rows that do not count."""
+    where = start[:, None] + cols.to(tl.int64)[None, :] * stride_k
+    return tl.load(z_ptr + where, mask=live[:, None] & (cols < classes)[None, :], other=-INF).to(dtype)
+
+
+@triton.jit
+def label_logit(z_ptr, start, labels, live, classes, stride_k, dtype: tl.constexpr):
+    """The label's logit of each row; NaN for a label that is not a class."""
+    known = live & (labels >= 0) & (labels < classes)
+    own = tl.load(z_ptr + start + labels.to(tl.int64) * stride_k, mask=known, other=0.0).to(dtype)
+    return tl.where(known, own, NAN)
+
+
+@triton.jit
+def fold(z, top, total):
+    """The running maximum and Σ exp(z − top) with one more block of others (−inf where the label is)."""
+    higher = tl.maximum(top, tl.max(z, 1))
+    base = tl.where(higher == -INF, 0.0, higher)
+    total = total * tl.exp(top - base) + tl.sum(tl.exp(z - base[:, None]), 1)
+    return higher, total
+
+
+@triton.jit
+def margin_of(own, top, total):
+    """m and the base of the exponentials: `top`, or 0 where all others are masked."""
+    base = tl.where(top == -INF, 0.0, top)
+    return tl.where(own == INF, NAN, own - base - tl.log(total)), base
+
+
+@triton.jit
+def margin_kernel(
+    z_ptr, y_ptr, m_ptr, top_ptr, total_ptr,
+    rows, classes, inner, stride_n, stride_k, stride_d, ignore,
+    dtype: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+):  # fmt: skip
+    """m, the base of the exponentials and their sum, one of each per row; an ignored label is read as class 0."""
+    row = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    live = row < rows
+    y = tl.load(y_ptr + row, mask=live, other=0).to(tl.int64)
+    y = tl.where(y == ignore, 0, y)
+    start = offsets(row, inner, stride_n, stride_d)
+    own = label_logit(z_ptr, start, y, live, classes, stride_k, dtype)
+    top = tl.full((TILE,), -INF, dtype)
+    total = tl.zeros((TILE,), dtype)
+    if LOOP:
+        for first in range(0, classes, BLOCK):
+            cols = first + tl.arange(0, BLOCK)
+            z = load(z_ptr, start, cols, live, classes, stride_k, dtype)
+            top, total = fold(tl.where(cols[None, :] == y[:, None], -INF, z), top, total)
+    else:
+        cols = tl.arange(0, BLOCK)
+        z = load(z_ptr, start, cols, live, classes, stride_k, dtype)
+        top, total = fold(tl.where(cols[None, :] == y[:, None], -INF, z), top, total)
+    m, base = margin_of(own, top, total)
+    tl.store(m_ptr + row, m, mask=live)
+    tl.store(top_ptr + row, base, mask=live)
+    tl.store(total_ptr + row, total, mask=live)
+
+
+@triton.jit
+def gradient_kernel(
+    z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, even_ptr, grad_ptr,
+    rows, classes, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore,
+    dtype: tl.constexpr, OPPOSITE: tl.constexpr, EVEN: tl.constexpr, SKIP: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+):  # fmt: skip
+    """∂z = own at the label, others · exp(z − top)/total elsewhere, plus `even` everywhere.
+
+    OPPOSITE: others = −own. EVEN: there is `even`. SKIP: 0 in ignored rows.
+    """
+    row = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    live = row < rows
+    y = tl.load(y_ptr + row, mask=live, other=0).to(tl.int64)
+    kept = live
+    if SKIP:
+        kept = live & (y != ignore)
+    y = tl.where(y == ignore, 0, y)
+    base = tl.load(top_ptr + row, mask=kept, other=0.0)
+    total = tl.load(total_ptr + row, mask=kept, other=1.0)
+    own = tl.load(own_ptr + row, mask=kept, other=0.0)
+    scale = -own if OPPOSITE else tl.load(others_ptr + row, mask=kept, other=0.0)
+    scale = scale / tl.where(total == 0.0, 1.0, total)
+    flat = tl.zeros((TILE,), dtype)
+    if EVEN:
+        flat = tl.load(even_ptr + row, mask=kept, other=0.0)
+    start = offsets(row, inner, stride_n, stride_d)
+    out = grad_ptr + offsets(row, inner, grad_n, grad_d)
+    if LOOP:
+        for first in range(0, classes, BLOCK):
+            cols = first + tl.arange(0, BLOCK)
+            z = load(z_ptr, start, cols, kept, classes, stride_k, dtype)
+            store_gradient(out, z, cols, y, base, own, scale, flat, live, kept, classes, grad_k)
+    else:
+        cols = tl.arange(0, BLOCK)
+        z = load(z_ptr, start, cols, kept, classes, stride_k, dtype)
+        store_gradient(out, z, cols, y, base, own, scale, flat, live, kept, classes, grad_k)
+
+
+@triton.jit
+def store_gradient(out, z, cols, y, base, own, scale, flat, live, kept, classes, grad_k):
+    """Write a tile of the gradient: own at the label, scale · exp(z − base) elsewhere, flat added to both; 0 unless kept."""
+    g = tl.where(cols[None, :] == y[:, None], own[:, None], scale[:, None] * tl.exp(z - base[:, None])) + flat[:, None]
+    g = tl.where(kept[:, None], g, 0.0)
+    where = out[:, None] + cols.to(tl.int64)[None, :] * grad_k
+    tl.store(where, g.to(out.dtype.element_ty), mask=live[:, None] & (cols < classes)[None, :])
+
+
+@triton.jit
+def scale_kernel(x_ptr, factor_ptr, entries, BLOCK: tl.constexpr):
+    """x ← factor · x, in place; nothing is read or written if the factor is 1."""
+    factor = tl.load(factor_ptr)
+    if factor != 1.0:
+        for first in range(tl.program_id(0).to(tl.int64) * BLOCK, entries, tl.num_programs(0) * BLOCK):
+            at = first + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + at, mask=at < entries)
+            tl.store(x_ptr + at, (x.to(tl.float32) * factor).to(x.dtype), mask=at < entries)
+
+
+def tl_dtype(dtype: torch.dtype) -> Any:
+    """The type in which a kernel computes."""
+    return tl.float64 if dtype == torch.float64 else tl.float32
+
+
+def margin_forward(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
+    """logits (N, K, D), labels (N · D,) -> m, top and total, (N · D,) each."""
+    how = layout(logits)
+    kept = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    m, top, total = (torch.empty(how.rows, dtype=kept, device=logits.device) for _ in range(3))
+    if how.rows:
+        margin_kernel[how.grid](
+            logits, labels, m, top, total,
+            how.rows, how.classes, how.inner, *_strides(logits), ignore_index,
+            tl_dtype(logits.dtype), how.tile, how.block, how.loop, num_warps=how.warps,
+        )  # fmt: skip
+    return m, top, total
+
+
+def write_gradient(
+    logits: Tensor,
+    labels: Tensor,
+    top: Tensor,
+    total: Tensor,
+    own: Tensor,
+    ignore_index: int,
+    *,
+    others: Tensor | None = None,
+    even: Tensor | None = None,
+    skip: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """∂z (N, K, D): own at the label, others (−own unless given) · softmax of the others elsewhere.
+
+    top, total: from `margin_forward`; even: added everywhere; all (N · D,). skip: 0 in ignored rows.
+    """
+    how = layout(logits)
+    grad = torch.empty_like(logits) if out is None else out
+    if how.rows:
+        gradient_kernel[how.grid](
+            logits, labels, top, total, own, own if others is None else others, own if even is None else even, grad,
+            how.rows, how.classes, how.inner, *_strides(logits), *_strides(grad), ignore_index,
+            tl_dtype(logits.dtype), others is None, even is not None, skip,
+            how.tile, how.block, how.loop, num_warps=how.warps,
+        )  # fmt: skip
+    return grad
+
+
+def scale_(x: Tensor, factor: Tensor) -> Tensor:
+    """x (dense, of any strides) ← factor · x, in place; factor is a scalar on the device."""
+    if x.numel():
+        grid = (min(1056, triton.cdiv(x.numel(), 4096)),)
+        scale_kernel[grid](x, factor, x.numel(), 4096, num_warps=8)
+    return x
+
+
+def _strides(logits: Tensor) -> tuple[int, int, int]:
+    n, k, d = logits.stride()
+    return n, k, d
