@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
@@ -17,12 +18,15 @@ from torch import Tensor, nn
 
 from mohs._core.dataclass_module import DataclassModule
 from mohs._core.validation import check_between
-from mohs.margin import NO_LABEL, all_margins, check_logits, full_precision, margin
+from mohs.margin import NO_LABEL, all_margins, check_labels, check_logits, full_precision, margin, plain_margin
+from mohs.margin._choose import takes
 
 REDUCTIONS = ("mean", "sum", "none")
 SMOOTHABLE = "cross_entropy, encouraging and avh"
 SHARED = ("weight", "ignore_index", "reduction", "label_smoothing")  # the fields of every loss
+_NOT_SMOOTHABLE = f"label_smoothing={{}} is not defined for this loss (only for {SMOOTHABLE}); use 0"
 Curve = Callable[[Tensor], Tensor]
+Margin = Callable[..., Tensor]
 
 
 class Options(TypedDict, total=False):
@@ -37,25 +41,79 @@ class Options(TypedDict, total=False):
 
 def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
     """A loss that depends on the label's probability alone: its curve ℓ(m) at each example's margin, reduced."""
-    m = margin(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
-    return reduce(curve(m), labels, classes=logits.shape[1], **options)
+    if takes(logits) and not torch.compiler.is_compiling():
+        value = _on_kernels(curve, logits, labels, **options)
+        if value is not None:
+            return value
+    return _plain_curve_loss(curve, logits, labels, margin, **options)
 
 
 def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
     """(1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j), a: the label smoothing; each class's term is multiplied by its class weight."""
-    a = options.pop("label_smoothing", 0.0)
+    a = options.get("label_smoothing", 0.0)
     check_smoothing(a)
     check_logits(logits)
     if a == 0:
         return curve_loss(curve, logits, labels, **options)
+    if getattr(curve, "__name__", "") == "cross_entropy" and takes(logits) and not torch.compiler.is_compiling():
+        value = _on_kernels(curve, logits, labels, **options)
+        if value is not None:
+            return value
+    return _plain_smoothed_loss(curve, logits, labels, margin, **options)
+
+
+def _plain_curve_loss(
+    curve: Curve, logits: Tensor, labels: Tensor, margin_of: Margin, **options: Unpack[Options]
+) -> Tensor:
+    m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+    return reduce(curve(m), labels, classes=logits.shape[1], **options)
+
+
+def _plain_smoothed_loss(
+    curve: Curve, logits: Tensor, labels: Tensor, margin_of: Margin, **options: Unpack[Options]
+) -> Tensor:
+    a = options.pop("label_smoothing", 0.0)
     logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients are added in float32
-    m = margin(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+    m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
     every = curve(all_margins(logits))  # (N, K, ...)
     weight = options.get("weight")
     if weight is not None:
         check_weight(weight, logits.shape[1])
         every = every * weight.to(every).view(-1, *[1] * (every.dim() - 2))
     return reduce((1 - a) * curve(m), labels, classes=logits.shape[1], also=a * every.mean(1), **options)
+
+
+def _on_kernels(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor | None:
+    """The loss by the fused kernel; None if it does not take this call."""
+    from mohs.losses._kernels.curves import curve_of
+    from mohs.losses._kernels.fused_loss import fused_loss, supports
+
+    fused = curve_of(curve)
+    reduction, smoothing = options.get("reduction", "mean"), options.get("label_smoothing", 0.0)
+    weight, sample_weight = options.get("weight"), options.get("sample_weight")
+    if fused is None or not supports(logits, labels, reduction, smoothing, weight, sample_weight):
+        return None
+    check_reduction(reduction)
+    ignore_index = options.get("ignore_index", NO_LABEL)
+    check_labels(logits, labels, ignore_index=ignore_index)
+    if weight is not None:
+        check_weight(weight, logits.shape[1])
+    if sample_weight is not None:
+        sample_weight = spread_sample_weight(sample_weight, labels)
+    if smoothing and fused.number:
+        raise ValueError(_NOT_SMOOTHABLE.format(smoothing))
+    plain = partial(_plain_smoothed_loss if smoothing else _plain_curve_loss, curve, labels=labels, margin_of=plain_margin)
+    return fused_loss(
+        logits,
+        labels,
+        fused,
+        partial(plain, **options),
+        weight=weight,
+        sample_weight=sample_weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        smoothing=smoothing,
+    )
 
 
 def reduce(
@@ -73,7 +131,7 @@ def reduce(
     """values (N, ...) -> scalar, or (N, ...) for "none". `also` is added to the values after their class weight."""
     check_reduction(reduction)
     if label_smoothing != 0:
-        raise ValueError(f"label_smoothing={label_smoothing} is not defined for this loss (only for {SMOOTHABLE}); use 0")
+        raise ValueError(_NOT_SMOOTHABLE.format(label_smoothing))
     kept = labels.long() != ignore_index  # (N, ...)
     importance = None
     if weight is not None:

@@ -149,26 +149,26 @@ def gradient_kernel(
     own = tl.load(own_ptr + row, mask=kept, other=0.0)
     scale = -own if OPPOSITE else tl.load(others_ptr + row, mask=kept, other=0.0)
     scale = scale / tl.where(total == 0.0, 1.0, total)
-    flat = tl.zeros((TILE,), dtype)
+    even = tl.zeros((TILE, 1), dtype)
     if EVEN:
-        flat = tl.load(even_ptr + row, mask=kept, other=0.0)
+        even = tl.load(even_ptr + row, mask=kept, other=0.0)[:, None]
     start = offsets(row, inner, stride_n, stride_d)
     out = grad_ptr + offsets(row, inner, grad_n, grad_d)
     if LOOP:
         for first in range(0, classes, BLOCK):
             cols = first + tl.arange(0, BLOCK)
             z = load(z_ptr, start, cols, kept, classes, stride_k, dtype)
-            store_gradient(out, z, cols, y, base, own, scale, flat, live, kept, classes, grad_k)
+            store_gradient(out, z, cols, y, base, own, scale, even, live, kept, classes, grad_k)
     else:
         cols = tl.arange(0, BLOCK)
         z = load(z_ptr, start, cols, kept, classes, stride_k, dtype)
-        store_gradient(out, z, cols, y, base, own, scale, flat, live, kept, classes, grad_k)
+        store_gradient(out, z, cols, y, base, own, scale, even, live, kept, classes, grad_k)
 
 
 @triton.jit
-def store_gradient(out, z, cols, y, base, own, scale, flat, live, kept, classes, grad_k):
-    """Write a tile of the gradient: own at the label, scale · exp(z − base) elsewhere, flat added to both; 0 unless kept."""
-    g = tl.where(cols[None, :] == y[:, None], own[:, None], scale[:, None] * tl.exp(z - base[:, None])) + flat[:, None]
+def store_gradient(out, z, cols, y, base, own, scale, even, live, kept, classes, grad_k):
+    """Write a tile of the gradient: own at the label, scale · exp(z − base) elsewhere, plus even (TILE, 1) or (TILE, BLOCK)."""
+    g = tl.where(cols[None, :] == y[:, None], own[:, None], scale[:, None] * tl.exp(z - base[:, None])) + even
     g = tl.where(kept[:, None], g, 0.0)
     where = out[:, None] + cols.to(tl.int64)[None, :] * grad_k
     tl.store(where, g.to(out.dtype.element_ty), mask=live[:, None] & (cols < classes)[None, :])

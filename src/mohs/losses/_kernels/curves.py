@@ -1,0 +1,142 @@
+"""Every curve ℓ(m) in Triton, with its slope dℓ/dm: the same formulas as the PyTorch curves of the loss files, by hand.
+
+A curve is chosen by its number at compile time; its up to four parameters are ordinary numbers, so that a schedule does not
+compile anew. `tests/losses/test_kernels.py` compares each with the PyTorch curve and its derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+
+class Curve(NamedTuple):
+    """Number and parameters of a curve of this file."""
+
+    number: int
+    parameters: tuple[float, ...]
+
+
+def _encouraging(log_end: float = 0.75, start: float = 0.0, bonus: float = 1.0, eps: float = 1e-5) -> tuple[float, ...]:
+    return log_end, start, bonus, math.log(eps) if eps > 0 else -math.inf
+
+
+def _truncated(q: float = 0.7, threshold: float = 0.5) -> tuple[float, ...]:
+    return q, math.log(threshold) - math.log1p(-threshold)
+
+
+def _symmetric(alpha: float = 0.1, beta: float = 1.0, floor: float = 1e-4) -> tuple[float, ...]:
+    return alpha, -beta * math.log(floor)
+
+
+def _rescaling(beta: float = 8.0, lam: float = 0.5, transform: str = "exp", eps: float = 1e-6) -> tuple[float, ...]:
+    return beta, lam, float(transform == "exp"), eps
+
+
+PARAMETERS: dict[str, Callable[..., tuple[float, ...]]] = {  # by the name of the PyTorch curve, in the order of the numbers
+    "cross_entropy": lambda: (),
+    "mae": lambda: (),
+    "gce": lambda q=0.7: (q,),
+    "truncated_gce": _truncated,
+    "focal": lambda gamma=2.0: (gamma,),
+    "symmetric": _symmetric,
+    "encouraging": _encouraging,
+    "gradient_rescaling": _rescaling,
+}
+NUMBERS = {name: number for number, name in enumerate(PARAMETERS)}
+
+
+def curve_of(function: Callable[..., Any]) -> Curve | None:
+    """The Triton curve of a PyTorch curve, given as the function itself or a `partial` with its keywords; None if there is none."""
+    given: dict[str, Any] = {}
+    if isinstance(function, partial):
+        function, given = function.func, function.keywords
+    name = getattr(function, "__name__", "")
+    if name not in NUMBERS or not function.__module__.startswith("mohs.losses."):
+        return None
+    parameters = PARAMETERS[name](**given)
+    return Curve(NUMBERS[name], (*parameters, *[0.0] * (4 - len(parameters))))
+
+
+@triton.jit
+def exact_exp(x):
+    """exp(x) to float32 rounding for any x: the hardware's exp2 with the product's rounding error put back."""
+    high = x * 1.4426950408889634
+    low = tl.fma(x, 1.4426950408889634, -high) + x * 1.925963033500e-08
+    return tl.where(high < -160.0, 0.0, tl.exp2(high) * (1.0 + 0.6931471805599453 * low))
+
+
+@triton.jit
+def log1p(u):
+    """log(1 + u) for u ≥ 0, exact for small u."""
+    w = 1.0 + u
+    return tl.where(w == 1.0, u, tl.log(w) * (u / tl.where(w == 1.0, 1.0, w - 1.0)))
+
+
+@triton.jit
+def expm1(x):
+    """exp(x) − 1 for x ≤ 0, exact for small x."""
+    w = exact_exp(x)
+    inside = (w != 1.0) & (w > 1e-3)
+    return tl.where(w == 1.0, x, tl.where(inside, (w - 1.0) * (x / tl.log(tl.where(inside, w, 2.0))), w - 1.0))
+
+
+@triton.jit
+def parts(m):
+    """softplus(−m), softplus(m), p = σ(m) and 1 − p; NaN for NaN."""
+    u = exact_exp(-tl.abs(m))
+    near = log1p(u)
+    less, more = 1.0 / (1.0 + u), u / (1.0 + u)
+    p = tl.where(m >= 0, less, more)
+    return tl.where(m >= 0, near, near - m), tl.where(m >= 0, near + m, near), p, tl.where(m >= 0, more, less)
+
+
+@triton.jit
+def curve(m, a, b, c, d, CURVE: tl.constexpr):
+    """ℓ(m) and dℓ/dm."""
+    ce, rest, p, n = parts(m)
+    if CURVE == 0:  # cross_entropy
+        value, slope = ce, -n
+    elif CURVE == 1:  # mae
+        value, slope = 2.0 * n, -2.0 * p * n
+    elif CURVE == 2:  # gce; a: q
+        value, slope = gce(ce, n, a)
+    elif CURVE == 3:  # truncated_gce; a: q, b: the margin of the threshold
+        high = tl.where(m < b, b, m)
+        cut_ce, _, _, cut_n = parts(high)
+        value, slope = gce(cut_ce, cut_n, a)
+        slope = tl.where(m < b, 0.0, slope)
+    elif CURVE == 4:  # focal; a: γ
+        weight = tl.where(a == 0.0, tl.where(m == m, 1.0, m), exact_exp(-a * rest))
+        value, slope = weight * ce, -weight * (a * p * ce + n)
+    elif CURVE == 5:  # symmetric; a: α, b: βA
+        value, slope = a * ce + b * n, -n * (a + b * p)
+    elif CURVE == 6:  # encouraging; a: log_end, b: start, c: bonus, d: log ε
+        bonus, push = tl.where(-rest < d, d, -rest), tl.where(-rest < d, 0.0, -p)
+        straight = (a < 1.0) & (p > a)
+        width = tl.where(a < 1.0, 1.0 - a, 1.0)
+        bonus = tl.where(straight, tl.log(width) - (p - a) / width, bonus)
+        push = tl.where(straight, -p * n / width, push)
+        off = (b > 0.0) & (p < b)
+        bonus = tl.where(off, 0.0, tl.where(b > 0.0, bonus - tl.log(1.0 - b), bonus))
+        push = tl.where(off, 0.0, push)
+        value, slope = ce + c * bonus, -n + c * push
+    else:  # gradient_rescaling; a: β, b: λ, c: whether g is exp, d: ε
+        x = a * tl.where(b == 0.0, 1.0, exact_exp(-b * ce)) * n
+        weight = tl.where(c != 0.0, tl.exp(x), x)
+        near, _, _, far = parts(tl.where(m > 60.0, 60.0, m))
+        value = weight * tl.where(d > 0.0, ce / (2.0 * n + d), near / (2.0 * far))
+        slope = weight * tl.where(d > 0.0, -n / (2.0 * n + d), tl.where(m == m, -0.5, m))
+    return value, slope
+
+
+@triton.jit
+def gce(ce, n, q):
+    """(1 − p^q)/q and its slope −p^q (1 − p); cross-entropy for q = 0."""
+    value = tl.where(q == 0.0, ce, -expm1(-q * ce) / tl.where(q == 0.0, 1.0, q))
+    return value, tl.where(q == 0.0, -n, -exact_exp(-q * ce) * n)

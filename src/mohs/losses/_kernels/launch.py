@@ -1,0 +1,96 @@
+"""Launch the loss kernel over logits (N, K, D), with only the outputs that are asked for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mohs.losses._kernels.curves import Curve
+from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
+from mohs.margin._triton import layout
+
+
+class Rows(NamedTuple):
+    """What the kernel left of each row; None where it was not asked for. `value` is a scalar if one program did it all."""
+
+    value: Tensor
+    pull: Tensor | None = None
+    top: Tensor | None = None
+    total: Tensor | None = None
+    margin: Tensor | None = None
+    entropy: Tensor | None = None
+    best: Tensor | None = None
+    grad: Tensor | None = None
+
+
+def weight_sum(
+    labels: Tensor, classes: int, ignore_index: int, weight: Tensor | None, sample_weight: Tensor | None
+) -> Tensor:
+    """labels (R,) -> Σ w_y s over the rows that count, a float32 scalar on the device."""
+    out = torch.empty((), dtype=torch.float32, device=labels.device)
+    denominator_kernel[(1,)](
+        labels, out if weight is None else weight, out if sample_weight is None else sample_weight, out,
+        labels.shape[0], classes, ignore_index, weight is not None, sample_weight is not None,
+        8192 if labels.shape[0] > 2048 else 1024, num_warps=16,
+    )  # fmt: skip
+    return out
+
+
+def launch_loss(
+    logits: Tensor,
+    labels: Tensor,
+    curve: Curve,
+    *,
+    ignore_index: int,
+    weight: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    smoothing: float = 0.0,
+    target: Tensor | None = None,
+    shift: float = 0.0,
+    mean: bool = False,
+    denominator: Tensor | None = None,
+    add_up: bool = False,
+    grad: Tensor | None = None,
+    pull: bool = False,
+    save: bool = False,
+    stats: bool = False,
+) -> Rows:
+    """logits (N, K, D) and labels (N · D,), both on the device, to what `Rows` names.
+
+    Args:
+        logits: (N, K, D), at least one row.
+        labels: (N · D,), contiguous; so are sample_weight and target.
+        curve: From `curve_of`.
+        ignore_index, weight, sample_weight, smoothing: As in `mohs.losses._drop_in`.
+        target: Replaces the label's logit.
+        shift: Subtracted from the label's logit.
+        mean: Divide by `denominator`, or by this call's own sum of weights where one program takes all rows.
+        denominator: From `weight_sum`; needed for the mean over more than one program.
+        add_up: Add up the values where one program takes all rows.
+        grad: (N, K, D), where to write the gradient; the logits themselves if they may be overwritten.
+        pull: Return ∂L/∂m.
+        save: Return top and total, for `write_gradient`.
+        stats: Return margin, entropy and the most likely class.
+    """
+    how = layout(logits)
+    one = add_up and how.grid[0] == 1 and (denominator is None)
+    rows = [torch.empty(how.rows, dtype=torch.float32, device=logits.device) for _ in range(pull + 2 * save + 2 * stats)]
+    value = torch.empty(() if one else how.rows, dtype=torch.float32, device=logits.device)
+    best = torch.empty(how.rows, dtype=torch.int32, device=logits.device) if stats else None
+    left = iter(rows)
+    pulls = next(left) if pull else None
+    top, total = (next(left), next(left)) if save else (None, None)
+    margin, entropy = (next(left), next(left)) if stats else (None, None)
+    if mean and denominator is None and not one:
+        denominator = weight_sum(labels, how.classes, ignore_index, weight, sample_weight)
+    loss_kernel[how.grid](
+        logits, labels, *(value if x is None else x for x in (weight, sample_weight, target, denominator)),
+        value, *(value if x is None else x for x in (pulls, top, total, margin, entropy, best, grad)),
+        how.rows, how.classes, how.inner, *logits.stride(), *(logits if grad is None else grad).stride(),
+        ignore_index, smoothing, shift, *curve.parameters,
+        curve.number, weight is not None, sample_weight is not None, smoothing != 0, target is not None,
+        mean, one, grad is not None, pull, save, stats, how.tile, how.block, how.loop, num_warps=how.warps,
+    )  # fmt: skip
+    return Rows(value, pulls, top, total, margin, entropy, best, grad)

@@ -1,0 +1,191 @@
+"""The kernel of a whole loss: margin, curve, weights, reduction and gradient of each row while its logits are at hand.
+
+    value = s (C ℓ(m) − (a/K) Σ_k w_k (z_k − z_y))                  s: sample weight, w: class weights (1), a: label smoothing
+    ∂z_k  = s (C ℓ'(m) ([k = y] − [k ≠ y] q_k) + (a/K) (W [k = y] − w_k))      C = (1 − a) w_y + a W/K,  W = Σ w
+
+Smoothing is for cross-entropy, where −log p_k = softplus(−m) − (z_k − z_y). Both are divided by Σ w_y s for the mean. The
+logits are read once and the gradient written once for K ≤ 32,768; beyond, the second read comes from the cache.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from mohs.losses._kernels.curves import curve, parts
+from mohs.margin._triton import INF, NAN, label_logit, load, margin_of, offsets, store_gradient
+
+
+@triton.jit
+def row_weights(y, row, known, kept, weight_ptr, sample_ptr, WEIGHT: tl.constexpr, SAMPLE: tl.constexpr):
+    """The class weight of each row's label and its sample weight."""
+    w = tl.full(y.shape, 1.0, tl.float32)
+    s = tl.full(y.shape, 1.0, tl.float32)
+    if WEIGHT:
+        w = tl.load(weight_ptr + y, mask=known, other=0.0).to(tl.float32)
+    if SAMPLE:
+        s = tl.load(sample_ptr + row, mask=kept, other=0.0).to(tl.float32)
+    return w, s
+
+
+@triton.jit
+def denominator_kernel(
+    y_ptr, weight_ptr, sample_ptr, out_ptr, rows, classes, ignore,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Σ w_y s over the rows that count, in one program."""
+    total = tl.zeros((BLOCK,), tl.float32)
+    for first in range(0, rows, BLOCK):
+        row = first + tl.arange(0, BLOCK)
+        y = tl.load(y_ptr + row, mask=row < rows, other=0).to(tl.int64)
+        kept = (row < rows) & (y != ignore)
+        w, s = row_weights(y, row, kept & (y >= 0) & (y < classes), kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
+        total += tl.where(kept, w * s, 0.0)
+    tl.store(out_ptr, tl.sum(total, 0))
+
+
+@triton.jit
+def fold_more(z, cols, y, top, total, spread, best, STATS: tl.constexpr):
+    """`fold` of `mohs.margin._triton`, with what entropy and prediction need: Σ e (z − top), and the class of the top."""
+    others = tl.where(cols[None, :] == y[:, None], -INF, z)
+    if STATS:
+        here, place = tl.max(others, 1, return_indices=True)
+        best = tl.where(here > top, tl.min(cols, 0) + place, best)
+    else:
+        here = tl.max(others, 1)
+    higher = tl.maximum(top, here)
+    base = tl.where(higher == -INF, 0.0, higher)
+    e = tl.exp(others - base[:, None])
+    shrink = tl.exp(top - base)
+    if STATS:
+        moved = tl.where(top == -INF, 0.0, top - base)
+        below = tl.where(e == 0.0, 0.0, e * (others - base[:, None]))
+        spread = shrink * (spread + moved * total) + tl.sum(below, 1)
+    total = total * shrink + tl.sum(e, 1)
+    return higher, total, spread, best
+
+
+@triton.jit
+def tilt(z, cols, own, w, classes):
+    """Σ_k w_k (z_k − z_y) of a block."""
+    inside = (cols < classes)[None, :]
+    return tl.sum(tl.where(inside & (w[None, :] != 0.0), w[None, :] * (z - own[:, None]), 0.0), 1)
+
+
+@triton.jit
+def class_weights(weight_ptr, cols, classes, WEIGHT: tl.constexpr):
+    """The class weights of a block of classes; 0 beyond the classes."""
+    w = tl.where(cols < classes, 1.0, 0.0)
+    if WEIGHT:
+        w = tl.load(weight_ptr + cols, mask=cols < classes, other=0.0).to(tl.float32)
+    return w
+
+
+@triton.jit
+def loss_kernel(
+    z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, denominator_ptr,
+    value_ptr, pull_ptr, top_ptr, total_ptr, m_ptr, entropy_ptr, best_ptr, grad_ptr,
+    rows, classes, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
+    CURVE: tl.constexpr, WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
+    MEAN: tl.constexpr, ONE: tl.constexpr, GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+):  # fmt: skip
+    """One tile of rows.
+
+    MEAN: divide by the denominator. ONE: the only program, which also adds up the values. GRAD: write ∂z (may overwrite z).
+    PULL: write the row's ∂L/∂m; SAVE: write top and total. STATS: write m, entropy and the most likely other class.
+    TARGET: the label's logit is `target` instead of z_y, and its gradient is `pull`, so that ∂z_y = 0. Else z_y − shift.
+    """
+    row = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    live = row < rows
+    y = tl.load(y_ptr + row, mask=live, other=ignore).to(tl.int64)
+    kept = live & (y != ignore)
+    known = kept & (y >= 0) & (y < classes)
+    w_own, s = row_weights(y, row, known, kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
+    if MEAN:
+        if ONE:
+            share = tl.sum(tl.where(kept, w_own * s, 0.0), 0)
+        else:
+            share = tl.load(denominator_ptr)
+        s = s / share
+    start = offsets(row, inner, stride_n, stride_d)
+    own = label_logit(z_ptr, start, y, kept, classes, stride_k, tl.float32)
+    top = tl.full((TILE,), -INF, tl.float32)
+    total = tl.zeros((TILE,), tl.float32)
+    spread = tl.zeros((TILE,), tl.float32)
+    lean = tl.zeros((TILE,), tl.float32)
+    best = tl.zeros((TILE,), tl.int32)
+    weights = 0.0
+    if LOOP:
+        for first in range(0, classes, BLOCK):
+            cols = first + tl.arange(0, BLOCK)
+            z = load(z_ptr, start, cols, kept, classes, stride_k, tl.float32)
+            top, total, spread, best = fold_more(z, cols, y, top, total, spread, best, STATS)
+            if SMOOTH:
+                w = class_weights(weight_ptr, cols, classes, WEIGHT)
+                weights += tl.sum(w, 0)
+                lean += tilt(z, cols, own, w, classes)
+    else:
+        cols = tl.arange(0, BLOCK)
+        z = load(z_ptr, start, cols, kept, classes, stride_k, tl.float32)
+        top, total, spread, best = fold_more(z, cols, y, top, total, spread, best, STATS)
+        if SMOOTH:
+            w = class_weights(weight_ptr, cols, classes, WEIGHT)
+            weights = tl.sum(w, 0)
+            lean = tilt(z, cols, own, w, classes)
+    if TARGET:
+        own = tl.where(own == own, tl.load(target_ptr + row, mask=kept, other=0.0).to(tl.float32), own)
+    else:
+        own = own - shift
+    m, base = margin_of(own, top, total)
+    value, slope = curve(m, a, b, c, d, CURVE)
+    each = smoothing / classes
+    if SMOOTH:
+        factor = (1.0 - smoothing) * w_own + each * weights
+        value = tl.where(value == INF, INF, factor * value - each * lean)
+        slope = factor * slope
+        extra = s * each * weights
+    else:
+        value = w_own * value
+        slope = w_own * slope
+        extra = tl.zeros((TILE,), tl.float32)
+    pull = s * slope
+    value = tl.where(kept, s * value, 0.0 * s)
+    if ONE:
+        tl.store(value_ptr, tl.sum(tl.where(live, value, 0.0), 0))
+    else:
+        tl.store(value_ptr + row, value, mask=live)
+    if PULL:
+        tl.store(pull_ptr + row, tl.where(kept, pull, 0.0), mask=live)
+    if SAVE:
+        tl.store(top_ptr + row, base, mask=live)
+        tl.store(total_ptr + row, total, mask=live)
+    if STATS:
+        ce, rest, p, n = parts(m)
+        inner_entropy = tl.log(total) - spread / total
+        mixed = tl.where(p == 0.0, 0.0, p * ce) + tl.where(n == 0.0, 0.0, n * (rest + inner_entropy))
+        tl.store(m_ptr + row, tl.where(kept, m, NAN), mask=live)
+        tl.store(entropy_ptr + row, tl.where(kept, mixed, NAN), mask=live)
+        tl.store(best_ptr + row, tl.where(own > top, y.to(tl.int32), best), mask=live)
+    if GRAD:
+        at_label = pull + extra
+        if TARGET:
+            at_label = tl.zeros((TILE,), tl.float32)
+        scale = -pull / tl.where(total == 0.0, 1.0, total)
+        even = (-s * each)[:, None]
+        out = grad_ptr + offsets(row, inner, grad_n, grad_d)
+        if LOOP:
+            for first in range(0, classes, BLOCK):
+                cols = first + tl.arange(0, BLOCK)
+                z = load(z_ptr, start, cols, kept, classes, stride_k, tl.float32)
+                if SMOOTH:
+                    w = class_weights(weight_ptr, cols, classes, WEIGHT)
+                    store_gradient(out, z, cols, y, base, at_label, scale, even * w[None, :], live, kept, classes, grad_k)
+                else:
+                    store_gradient(out, z, cols, y, base, at_label, scale, 0.0, live, kept, classes, grad_k)
+        else:
+            if SMOOTH:
+                w = class_weights(weight_ptr, cols, classes, WEIGHT)
+                store_gradient(out, z, cols, y, base, at_label, scale, even * w[None, :], live, kept, classes, grad_k)
+            else:
+                store_gradient(out, z, cols, y, base, at_label, scale, 0.0, live, kept, classes, grad_k)
