@@ -26,6 +26,7 @@ class DataclassModule(nn.Module):
     function: ClassVar[Callable[..., Tensor]]
     formula: ClassVar[str]
     purpose: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]  # of the fields
 
     def __post_init__(self) -> None:
         nn.Module.__init__(self)
@@ -36,7 +37,7 @@ class DataclassModule(nn.Module):
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments with which `forward` calls the function: the fields, unless a class says otherwise."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in self.names}
 
     def __repr__(self) -> str:
         shown = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
@@ -55,6 +56,7 @@ def module_of(function: Callable[..., Tensor]) -> Callable[[type[M]], type[M]]:
         ordered = sorted(declared.items(), key=lambda item: (bool(item[1].kw_only), item[0] not in own))
         cls.__dataclass_fields__ = dict(ordered)  # type: ignore[attr-defined]
         cls.function = staticmethod(function)
+        cls.names = tuple(f.name for f in fields(cls))  # type: ignore[arg-type]
         return cls
 
     return declare

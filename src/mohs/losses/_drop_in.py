@@ -62,16 +62,12 @@ def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options:
     return _plain_smoothed_loss(curve, logits, labels, margin, **options)
 
 
-def _plain_curve_loss(
-    curve: Curve, logits: Tensor, labels: Tensor, margin_of: Margin, **options: Unpack[Options]
-) -> Tensor:
+def _plain_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, margin_of: Margin, **options: Unpack[Options]) -> Tensor:
     m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
     return reduce(curve(m), labels, classes=logits.shape[1], **options)
 
 
-def _plain_smoothed_loss(
-    curve: Curve, logits: Tensor, labels: Tensor, margin_of: Margin, **options: Unpack[Options]
-) -> Tensor:
+def _plain_smoothed_loss(curve: Curve, logits: Tensor, labels: Tensor, margin_of: Margin, **options: Unpack[Options]) -> Tensor:
     a = options.pop("label_smoothing", 0.0)
     logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients are added in float32
     m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))

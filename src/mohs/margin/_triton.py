@@ -10,6 +10,7 @@ A program takes a tile of ROWS rows and all classes (K ≤ WHOLE), or one row an
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -17,9 +18,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mohs.margin._launch import launch
+
 WHOLE = 32768  # the most classes that a program holds in registers
 INF = tl.constexpr(float("inf"))
-NAN = tl.constexpr(float("nan"))
 
 
 class Layout(NamedTuple):
@@ -32,21 +34,23 @@ class Layout(NamedTuple):
     block: int
     warps: int
     loop: bool
-
-    @property
-    def grid(self) -> tuple[int]:
-        return (triton.cdiv(self.rows, self.tile),)
+    programs: int
 
 
 def layout(logits: Tensor) -> Layout:
     """logits (N, K, D) -> the tile that keeps most loads in flight."""
-    rows, classes, inner = logits.shape[0] * logits.shape[2], logits.shape[1], logits.shape[2]
-    block = triton.next_power_of_2(classes)
+    return _layout(*logits.shape)
+
+
+@lru_cache(1024)
+def _layout(examples: int, classes: int, inner: int) -> Layout:
+    rows, block = examples * inner, triton.next_power_of_2(classes)
     if block > WHOLE:
-        return Layout(rows, classes, inner, 1, 8192, 16, True)
+        return Layout(rows, classes, inner, 1, 8192, 16, True, rows)
     tile = max(1, min(128, 2048 // block))
     entries = tile * block
-    return Layout(rows, classes, inner, tile, block, 4 if entries <= 4096 else 8 if entries <= 8192 else 16, False)
+    warps = 4 if entries <= 4096 else 8 if entries <= 8192 else 16
+    return Layout(rows, classes, inner, tile, block, warps, False, triton.cdiv(rows, tile))
 
 
 def three(logits: Tensor) -> Tensor:
@@ -77,7 +81,7 @@ def label_logit(z_ptr, start, labels, live, classes, stride_k, dtype: tl.constex
     """The label's logit of each row; NaN for a label that is not a class."""
     known = live & (labels >= 0) & (labels < classes)
     own = tl.load(z_ptr + start + labels.to(tl.int64) * stride_k, mask=known, other=0.0).to(dtype)
-    return tl.where(known, own, NAN)
+    return tl.where(known, own, float("nan"))
 
 
 @triton.jit
@@ -93,7 +97,7 @@ def fold(z, top, total):
 def margin_of(own, top, total):
     """m and the base of the exponentials: `top`, or 0 where all others are masked."""
     base = tl.where(top == -INF, 0.0, top)
-    return tl.where(own == INF, NAN, own - base - tl.log(total)), base
+    return tl.where(own == INF, float("nan"), own - base - tl.log(total)), base
 
 
 @triton.jit
@@ -128,15 +132,12 @@ def margin_kernel(
 
 @triton.jit
 def gradient_kernel(
-    z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, even_ptr, grad_ptr,
+    z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, grad_ptr,
     rows, classes, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore,
-    dtype: tl.constexpr, OPPOSITE: tl.constexpr, EVEN: tl.constexpr, SKIP: tl.constexpr,
+    dtype: tl.constexpr, OPPOSITE: tl.constexpr, SKIP: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """∂z = own at the label, others · exp(z − top)/total elsewhere, plus `even` everywhere.
-
-    OPPOSITE: others = −own. EVEN: there is `even`. SKIP: 0 in ignored rows.
-    """
+    """∂z = own at the label, others · exp(z − top)/total elsewhere. OPPOSITE: others = −own. SKIP: 0 in ignored rows."""
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     live = row < rows
     y = tl.load(y_ptr + row, mask=live, other=0).to(tl.int64)
@@ -149,20 +150,17 @@ def gradient_kernel(
     own = tl.load(own_ptr + row, mask=kept, other=0.0)
     scale = -own if OPPOSITE else tl.load(others_ptr + row, mask=kept, other=0.0)
     scale = scale / tl.where(total == 0.0, 1.0, total)
-    even = tl.zeros((TILE, 1), dtype)
-    if EVEN:
-        even = tl.load(even_ptr + row, mask=kept, other=0.0)[:, None]
     start = offsets(row, inner, stride_n, stride_d)
     out = grad_ptr + offsets(row, inner, grad_n, grad_d)
     if LOOP:
         for first in range(0, classes, BLOCK):
             cols = first + tl.arange(0, BLOCK)
             z = load(z_ptr, start, cols, kept, classes, stride_k, dtype)
-            store_gradient(out, z, cols, y, base, own, scale, even, live, kept, classes, grad_k)
+            store_gradient(out, z, cols, y, base, own, scale, 0.0, live, kept, classes, grad_k)
     else:
         cols = tl.arange(0, BLOCK)
         z = load(z_ptr, start, cols, kept, classes, stride_k, dtype)
-        store_gradient(out, z, cols, y, base, own, scale, even, live, kept, classes, grad_k)
+        store_gradient(out, z, cols, y, base, own, scale, 0.0, live, kept, classes, grad_k)
 
 
 @triton.jit
@@ -196,11 +194,15 @@ def margin_forward(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[T
     kept = torch.float64 if logits.dtype == torch.float64 else torch.float32
     m, top, total = (torch.empty(how.rows, dtype=kept, device=logits.device) for _ in range(3))
     if how.rows:
-        margin_kernel[how.grid](
-            logits, labels, m, top, total,
-            how.rows, how.classes, how.inner, *_strides(logits), ignore_index,
-            tl_dtype(logits.dtype), how.tile, how.block, how.loop, num_warps=how.warps,
-        )  # fmt: skip
+        launch(
+            margin_kernel,
+            how.programs,
+            how.warps,
+            (logits, labels, m, top, total),
+            (how.rows, how.classes, how.inner, *logits.stride(), ignore_index),
+            (),
+            (tl_dtype(logits.dtype), how.tile, how.block, how.loop),
+        )
     return m, top, total
 
 
@@ -213,34 +215,30 @@ def write_gradient(
     ignore_index: int,
     *,
     others: Tensor | None = None,
-    even: Tensor | None = None,
     skip: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
     """∂z (N, K, D): own at the label, others (−own unless given) · softmax of the others elsewhere.
 
-    top, total: from `margin_forward`; even: added everywhere; all (N · D,). skip: 0 in ignored rows.
+    top, total: from `margin_forward`; all (N · D,). skip: 0 in ignored rows.
     """
     how = layout(logits)
     grad = torch.empty_like(logits) if out is None else out
     if how.rows:
-        gradient_kernel[how.grid](
-            logits, labels, top, total, own, own if others is None else others, own if even is None else even, grad,
-            how.rows, how.classes, how.inner, *_strides(logits), *_strides(grad), ignore_index,
-            tl_dtype(logits.dtype), others is None, even is not None, skip,
-            how.tile, how.block, how.loop, num_warps=how.warps,
-        )  # fmt: skip
+        launch(
+            gradient_kernel,
+            how.programs,
+            how.warps,
+            (logits, labels, top, total, own, own if others is None else others, grad),
+            (how.rows, how.classes, how.inner, *logits.stride(), *grad.stride(), ignore_index),
+            (),
+            (tl_dtype(logits.dtype), others is None, skip, how.tile, how.block, how.loop),
+        )
     return grad
 
 
 def scale_(x: Tensor, factor: Tensor) -> Tensor:
     """x (dense, of any strides) ← factor · x, in place; factor is a scalar on the device."""
     if x.numel():
-        grid = (min(1056, triton.cdiv(x.numel(), 4096)),)
-        scale_kernel[grid](x, factor, x.numel(), 4096, num_warps=8)
+        launch(scale_kernel, min(1056, triton.cdiv(x.numel(), 4096)), 8, (x, factor), (x.numel(),), (), (4096,))
     return x
-
-
-def _strides(logits: Tensor) -> tuple[int, int, int]:
-    n, k, d = logits.stride()
-    return n, k, d

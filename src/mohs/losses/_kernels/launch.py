@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mohs.losses._kernels.curves import Curve
 from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
+from mohs.margin._launch import launch
 from mohs.margin._triton import layout
 
 
@@ -20,21 +21,24 @@ class Rows(NamedTuple):
     top: Tensor | None = None
     total: Tensor | None = None
     margin: Tensor | None = None
+    gap: Tensor | None = None
     entropy: Tensor | None = None
     best: Tensor | None = None
     grad: Tensor | None = None
 
 
-def weight_sum(
-    labels: Tensor, classes: int, ignore_index: int, weight: Tensor | None, sample_weight: Tensor | None
-) -> Tensor:
+def weight_sum(labels: Tensor, classes: int, ignore_index: int, weight: Tensor | None, sample_weight: Tensor | None) -> Tensor:
     """labels (R,) -> Σ w_y s over the rows that count, a float32 scalar on the device."""
     out = torch.empty((), dtype=torch.float32, device=labels.device)
-    denominator_kernel[(1,)](
-        labels, out if weight is None else weight, out if sample_weight is None else sample_weight, out,
-        labels.shape[0], classes, ignore_index, weight is not None, sample_weight is not None,
-        8192 if labels.shape[0] > 2048 else 1024, num_warps=16,
-    )  # fmt: skip
+    launch(
+        denominator_kernel,
+        1,
+        16,
+        (labels, out if weight is None else weight, out if sample_weight is None else sample_weight, out),
+        (labels.shape[0], classes, ignore_index),
+        (),
+        (weight is not None, sample_weight is not None, 8192 if labels.shape[0] > 2048 else 1024),
+    )
     return out
 
 
@@ -72,25 +76,58 @@ def launch_loss(
         grad: (N, K, D), where to write the gradient; the logits themselves if they may be overwritten.
         pull: Return ∂L/∂m.
         save: Return top and total, for `write_gradient`.
-        stats: Return margin, entropy and the most likely class.
+        stats: Return margin, gap, entropy and the most likely class, without target and shift.
     """
     how = layout(logits)
-    one = add_up and how.grid[0] == 1 and (denominator is None)
-    rows = [torch.empty(how.rows, dtype=torch.float32, device=logits.device) for _ in range(pull + 2 * save + 2 * stats)]
+    one = add_up and how.programs == 1 and (denominator is None)
+    rows = [torch.empty(how.rows, dtype=torch.float32, device=logits.device) for _ in range(pull + 2 * save + 3 * stats)]
     value = torch.empty(() if one else how.rows, dtype=torch.float32, device=logits.device)
     best = torch.empty(how.rows, dtype=torch.int32, device=logits.device) if stats else None
     left = iter(rows)
     pulls = next(left) if pull else None
     top, total = (next(left), next(left)) if save else (None, None)
-    margin, entropy = (next(left), next(left)) if stats else (None, None)
+    margin, gap, entropy = (next(left), next(left), next(left)) if stats else (None, None, None)
     if mean and denominator is None and not one:
         denominator = weight_sum(labels, how.classes, ignore_index, weight, sample_weight)
-    loss_kernel[how.grid](
-        logits, labels, *(value if x is None else x for x in (weight, sample_weight, target, denominator)),
-        value, *(value if x is None else x for x in (pulls, top, total, margin, entropy, best, grad)),
-        how.rows, how.classes, how.inner, *logits.stride(), *(logits if grad is None else grad).stride(),
-        ignore_index, smoothing, shift, *curve.parameters,
-        curve.number, weight is not None, sample_weight is not None, smoothing != 0, target is not None,
-        mean, one, grad is not None, pull, save, stats, how.tile, how.block, how.loop, num_warps=how.warps,
-    )  # fmt: skip
-    return Rows(value, pulls, top, total, margin, entropy, best, grad)
+    unused = value
+    launch(
+        loss_kernel,
+        how.programs,
+        how.warps,
+        (
+            logits,
+            labels,
+            unused if weight is None else weight,
+            unused if sample_weight is None else sample_weight,
+            unused if target is None else target,
+            unused if denominator is None else denominator,
+            value,
+            unused if pulls is None else pulls,
+            unused if top is None else top,
+            unused if total is None else total,
+            unused if margin is None else margin,
+            unused if gap is None else gap,
+            unused if entropy is None else entropy,
+            unused if best is None else best,
+            unused if grad is None else grad,
+        ),
+        (how.rows, how.classes, how.inner, *logits.stride(), *(logits if grad is None else grad).stride(), ignore_index),
+        (smoothing, shift, *curve.parameters),
+        (
+            curve.number,
+            weight is not None,
+            sample_weight is not None,
+            smoothing != 0,
+            target is not None,
+            mean,
+            one,
+            grad is not None,
+            pull,
+            save,
+            stats,
+            how.tile,
+            how.block,
+            how.loop,
+        ),
+    )
+    return Rows(value, pulls, top, total, margin, gap, entropy, best, grad)

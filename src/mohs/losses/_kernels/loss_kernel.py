@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from mohs.losses._kernels.curves import curve, parts
-from mohs.margin._triton import INF, NAN, label_logit, load, margin_of, offsets, store_gradient
+from mohs.margin._triton import INF, label_logit, load, margin_of, offsets, store_gradient
 
 
 @triton.jit
@@ -84,7 +84,7 @@ def class_weights(weight_ptr, cols, classes, WEIGHT: tl.constexpr):
 @triton.jit
 def loss_kernel(
     z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, denominator_ptr,
-    value_ptr, pull_ptr, top_ptr, total_ptr, m_ptr, entropy_ptr, best_ptr, grad_ptr,
+    value_ptr, pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
     rows, classes, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
     CURVE: tl.constexpr, WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
     MEAN: tl.constexpr, ONE: tl.constexpr, GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
@@ -93,8 +93,9 @@ def loss_kernel(
     """One tile of rows.
 
     MEAN: divide by the denominator. ONE: the only program, which also adds up the values. GRAD: write ∂z (may overwrite z).
-    PULL: write the row's ∂L/∂m; SAVE: write top and total. STATS: write m, entropy and the most likely other class.
-    TARGET: the label's logit is `target` instead of z_y, and its gradient is `pull`, so that ∂z_y = 0. Else z_y − shift.
+    PULL: write the row's ∂L/∂m; SAVE: write top and total. TARGET: the label's logit is `target` instead of z_y, and its
+    gradient is `pull`, so that ∂z_y = 0; otherwise it is z_y − shift. STATS: write margin, gap to the largest other logit,
+    entropy and most likely class, all of the logits as they are, without target and shift.
     """
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     live = row < rows
@@ -133,6 +134,15 @@ def loss_kernel(
             w = class_weights(weight_ptr, cols, classes, WEIGHT)
             weights = tl.sum(w, 0)
             lean = tilt(z, cols, own, w, classes)
+    if STATS:
+        m, base = margin_of(own, top, total)
+        ce, rest, p, n = parts(m)
+        inner_entropy = tl.log(total) - spread / total
+        mixed = tl.where(p == 0.0, 0.0, p * ce) + tl.where(n == 0.0, 0.0, n * (rest + inner_entropy))
+        tl.store(m_ptr + row, tl.where(kept, m, float("nan")), mask=live)
+        tl.store(gap_ptr + row, tl.where(kept, own - top, float("nan")), mask=live)
+        tl.store(entropy_ptr + row, tl.where(kept, mixed, float("nan")), mask=live)
+        tl.store(best_ptr + row, tl.where(own > top, y.to(tl.int32), best), mask=live)
     if TARGET:
         own = tl.where(own == own, tl.load(target_ptr + row, mask=kept, other=0.0).to(tl.float32), own)
     else:
@@ -160,13 +170,6 @@ def loss_kernel(
     if SAVE:
         tl.store(top_ptr + row, base, mask=live)
         tl.store(total_ptr + row, total, mask=live)
-    if STATS:
-        ce, rest, p, n = parts(m)
-        inner_entropy = tl.log(total) - spread / total
-        mixed = tl.where(p == 0.0, 0.0, p * ce) + tl.where(n == 0.0, 0.0, n * (rest + inner_entropy))
-        tl.store(m_ptr + row, tl.where(kept, m, NAN), mask=live)
-        tl.store(entropy_ptr + row, tl.where(kept, mixed, NAN), mask=live)
-        tl.store(best_ptr + row, tl.where(own > top, y.to(tl.int32), best), mask=live)
     if GRAD:
         at_label = pull + extra
         if TARGET:
