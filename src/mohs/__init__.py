@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mohs.heads.avh import AVHHead
     from mohs.heads.cosface import CosFaceHead
     from mohs.heads.find_head import find_head
+    from mohs.heads.fused import FusedHead, RowStatistics, linear_loss
     from mohs.heads.lsoftmax import LSoftmaxHead
     from mohs.heads.normface import NormFaceHead
     from mohs.heads.sphereface import SphereFaceHead
@@ -120,6 +121,7 @@ NAMES = {  # module: the public names it defines
     "heads.avh": "AVHHead",
     "heads.cosface": "CosFaceHead",
     "heads.find_head": "find_head",
+    "heads.fused": "FusedHead RowStatistics linear_loss",
     "heads.lsoftmax": "LSoftmaxHead",
     "heads.normface": "NormFaceHead",
     "heads.sphereface": "SphereFaceHead",
@@ -204,6 +206,7 @@ __all__ = [
     "Examples",
     "FocalLoss",
     "ForwardLoss",
+    "FusedHead",
     "GeneralizedCrossEntropyLoss",
     "GradientRescalingLoss",
     "LDAMLoss",
@@ -217,6 +220,7 @@ __all__ = [
     "OnlineSmoothingLoss",
     "Recorder",
     "Retrained",
+    "RowStatistics",
     "Run",
     "RunError",
     "SelfPacedLoss",
@@ -253,6 +257,7 @@ __all__ = [
     "fit_temperature",
     "focus",
     "judge_labels",
+    "linear_loss",
     "load_audit",
     "load_run",
     "margin",

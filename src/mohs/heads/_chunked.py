@@ -122,7 +122,7 @@ class _HeadMargin(torch.autograd.Function):
         own, others = g_m.contiguous(), (g_others - g_m).contiguous()
         sums = _Gradients(features, weight, bias, ctx.needs_input_grad[:3])
         for rows, products in _products(features, weight, bias):
-            z, out = _room(products, ctx.scores)
+            z = out = ctx.scores.logits(products)  # the gradient overwrites the logits
             _write(z, labels[rows], top[rows], total[rows], own[rows], others[rows], ctx.ignore_index, out)
             sums.add(rows, ctx.scores.back(out, products))
         return *sums.all(), *[None] * 4
@@ -151,7 +151,7 @@ class _HeadLoss(torch.autograd.Function):
         values, pulls, more = [], [], []
         step = _fused_rows if _fusable(features, curve) else _plain_rows
         for rows, products in _products(features, weight, bias):
-            z, out = _room(products, scores)
+            z = out = scores.logits(products)  # the gradient overwrites the logits
             value, pull, seen = step(
                 z,
                 labels[rows],
@@ -216,7 +216,7 @@ def _products(features: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator
     """Slices of rows with x Wᵀ + b (n, K) of those rows, in one buffer that is used again."""
     step = chunk_rows(features.shape[0], weight)
     buffer = features.new_empty(step, weight.shape[0])
-    for start in range(0, features.shape[0], step):
+    for start in range(0, max(1, features.shape[0]), step):  # an empty batch is one empty chunk
         rows = slice(start, min(start + step, features.shape[0]))
         out = buffer[: rows.stop - start]
         with torch.autocast(features.device.type, enabled=False):
@@ -227,14 +227,8 @@ def _products(features: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator
         yield rows, out
 
 
-def _room(products: Tensor, scores: Scores) -> tuple[Tensor, Tensor]:
-    """The logits, and where their gradient may go: over them."""
-    z = scores.logits(products)
-    return z, z
-
-
 def _fusable(features: Tensor, curve: Curve) -> bool:
-    if not takes(features) or features.dtype not in (*SHORT, torch.float64):
+    if not takes(features) or features.dtype not in SHORT:
         return False
     from mohs.losses._kernels.curves import curve_of
 
@@ -259,7 +253,7 @@ def _fused_rows(
     fused = curve_of(curve)
     assert fused is not None
     left = launch_loss(
-        z.unsqueeze(2),
+        z,
         labels,
         fused,
         ignore_index=ignore_index,
@@ -268,7 +262,7 @@ def _fused_rows(
         shift=shift,
         mean=share is not None,
         denominator=share,
-        grad=None if out is None else out.unsqueeze(2),
+        grad=out,
         pull=target is not None,
         stats=stats,
     )
@@ -307,7 +301,7 @@ def _observe(z: Tensor, labels: Tensor, ignore_index: int, stats: bool) -> tuple
     if takes(z) and not stats:
         from mohs.margin._triton import margin_forward
 
-        return margin_forward(z.unsqueeze(2), labels, ignore_index)
+        return margin_forward(z, labels, ignore_index)
     index = torch.where(labels == ignore_index, 0, labels).unsqueeze(1)
     own = z.gather(1, index).to(full_precision(z.dtype))
     e = z.to(own.dtype, copy=True).scatter_(1, index, -INF)

@@ -6,7 +6,275 @@
 Values and gradients are those of the head followed by the loss. Any loss that is a curve of the margin can be fused, since a
 row then enters the loss through two numbers: its label's logit and log Σ exp of the others. A margin head changes the first
 alone: CosFace subtracts s m from it, ArcFace replaces it by s cos(θ_y + m). Logits exist for a chunk of rows at a time
-(`_chunked.py`); the mean or sum of a curve takes three matrix products, as the plain head does, anything else four.
+(`_chunked.py`). The mean or sum of a curve takes three matrix products, as the plain head does; reduction="none", float16
+and losses normalized over the batch take four, since their logits are computed again in the backward pass.
 """
 
 from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from inspect import signature
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from mohs._core.specs import create_spec, parse_spec
+from mohs.angle import angle, check_vectors, common_dtype, unit
+from mohs.heads._chunked import Scores, head_loss, head_margin
+from mohs.heads.arcface import ArcFaceHead, margin_cosine
+from mohs.heads.avh import AVHHead
+from mohs.heads.cosface import CosFaceHead
+from mohs.heads.normface import NormFaceHead
+from mohs.losses import LOSSES
+from mohs.losses._drop_in import LossModule, check_weight, spread_sample_weight
+from mohs.losses.avh import AVHLoss
+from mohs.losses.cross_entropy import CrossEntropyLoss, cross_entropy
+from mohs.losses.curriculum import SelfPacedLoss
+from mohs.losses.encouraging import EncouragingLoss, encouraging
+from mohs.losses.focal import FocalLoss, focal
+from mohs.losses.gce import GeneralizedCrossEntropyLoss, gce
+from mohs.losses.gradient_rescaling import GradientRescalingLoss, gradient_rescaling
+from mohs.losses.mae import MeanAbsoluteErrorLoss, mae
+from mohs.losses.symmetric import SymmetricCrossEntropyLoss, symmetric
+from mohs.losses.truncated_gce import TruncatedGeneralizedCrossEntropyLoss, truncated_gce
+from mohs.margin import check_labels
+
+CURVES: dict[type, Callable[..., Tensor]] = {
+    CrossEntropyLoss: cross_entropy,
+    AVHLoss: cross_entropy,
+    MeanAbsoluteErrorLoss: mae,
+    GeneralizedCrossEntropyLoss: gce,
+    TruncatedGeneralizedCrossEntropyLoss: truncated_gce,
+    FocalLoss: focal,
+    SymmetricCrossEntropyLoss: symmetric,
+    EncouragingLoss: encouraging,
+    GradientRescalingLoss: gradient_rescaling,
+}
+
+
+class RowStatistics(NamedTuple):
+    """What the logits of each example show, (N,) each and without gradients; NaN (for `predicted`: any class) where ignored."""
+
+    margin: Tensor  # log-odds of the label
+    confidence: Tensor  # probability of the label
+    entropy: Tensor  # of the predicted distribution, in nats
+    angle: Tensor  # between the features and the weights of the label, in radians
+    gap: Tensor  # the label's logit minus the largest other
+    predicted: Tensor  # the most likely class
+
+
+class _Plan(NamedTuple):
+    """A head as matrix products: logits = scores(features · weightᵀ + bias), and what it does to the label's logit."""
+
+    features: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+    target: Tensor | None = None
+    shift: float = 0.0
+    scores: Scores = Scores()
+
+
+def linear_loss(
+    features: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    bias: Tensor | None = None,
+    *,
+    loss: str | nn.Module = "cross_entropy",
+    sample_weight: Tensor | None = None,
+    ignore_index: int | None = None,
+    reduction: str | None = None,
+    return_stats: bool = False,
+) -> Any:
+    """The loss of `F.linear(features, weight, bias)` without those logits in memory.
+
+    Args:
+        features: (N, D) or (..., D), the inputs of the head.
+        weight: (K, D), the class weights.
+        labels: (N,) or (...), integer class indices.
+        bias: (K,), optional.
+        loss: A loss of the package that is a curve of the margin: a Module, or its name as in "gce:q=0.7".
+        sample_weight: (N,) or (...), weights of the examples.
+        ignore_index: Label of examples to ignore; the loss's own (−100) unless given.
+        reduction: "mean", "sum" or "none"; the loss's own ("mean") unless given.
+        return_stats: Also return `RowStatistics`, at no extra pass.
+
+    Returns:
+        The loss, a scalar or the shape of the labels; with `return_stats` a pair (loss, statistics).
+
+    Example:
+        >>> loss, seen = linear_loss(hidden, lm_head.weight, tokens, loss="gce:q=0.7", return_stats=True)
+    """
+    module = _loss(loss, ignore_index, reduction)
+    check_vectors("features", features)
+    x, y = features.reshape(-1, features.shape[-1]), labels.reshape(-1)
+    common_dtype(x, weight)
+    if sample_weight is not None:
+        sample_weight = spread_sample_weight(sample_weight, labels).reshape(-1)
+    value, seen = _apply(_linear(x, weight, bias), x, weight, y, module, sample_weight, return_stats)
+    value = value.view(labels.shape) if value.dim() else value
+    return (value, RowStatistics(*(part.view(labels.shape) for part in seen))) if seen is not None else value
+
+
+class FusedHead(nn.Module):
+    """A head and its loss in one: features and labels to the loss, without the (N, K) logits in memory.
+
+    Args:
+        head: An `nn.Linear`, or a `NormFaceHead`, `CosFaceHead`, `ArcFaceHead` or `AVHHead`. Its parameters stay its own.
+        loss: A loss of the package that is a curve of the margin: a Module, or its name as in "gce:q=0.7".
+
+    Example:
+        >>> fused = FusedHead(mohs.CosFaceHead(512, 100_000), "cross_entropy")
+        >>> fused(features, labels).backward()
+    """
+
+    def __init__(self, head: nn.Module, loss: str | nn.Module = "cross_entropy") -> None:
+        super().__init__()
+        if not isinstance(head, nn.Linear | NormFaceHead | CosFaceHead | ArcFaceHead | AVHHead):
+            raise ValueError(f"{type(head).__name__} cannot be fused: use nn.Linear, NormFace, CosFace, ArcFace or AVH heads")
+        self.head, self.loss = head, _loss(loss, None, None)
+
+    def forward(
+        self, features: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None, return_stats: bool = False
+    ) -> Any:
+        """features (N, D), labels (N,) -> the loss, or with `return_stats` a pair (loss, `RowStatistics`).
+
+        The statistics are those of the label-free logits, as `head.logits(features)` has them.
+        """
+        head, weight = self.head, self.head.weight
+        if isinstance(head, nn.Linear):
+            return linear_loss(
+                features, weight, labels, head.bias, loss=self.loss, sample_weight=sample_weight, return_stats=return_stats
+            )
+        common_dtype(features, weight)  # type: ignore[arg-type]
+        plan = _angular(head, features, labels, self.loss.ignore_index)  # type: ignore[arg-type]
+        value, seen = _apply(plan, features, weight, labels, self.loss, sample_weight, return_stats)  # type: ignore[arg-type]
+        return value if seen is None else (value, seen)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """features (N, D) -> the label-free logits (N, K), for prediction."""
+        plain = self.head if isinstance(self.head, nn.Linear) else self.head.logits
+        return plain(features)  # type: ignore[operator, no-any-return]
+
+
+def _linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> _Plan:
+    kind = features.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+    else:
+        dtype = torch.promote_types(features.dtype, weight.dtype)
+    return _Plan(features.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+
+
+def _angular(head: nn.Module, features: Tensor, labels: Tensor, ignore_index: int) -> _Plan:
+    weight: Tensor = head.weight  # type: ignore[assignment]
+    scale: float = head.scale  # type: ignore[assignment]
+    if isinstance(head, AVHHead):
+        exact = torch.float32 if features.device.type == "mps" else torch.float64
+        return _Plan(unit(features.to(exact)), unit(weight.to(exact)), scores=Scores(scale))
+    plan = _Plan(scale * unit(features), unit(weight))
+    if isinstance(head, CosFaceHead):
+        return plan._replace(shift=scale * head.strength * head.margin)
+    if isinstance(head, ArcFaceHead):
+        own = embedding(torch.where(labels == ignore_index, 0, labels).long(), weight)
+        return plan._replace(target=scale * margin_cosine(angle(features, own), margin=head.strength * head.margin))
+    return plan
+
+
+def _apply(
+    plan: _Plan,
+    features: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    loss: LossModule,
+    sample_weight: Tensor | None,
+    return_stats: bool,
+) -> tuple[Tensor, RowStatistics | None]:
+    ignore_index, reduction = loss.ignore_index, loss.reduction
+    check_labels(features.new_empty(1, weight.shape[0]).expand(features.shape[0], -1), labels, ignore_index=ignore_index)
+    labels = labels.contiguous()
+    each = _row_weight(labels, loss, sample_weight, weight.shape[0])
+    at_once = (
+        reduction != "none"
+        and not isinstance(loss, SelfPacedLoss)
+        and not (isinstance(loss, GradientRescalingLoss) and loss.normalize == "sum")
+        and plan.features.dtype != torch.float16
+        and not (each is not None and each.requires_grad)
+        and features.shape[0] > 0
+    )
+    shared = {"ignore_index": ignore_index, "scores": plan.scores, "stats": return_stats}
+    inputs = (plan.features, plan.weight, plan.bias, labels)
+    if at_once:
+        value, rows = head_loss(
+            *inputs,
+            _curve(loss),
+            row_weight=each,
+            target=plan.target,
+            shift=plan.shift,
+            mean=reduction == "mean",
+            **shared,  # type: ignore[arg-type]
+        )
+    else:
+        m, others, rows = head_margin(*inputs, **shared)  # type: ignore[arg-type]
+        m = m - plan.shift if plan.target is None else plan.target.to(m) - others
+        twin = _without_weight(loss)
+        two = torch.stack([m, torch.zeros_like(m)], 1)  # two classes with the same margin: all that the loss depends on
+        value = twin(two, torch.where(labels == ignore_index, ignore_index, 0), sample_weight=each)
+    if rows is None:
+        return value, None
+    with torch.no_grad():
+        theta = angle(features, embedding(torch.where(labels == ignore_index, 0, labels).long(), weight))
+        theta = theta.masked_fill(labels == ignore_index, torch.nan)
+        return value, RowStatistics(rows.margin, rows.margin.sigmoid(), rows.entropy, theta, rows.gap, rows.predicted)
+
+
+def _row_weight(labels: Tensor, loss: LossModule, sample_weight: Tensor | None, classes: int) -> Tensor | None:
+    """Class weight times sample weight of each row (N,); None if there is neither."""
+    if sample_weight is not None:
+        sample_weight = spread_sample_weight(sample_weight, labels)
+    if loss.weight is None:
+        return None if sample_weight is None else sample_weight.contiguous()
+    check_weight(loss.weight, classes)
+    own = loss.weight[torch.where(labels == loss.ignore_index, 0, labels).long()]
+    return own if sample_weight is None else own * sample_weight
+
+
+def _curve(loss: LossModule) -> Callable[[Tensor], Tensor]:
+    """The loss's curve; as a function of this package with its parameters where the kernels know it."""
+    function = CURVES.get(type(loss))
+    if function is None:
+        return loss.curve  # type: ignore[attr-defined, no-any-return]
+    names = [name for name in signature(function).parameters if name != "m"]
+    return partial(function, **{name: getattr(loss, name) for name in names})
+
+
+def _without_weight(loss: LossModule) -> LossModule:
+    """The loss without class weights; it shares everything else with the original."""
+    if loss.weight is None:
+        return loss
+    twin = copy.copy(loss)
+    twin._buffers = {**loss._buffers, "weight": None}
+    return twin
+
+
+def _loss(given: str | nn.Module, ignore_index: int | None, reduction: str | None) -> LossModule:
+    """A loss that can be fused, with these options."""
+    changes = {"ignore_index": ignore_index, "reduction": reduction}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if isinstance(given, str):
+        name, fields = parse_spec(given)
+        loss = create_spec(LOSSES, "loss", {"name": name, **fields, **changes})
+    else:
+        loss = copy.copy(given) if changes else given
+        for name, value in changes.items():
+            setattr(loss, name, value)
+    if not isinstance(loss, LossModule) or not hasattr(loss, "curve"):
+        raise ValueError(f"{type(loss).__name__} cannot be fused: it is not a curve of the margin; apply it to the logits")
+    if loss.label_smoothing:
+        raise ValueError("label_smoothing cannot be fused: it is not a function of the margin; apply the loss to the logits")
+    return loss
+

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
@@ -25,6 +24,7 @@ REDUCTIONS = ("mean", "sum", "none")
 SMOOTHABLE = "cross_entropy, encouraging and avh"
 SHARED = ("weight", "ignore_index", "reduction", "label_smoothing")  # the fields of every loss
 _NOT_SMOOTHABLE = f"label_smoothing={{}} is not defined for this loss (only for {SMOOTHABLE}); use 0"
+_kernels: Any = None  # the module of the kernels, imported at their first call
 Curve = Callable[[Tensor], Tensor]
 Margin = Callable[..., Tensor]
 
@@ -81,13 +81,13 @@ def _plain_smoothed_loss(curve: Curve, logits: Tensor, labels: Tensor, margin_of
 
 def _on_kernels(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor | None:
     """The loss by the fused kernel; None if it does not take this call."""
-    from mohs.losses._kernels.curves import curve_of
-    from mohs.losses._kernels.fused_loss import fused_loss, supports
-
-    fused = curve_of(curve)
+    global _kernels
+    if _kernels is None:
+        from mohs.losses._kernels import fused_loss as _kernels
+    fused = _kernels.curve_of(curve)
     reduction, smoothing = options.get("reduction", "mean"), options.get("label_smoothing", 0.0)
     weight, sample_weight = options.get("weight"), options.get("sample_weight")
-    if fused is None or not supports(logits, labels, reduction, smoothing, weight, sample_weight):
+    if fused is None or not _kernels.supports(logits, labels, reduction, smoothing, weight, sample_weight):
         return None
     check_reduction(reduction)
     ignore_index = options.get("ignore_index", NO_LABEL)
@@ -98,18 +98,13 @@ def _on_kernels(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[
         sample_weight = spread_sample_weight(sample_weight, labels)
     if smoothing and fused.number:
         raise ValueError(_NOT_SMOOTHABLE.format(smoothing))
-    plain = partial(_plain_smoothed_loss if smoothing else _plain_curve_loss, curve, labels=labels, margin_of=plain_margin)
-    return fused_loss(
-        logits,
-        labels,
-        fused,
-        partial(plain, **options),
-        weight=weight,
-        sample_weight=sample_weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        smoothing=smoothing,
-    )
+
+    def plain(logits: Tensor) -> Tensor:
+        whole = _plain_smoothed_loss if smoothing else _plain_curve_loss
+        return whole(curve, logits, labels, plain_margin, **options)
+
+    call = _kernels.Call(labels, fused, plain, weight, sample_weight, ignore_index, reduction, smoothing)
+    return _kernels.fused_loss(logits, call)  # type: ignore[no-any-return]
 
 
 def reduce(

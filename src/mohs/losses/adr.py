@@ -16,6 +16,7 @@ differentiates it and φ of one sample as in eqs. 3, 7 and 8; the entropy penalt
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_choice
 from mohs.losses._drop_in import RegularizerModule
 from mohs.losses._numerics.certainty import UNCERTAINTIES, certainty
+from mohs.margin._choose import takes
 
 PHI_FLOOR = 1e-6  # so that neither log φ nor 1/φ is infinite
 
@@ -39,6 +41,18 @@ def adr(
 ) -> Tensor:
     """logits (N, K, ...) -> scalar: the mean of F; tau is τ, phi the measure of uncertainty φ, scope the set it is taken over."""
     check_options(tau, phi, scope)
+    if phi == "entropy" and scope == "sample" and takes(logits) and not torch.compiler.is_compiling():
+        from mohs.losses._kernels.certainty_kernel import Certainty, fused_certainty, supports
+
+        if supports(logits, tau):
+            settings = {"tau": tau, "normalizer": normalizer, "detach_phi": detach_phi}
+            plain = partial(plain_adr, phi=phi, scope=scope, **settings)  # type: ignore[arg-type]
+            return fused_certainty(logits, Certainty(plain, False, tau, normalizer, detach_phi, PHI_FLOOR))
+    return plain_adr(logits, tau=tau, phi=phi, scope=scope, normalizer=normalizer, detach_phi=detach_phi)
+
+
+def plain_adr(logits: Tensor, *, tau: int, phi: str, scope: str, normalizer: bool, detach_phi: bool) -> Tensor:
+    """`adr` without the kernels."""
     squares, uncertainty = UNCERTAINTIES[phi](logits, tau)
     if scope == "batch":
         uncertainty = uncertainty.mean()
@@ -49,6 +63,16 @@ def adr(
 
 def entropy_penalty(logits: Tensor) -> Tensor:
     """logits (N, K, ...) -> scalar: the mean entropy, in nats."""
+    if takes(logits) and not torch.compiler.is_compiling():
+        from mohs.losses._kernels.certainty_kernel import Certainty, fused_certainty, supports
+
+        if supports(logits, 1):
+            return fused_certainty(logits, Certainty(plain_entropy_penalty, entropy=True))
+    return plain_entropy_penalty(logits)
+
+
+def plain_entropy_penalty(logits: Tensor) -> Tensor:
+    """`entropy_penalty` without the kernels."""
     return certainty(logits, tau=1)[1].mean()
 
 

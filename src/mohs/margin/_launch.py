@@ -1,7 +1,7 @@
 """Launch a Triton kernel at little cost to the host: a kernel already compiled for such arguments is called directly.
 
-Triton inspects every argument at each call, which for small batches takes longer than the kernel. Here the compiled kernel
-is looked up by what Triton specializes on: dtypes, alignment of pointers, integers that are 1 or multiples of 16.
+Triton inspects every argument at each call, which for small batches takes longer than the kernel does. Here the compiled
+kernel is looked up by all that Triton specializes on: dtypes, alignment of pointers, integers and compile-time constants.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from mohs.margin._choose import INTERPRETED
 
 _compiled: dict[Any, Any] = {}
-_LARGE = 2**31 - 1
+_MOST = 4096  # kernels remembered: one for each shape
 
 
 def launch(
@@ -25,38 +25,35 @@ def launch(
     integers: tuple[int, ...],
     floats: tuple[float, ...],
     constants: tuple[Any, ...],
+    given: tuple[Tensor | None, ...],
 ) -> None:
-    """Run a kernel whose parameters are tensors, integers, floats and compile-time constants, in this order."""
-    device = tensors[0].device
+    """Run a kernel whose parameters are tensors, integers, floats and compile-time constants, in this order.
+
+    Args:
+        kernel: A function under `triton.jit`.
+        programs: Size of the grid.
+        warps: Warps of a program.
+        tensors, integers, floats, constants: The arguments.
+        given: The tensors among the arguments whose dtype or alignment may vary from call to call.
+    """
     if INTERPRETED:
         kernel[(programs,)](*tensors, *integers, *floats, *constants)
-    elif device.index == torch.cuda.current_device():
-        _launch(kernel, programs, warps, tensors, integers, floats, constants, device.index)
-    else:
+        return
+    device = tensors[0].get_device()
+    if device != torch._C._cuda_getDevice():
         with torch.cuda.device(device):
-            _launch(kernel, programs, warps, tensors, integers, floats, constants, device.index)
-
-
-def _launch(
-    kernel: Any,
-    programs: int,
-    warps: int,
-    tensors: tuple[Tensor, ...],
-    integers: tuple[int, ...],
-    floats: tuple[float, ...],
-    constants: tuple[Any, ...],
-    device: int,
-) -> None:
-    key = (
-        kernel,
-        device,
-        warps,
-        constants,
-        tuple([(t.dtype, t.data_ptr() % 16 == 0) for t in tensors]),
-        tuple([-1 if n == 1 else (n % 16 == 0) + 2 * (n > _LARGE) for n in integers]),
-    )
+            launch(kernel, programs, warps, tensors, integers, floats, constants, given)
+        return
+    kinds = tuple([None if t is None else (t.dtype, t.data_ptr() % 16) for t in given])
+    key = (kernel, device, warps, integers, constants, kinds)
     ready = _compiled.get(key)
     if ready is None:
+        if len(_compiled) >= _MOST:
+            _compiled.clear()
         _compiled[key] = kernel[(programs,)](*tensors, *integers, *floats, *constants, num_warps=warps)
-    else:
-        ready[(programs, 1, 1)](*tensors, *integers, *floats, *constants)
+        return
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    ready.run(
+        programs, 1, 1, stream, ready.function, ready.packed_metadata, None, None, None,
+        *tensors, *integers, *floats, *constants,
+    )  # fmt: skip

@@ -38,29 +38,35 @@ class Layout(NamedTuple):
 
 
 def layout(logits: Tensor) -> Layout:
-    """logits (N, K, D) -> the tile that keeps most loads in flight."""
+    """logits (N, K) or (N, K, D) -> the tile that keeps most loads in flight."""
     return _layout(*logits.shape)
 
 
 @lru_cache(1024)
-def _layout(examples: int, classes: int, inner: int) -> Layout:
+def _layout(examples: int, classes: int, inner: int = 1) -> Layout:
     rows, block = examples * inner, triton.next_power_of_2(classes)
     if block > WHOLE:
         return Layout(rows, classes, inner, 1, 8192, 16, True, rows)
     tile = max(1, min(128, 2048 // block))
     entries = tile * block
     warps = 4 if entries <= 4096 else 8 if entries <= 8192 else 16
-    return Layout(rows, classes, inner, tile, block, warps, False, triton.cdiv(rows, tile))
+    return Layout(rows, classes, inner, tile, block, warps, False, -(-rows // tile))
 
 
 def three(logits: Tensor) -> Tensor:
-    """logits (N, K, d1, ...) -> (N, K, D), a view where the strides allow."""
-    return logits.unsqueeze(2) if logits.dim() == 2 else logits.flatten(2)
+    """logits (N, K, d1, ...) -> (N, K, D), a view where the strides allow; (N, K) stays as it is."""
+    return logits if logits.dim() == 2 else logits.flatten(2)
+
+
+def strides(logits: Tensor) -> tuple[int, ...]:
+    """Of (N, K) or (N, K, D): over n, k and d."""
+    return logits.stride() if logits.dim() == 3 else (*logits.stride(), 0)
 
 
 def flat(x: Tensor) -> Tensor:
     """x (N, ...) -> (N · ...,), contiguous."""
-    return x.contiguous().view(-1)
+    x = x.contiguous()
+    return x if x.dim() == 1 else x.view(-1)
 
 
 @triton.jit
@@ -189,7 +195,7 @@ def tl_dtype(dtype: torch.dtype) -> Any:
 
 
 def margin_forward(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
-    """logits (N, K, D), labels (N · D,) -> m, top and total, (N · D,) each."""
+    """logits (N, K) or (N, K, D), labels (N · D,) -> m, top and total, (N · D,) each."""
     how = layout(logits)
     kept = torch.float64 if logits.dtype == torch.float64 else torch.float32
     m, top, total = (torch.empty(how.rows, dtype=kept, device=logits.device) for _ in range(3))
@@ -199,9 +205,10 @@ def margin_forward(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[T
             how.programs,
             how.warps,
             (logits, labels, m, top, total),
-            (how.rows, how.classes, how.inner, *logits.stride(), ignore_index),
+            (how.rows, how.classes, how.inner, *strides(logits), ignore_index),
             (),
             (tl_dtype(logits.dtype), how.tile, how.block, how.loop),
+            (logits, labels),
         )
     return m, top, total
 
@@ -230,9 +237,10 @@ def write_gradient(
             how.programs,
             how.warps,
             (logits, labels, top, total, own, own if others is None else others, grad),
-            (how.rows, how.classes, how.inner, *logits.stride(), *grad.stride(), ignore_index),
+            (how.rows, how.classes, how.inner, *strides(logits), *strides(grad), ignore_index),
             (),
             (tl_dtype(logits.dtype), others is None, skip, how.tile, how.block, how.loop),
+            (logits, labels, top, total, own, others, grad),
         )
     return grad
 
@@ -240,5 +248,5 @@ def write_gradient(
 def scale_(x: Tensor, factor: Tensor) -> Tensor:
     """x (dense, of any strides) ← factor · x, in place; factor is a scalar on the device."""
     if x.numel():
-        launch(scale_kernel, min(1056, triton.cdiv(x.numel(), 4096)), 8, (x, factor), (x.numel(),), (), (4096,))
+        launch(scale_kernel, min(1056, -(-x.numel() // 4096)), 8, (x, factor), (x.numel(),), (), (4096,), (x, factor))
     return x

@@ -52,7 +52,7 @@ NUMBERS = {name: number for number, name in enumerate(PARAMETERS)}
 
 
 def curve_of(function: Callable[..., Any]) -> Curve | None:
-    """The Triton curve of a PyTorch curve, given as the function itself or a `partial` with its keywords; None if there is none."""
+    """The Triton curve of a PyTorch curve, which is a function or a `partial` with its keywords; None if there is none."""
     given: dict[str, Any] = {}
     if isinstance(function, partial):
         function, given = function.func, function.keywords

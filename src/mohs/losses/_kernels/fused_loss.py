@@ -8,16 +8,17 @@ the backward pass writes it. Second derivatives take the plain version.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mohs.losses._kernels.curves import Curve
-from mohs.losses._kernels.launch import launch_loss, weight_sum
+from mohs.losses._kernels.curves import Curve, curve_of
+from mohs.losses._kernels.launch import launch_loss
 from mohs.margin._choose import SHORT, keeps_graph
 from mohs.margin._triton import flat, scale_, three, write_gradient
 
+__all__ = ["Call", "curve_of", "fused_loss", "supports"]
 Plain = Callable[[Tensor], Tensor]
 
 
@@ -28,70 +29,71 @@ def supports(logits: Tensor, labels: Tensor, reduction: str, smoothing: float, *
     return logits.dtype in SHORT and labels.numel() > 0 and not learned and not (smoothing and deferred)
 
 
-def fused_loss(
-    logits: Tensor,
-    labels: Tensor,
-    curve: Curve,
-    plain: Plain,
-    *,
-    weight: Tensor | None,
-    sample_weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    smoothing: float,
-) -> Tensor:
-    """logits (N, K, ...), labels and sample_weight (N, ...) -> the reduced loss; plain: logits -> the same, without kernels."""
-    return _FusedLoss.apply(  # type: ignore[no-any-return]
-        logits, labels, weight, sample_weight, curve, ignore_index, reduction, smoothing, plain
-    )
+class Call(NamedTuple):
+    """All that a loss needs besides the logits."""
+
+    labels: Tensor
+    curve: Curve
+    plain: Plain  # logits -> the same loss without kernels
+    weight: Tensor | None
+    sample_weight: Tensor | None  # the shape of the labels
+    ignore_index: int
+    reduction: str
+    smoothing: float
+
+
+def fused_loss(logits: Tensor, call: Call) -> Tensor:
+    """logits (N, K, ...) -> the reduced loss."""
+    return _FusedLoss.apply(logits, call)  # type: ignore[no-any-return]
 
 
 class _FusedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        logits: Tensor,
-        labels: Tensor,
-        weight: Tensor | None,
-        sample_weight: Tensor | None,
-        curve: Curve,
-        ignore_index: int,
-        reduction: str,
-        smoothing: float,
-        plain: Plain,
-    ) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, call: Call) -> Tensor:
+        labels, curve, _, weight, sample_weight, ignore_index, reduction, smoothing = call
         z, y = three(logits), flat(labels)
-        sample_weight = None if sample_weight is None else flat(sample_weight)
+        if sample_weight is not None:
+            sample_weight = flat(sample_weight)
         needed = ctx.needs_input_grad[0]
         now = needed and reduction != "none" and logits.dtype != torch.float16
-        grad = torch.empty_like(z) if now else None
         later = needed and not now
-        options = {"ignore_index": ignore_index, "weight": weight, "sample_weight": sample_weight}
-        denominator = weight_sum(y, z.shape[1], **options) if later and reduction == "mean" else None  # type: ignore[arg-type]
+        mean = reduction == "mean"
+        grad = torch.empty_like(z) if now else None
         rows = launch_loss(
-            z, y, curve, smoothing=smoothing, mean=reduction == "mean", denominator=denominator,
-            add_up=reduction != "none", grad=grad, pull=later, save=later, **options,  # type: ignore[arg-type]
-        )  # fmt: skip
-        ctx.plain, ctx.ignore_index, ctx.now, ctx.written = plain, ignore_index, now, grad
-        if needed:
-            ctx.save_for_backward(logits, y, *(rows[1:4] if later else ()))
+            z,
+            y,
+            curve,
+            ignore_index=ignore_index,
+            weight=weight,
+            sample_weight=sample_weight,
+            smoothing=smoothing,
+            mean=mean,
+            add_up=reduction != "none" and not later,
+            grad=grad,
+            pull=later,
+            save=later,
+        )
+        ctx.call, ctx.written = call, grad
+        if later:
+            ctx.save_for_backward(logits, y, rows.pull, rows.top, rows.total)
+        elif now:
+            ctx.save_for_backward(logits)
         if reduction == "none":
             return rows.value.view(labels.shape)
         return rows.value if rows.value.dim() == 0 else rows.value.sum()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits, labels, *saved = ctx.saved_tensors
-        nothing = (None,) * 8
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        logits, *saved = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
-            return *torch.autograd.grad(ctx.plain(logits), logits, grads[0], create_graph=True), *nothing
-        if ctx.now:
-            if keeps_graph():
-                return (ctx.written * grads[0]).view(logits.shape), *nothing
+            return *torch.autograd.grad(ctx.call.plain(logits), logits, grads[0], create_graph=True), None
+        if saved:
+            y, pull, top, total = saved
+            z = three(logits)
+            grad = write_gradient(z, y, top, total, pull * grads[0].reshape(-1), ctx.call.ignore_index, skip=True)
+        elif keeps_graph():
+            grad = ctx.written * grads[0]
+        else:
             grad, ctx.written = ctx.written, None
-            return scale_(grad, grads[0]).view(logits.shape), *nothing
-        pull, top, total = saved
-        z = three(logits)
-        own = pull * grads[0].reshape(-1)
-        grad = write_gradient(z, labels, top, total, own, ctx.ignore_index, skip=True, out=torch.empty_like(z))
-        return grad.view(logits.shape), *nothing
+            scale_(grad, grads[0])
+        return grad if grad.shape == logits.shape else grad.view(logits.shape), None

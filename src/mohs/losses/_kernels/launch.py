@@ -10,7 +10,7 @@ from torch import Tensor
 from mohs.losses._kernels.curves import Curve
 from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
 from mohs.margin._launch import launch
-from mohs.margin._triton import layout
+from mohs.margin._triton import layout, strides
 
 
 class Rows(NamedTuple):
@@ -38,6 +38,7 @@ def weight_sum(labels: Tensor, classes: int, ignore_index: int, weight: Tensor |
         (labels.shape[0], classes, ignore_index),
         (),
         (weight is not None, sample_weight is not None, 8192 if labels.shape[0] > 2048 else 1024),
+        (labels, weight, sample_weight),
     )
     return out
 
@@ -61,10 +62,10 @@ def launch_loss(
     save: bool = False,
     stats: bool = False,
 ) -> Rows:
-    """logits (N, K, D) and labels (N · D,), both on the device, to what `Rows` names.
+    """logits (N, K) or (N, K, D) and labels (N · D,), both on the device, to what `Rows` names.
 
     Args:
-        logits: (N, K, D), at least one row.
+        logits: (N, K) or (N, K, D), at least one row.
         labels: (N · D,), contiguous; so are sample_weight and target.
         curve: From `curve_of`.
         ignore_index, weight, sample_weight, smoothing: As in `mohs.losses._drop_in`.
@@ -80,13 +81,14 @@ def launch_loss(
     """
     how = layout(logits)
     one = add_up and how.programs == 1 and (denominator is None)
-    rows = [torch.empty(how.rows, dtype=torch.float32, device=logits.device) for _ in range(pull + 2 * save + 3 * stats)]
     value = torch.empty(() if one else how.rows, dtype=torch.float32, device=logits.device)
-    best = torch.empty(how.rows, dtype=torch.int32, device=logits.device) if stats else None
-    left = iter(rows)
-    pulls = next(left) if pull else None
-    top, total = (next(left), next(left)) if save else (None, None)
-    margin, gap, entropy = (next(left), next(left), next(left)) if stats else (None, None, None)
+    pulls = top = total = margin = gap = entropy = best = None
+    if pull or save or stats:
+        room = (value.new_empty(how.rows) for _ in range(6))
+        pulls = next(room) if pull else None
+        top, total = (next(room), next(room)) if save else (None, None)
+        margin, gap, entropy = (next(room), next(room), next(room)) if stats else (None, None, None)
+        best = torch.empty(how.rows, dtype=torch.int32, device=logits.device) if stats else None
     if mean and denominator is None and not one:
         denominator = weight_sum(labels, how.classes, ignore_index, weight, sample_weight)
     unused = value
@@ -111,7 +113,7 @@ def launch_loss(
             unused if best is None else best,
             unused if grad is None else grad,
         ),
-        (how.rows, how.classes, how.inner, *logits.stride(), *(logits if grad is None else grad).stride(), ignore_index),
+        (how.rows, how.classes, how.inner, *strides(logits), *strides(logits if grad is None else grad), ignore_index),
         (smoothing, shift, *curve.parameters),
         (
             curve.number,
@@ -129,5 +131,6 @@ def launch_loss(
             how.block,
             how.loop,
         ),
+        (logits, labels, weight, sample_weight, target, denominator, grad),
     )
     return Rows(value, pulls, top, total, margin, gap, entropy, best, grad)

@@ -1,0 +1,153 @@
+"""A fused head is the head followed by the loss: values, gradients, statistics; in one chunk or many."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+import mohs
+from mohs.heads import _chunked
+
+N, D, K = 37, 8, 11
+HEADS = {
+    "linear": lambda: nn.Linear(D, K),
+    "normface": lambda: mohs.NormFaceHead(D, K),
+    "cosface": lambda: mohs.CosFaceHead(D, K),
+    "arcface": lambda: mohs.ArcFaceHead(D, K, margin=0.5),
+    "avh": lambda: mohs.AVHHead(D, K),
+}
+CURVES = [name for name, loss in mohs.LOSSES.items() if hasattr(loss, "curve")]
+
+
+@pytest.fixture(params=[1 << 26, 1])
+def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One chunk of rows, and chunks of 16."""
+    monkeypatch.setattr(_chunked, "SMALLEST", request.param)
+
+
+def batch(seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(K, (N,), generator=generator)
+    labels[[3, 20]] = -100
+    return torch.randn(N, D, generator=generator).requires_grad_(), labels
+
+
+def plain(head: nn.Module, loss: nn.Module, features: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+    logits = head(features) if isinstance(head, nn.Linear) else head(features, labels)
+    return loss(logits, labels, sample_weight=weight)
+
+
+def same(fused: Tensor, reference: Tensor, features: Tensor, head: nn.Module, seed: int = 1) -> None:
+    inputs = [features, *head.parameters()]
+    g = torch.randn(fused.shape, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(fused, reference)
+    for a, b in zip(torch.autograd.grad(fused, inputs, g), torch.autograd.grad(reference, inputs, g), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", HEADS)
+def test_equals_head_and_loss(kind: str, reduction: str, weighted: bool) -> None:
+    torch.manual_seed(0)
+    head, (features, labels) = HEADS[kind](), batch()
+    weight = torch.rand(K) + 0.5 if weighted else None
+    each = torch.rand(N) if weighted else None
+    loss = mohs.GeneralizedCrossEntropyLoss(reduction=reduction, weight=weight)
+    same(mohs.FusedHead(head, loss)(features, labels, sample_weight=each), plain(head, loss, features, labels, each), features, head)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_every_curve(name: str) -> None:
+    torch.manual_seed(0)
+    head, (features, labels) = HEADS["linear"](), batch()
+    twin = mohs.create_loss(name)
+    same(
+        mohs.FusedHead(head, name)(features, labels),
+        plain(head, twin, features, labels, None),
+        features,
+        head,
+    )
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("kind", HEADS)
+def test_statistics_are_those_of_the_label_free_logits(kind: str) -> None:
+    torch.manual_seed(0)
+    head, (features, labels) = HEADS[kind](), batch()
+    fused = mohs.FusedHead(head, "cross_entropy")
+    value, seen = fused(features, labels, return_stats=True)
+    torch.testing.assert_close(value, fused(features, labels))
+    logits, kept = fused.logits(features).detach(), labels != -100
+    log_p = logits.log_softmax(1)
+    torch.testing.assert_close(seen.margin[kept], mohs.margin(logits[kept], labels[kept]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(seen.confidence[kept], log_p.exp()[kept, labels[kept]], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(seen.entropy[kept], -(log_p.exp() * log_p).sum(1)[kept], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(seen.angle[kept], mohs.angle(features[kept], head.weight[labels[kept]]).detach())
+    assert torch.equal(seen.predicted[kept], logits.argmax(1)[kept])
+    others = logits.scatter(1, labels.clamp(min=0)[:, None], -torch.inf).amax(1)
+    torch.testing.assert_close(seen.gap[kept], logits[kept, labels[kept]] - others[kept], rtol=1e-4, atol=1e-5)
+    assert all(part[~kept].isnan().all() for part in seen[:5])
+    assert not any(part.requires_grad for part in seen)
+
+
+def test_linear_loss_of_tokens() -> None:
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(2, 5, D, generator=generator).requires_grad_()
+    weight, bias = torch.randn(K, D, generator=generator), torch.randn(K, generator=generator)
+    labels = torch.randint(K, (2, 5), generator=generator)
+    value = mohs.linear_loss(features, weight, labels, bias, loss="focal:gamma=1", reduction="none")
+    expected = mohs.FocalLoss(gamma=1, reduction="none")(linear(features, weight, bias).movedim(-1, 1), labels)
+    torch.testing.assert_close(value, expected)
+    _, seen = mohs.linear_loss(features, weight, labels, bias, return_stats=True)
+    assert seen.margin.shape == labels.shape
+    ignored = mohs.linear_loss(features, weight, labels, bias, ignore_index=int(labels[0, 0]), reduction="sum")
+    kept = labels != labels[0, 0]
+    torch.testing.assert_close(ignored, mohs.linear_loss(features[kept], weight, labels[kept], bias, reduction="sum"))
+
+
+def test_weights_of_examples_may_be_learned() -> None:
+    features, labels = batch()
+    weight, each = torch.randn(K, D), torch.rand(N, requires_grad=True)
+    (a,) = torch.autograd.grad(mohs.linear_loss(features, weight, labels, sample_weight=each), each)
+    (b,) = torch.autograd.grad(mohs.CrossEntropyLoss()(features @ weight.T, labels, sample_weight=each), each)
+    torch.testing.assert_close(a, b)
+
+
+def test_under_autocast_and_in_bfloat16() -> None:
+    torch.manual_seed(0)
+    head, (features, labels) = HEADS["linear"](), batch()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = mohs.FusedHead(head, "gce")(features, labels)
+    value.backward()
+    assert head.weight.grad.dtype == torch.float32
+    short = mohs.linear_loss(features.bfloat16(), head.weight.bfloat16(), labels, head.bias.bfloat16(), loss="gce")
+    torch.testing.assert_close(value, short)
+    torch.testing.assert_close(value, mohs.FusedHead(head, "gce")(features, labels), rtol=2e-2, atol=1e-2)
+
+
+def test_backward_twice_and_nothing_to_average() -> None:
+    torch.manual_seed(0)
+    head, (features, labels) = HEADS["linear"](), batch()
+    value = mohs.FusedHead(head)(features, labels)
+    first = torch.autograd.grad(value, features, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(value, features)[0])
+    none = torch.full_like(labels, -100)
+    assert mohs.FusedHead(head)(features, none).isnan()
+    assert mohs.linear_loss(features, head.weight, none, reduction="sum") == 0
+    assert mohs.linear_loss(features[:0], head.weight, labels[:0], reduction="sum") == 0
+
+
+def test_what_cannot_be_fused() -> None:
+    with pytest.raises(ValueError, match="SphereFaceHead cannot be fused"):
+        mohs.FusedHead(mohs.SphereFaceHead(D, K))
+    with pytest.raises(ValueError, match="MeanSquaredErrorLoss cannot be fused"):
+        mohs.FusedHead(nn.Linear(D, K), "mse")
+    with pytest.raises(ValueError, match="label_smoothing cannot be fused"):
+        mohs.FusedHead(nn.Linear(D, K), mohs.CrossEntropyLoss(label_smoothing=0.1))
+    features, labels = batch()
+    with pytest.raises(ValueError, match=r"labels\[0\] is 99"):
+        mohs.linear_loss(features, torch.randn(K, D), labels.clone().fill_(99))
