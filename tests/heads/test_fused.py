@@ -57,7 +57,12 @@ def test_equals_head_and_loss(kind: str, reduction: str, weighted: bool) -> None
     weight = torch.rand(K) + 0.5 if weighted else None
     each = torch.rand(N) if weighted else None
     loss = mohs.GeneralizedCrossEntropyLoss(reduction=reduction, weight=weight)
-    same(mohs.FusedHead(head, loss)(features, labels, sample_weight=each), plain(head, loss, features, labels, each), features, head)
+    same(
+        mohs.FusedHead(head, loss)(features, labels, sample_weight=each),
+        plain(head, loss, features, labels, each),
+        features,
+        head,
+    )
 
 
 @pytest.mark.parametrize("name", CURVES)

@@ -277,4 +277,3 @@ def _loss(given: str | nn.Module, ignore_index: int | None, reduction: str | Non
     if loss.label_smoothing:
         raise ValueError("label_smoothing cannot be fused: it is not a function of the margin; apply the loss to the logits")
     return loss
-

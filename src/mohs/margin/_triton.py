@@ -5,7 +5,8 @@
 
 A program takes a tile of ROWS rows and all classes (K ≤ WHOLE), or one row and loops over blocks of classes. Sums are float32
 (float64 for float64 logits) and in a fixed order, so results repeat exactly. Rows are addressed as (n, d) of logits
-(N, K, D), so that images and strided logits need no copy. A label outside 0..K−1 makes its row NaN.
+(N, K, D), so that images and strided logits need no copy. The number of classes is a compile-time constant, by which masked
+loads are seen to be whole. A label outside 0..K−1 makes its row NaN.
 """
 
 from __future__ import annotations
@@ -63,6 +64,11 @@ def strides(logits: Tensor) -> tuple[int, ...]:
     return logits.stride() if logits.dim() == 3 else (*logits.stride(), 0)
 
 
+def width(logits: Tensor, grad: Tensor) -> int:
+    """The distance of rows, as a compile-time constant by which loads of 16 bytes are seen to be aligned; 0 if it may vary."""
+    return logits.stride(0) if logits.dim() == 2 and logits.stride() == grad.stride() else 0
+
+
 def flat(x: Tensor) -> Tensor:
     """x (N, ...) -> (N · ...,), contiguous."""
     x = x.contiguous()
@@ -106,13 +112,16 @@ def margin_of(own, top, total):
     return tl.where(own == INF, float("nan"), own - base - tl.log(total)), base
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ignore"])
 def margin_kernel(
     z_ptr, y_ptr, m_ptr, top_ptr, total_ptr,
-    rows, classes, inner, stride_n, stride_k, stride_d, ignore,
-    dtype: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+    rows, inner, stride_n, stride_k, stride_d, ignore,
+    dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
     """m, the base of the exponentials and their sum, one of each per row; an ignored label is read as class 0."""
+    if WIDTH:
+        stride_n = WIDTH
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     live = row < rows
     y = tl.load(y_ptr + row, mask=live, other=0).to(tl.int64)
@@ -136,14 +145,17 @@ def margin_kernel(
     tl.store(total_ptr + row, total, mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ignore"])
 def gradient_kernel(
     z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, grad_ptr,
-    rows, classes, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore,
-    dtype: tl.constexpr, OPPOSITE: tl.constexpr, SKIP: tl.constexpr,
+    rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore,
+    dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr, OPPOSITE: tl.constexpr, SKIP: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
     """∂z = own at the label, others · exp(z − top)/total elsewhere. OPPOSITE: others = −own. SKIP: 0 in ignored rows."""
+    if WIDTH:
+        stride_n = WIDTH
+        grad_n = WIDTH
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     live = row < rows
     y = tl.load(y_ptr + row, mask=live, other=0).to(tl.int64)
@@ -205,9 +217,9 @@ def margin_forward(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[T
             how.programs,
             how.warps,
             (logits, labels, m, top, total),
-            (how.rows, how.classes, how.inner, *strides(logits), ignore_index),
+            (how.rows, how.inner, *strides(logits), ignore_index),
             (),
-            (tl_dtype(logits.dtype), how.tile, how.block, how.loop),
+            (tl_dtype(logits.dtype), how.classes, width(logits, logits), how.tile, how.block, how.loop),
             (logits, labels),
         )
     return m, top, total
@@ -237,9 +249,9 @@ def write_gradient(
             how.programs,
             how.warps,
             (logits, labels, top, total, own, own if others is None else others, grad),
-            (how.rows, how.classes, how.inner, *strides(logits), *strides(grad), ignore_index),
+            (how.rows, how.inner, *strides(logits), *strides(grad), ignore_index),
             (),
-            (tl_dtype(logits.dtype), others is None, skip, how.tile, how.block, how.loop),
+            (tl_dtype(logits.dtype), how.classes, width(logits, grad), others is None, skip, how.tile, how.block, how.loop),
             (logits, labels, top, total, own, others, grad),
         )
     return grad

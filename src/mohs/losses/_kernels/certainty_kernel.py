@@ -18,23 +18,26 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mohs.losses._kernels.curves import log1p
+from mohs.losses._kernels.curves import exact_exp, log1p
 from mohs.margin._choose import keeps_graph
 from mohs.margin._launch import launch
-from mohs.margin._triton import INF, WHOLE, layout, load, offsets, scale_, strides, three
+from mohs.margin._triton import INF, WHOLE, layout, load, offsets, scale_, strides, three, width
 
 MOST = 8  # the largest τ
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def certainty_kernel(
     z_ptr, value_ptr, grad_ptr,
-    rows, classes, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d,
+    rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d,
     log_classes, floor,
-    ENTROPY: tl.constexpr, TAU: tl.constexpr, NORMALIZER: tl.constexpr, DETACH: tl.constexpr, GRAD: tl.constexpr,
+    classes: tl.constexpr, WIDTH: tl.constexpr, ENTROPY: tl.constexpr, TAU: tl.constexpr, NORMALIZER: tl.constexpr, DETACH: tl.constexpr, GRAD: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """F/N of each row, or H/N with ENTROPY, and its gradient."""
+    if WIDTH:
+        stride_n = WIDTH
+        grad_n = WIDTH
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     live = row < rows
     cols = tl.arange(0, BLOCK)
@@ -69,7 +72,7 @@ def certainty_kernel(
         exponent = -squares / (2.0 * phi)
         if NORMALIZER:
             exponent -= 0.5 * TAU * tl.log(6.283185307179586 * phi)
-        value = tl.exp(exponent)
+        value = exact_exp(exponent)
         by_t = -value / (2.0 * phi)
         by_phi = value * squares / (2.0 * phi * phi)
         if NORMALIZER:
@@ -126,9 +129,19 @@ class _FusedCertainty(torch.autograd.Function):
             how.programs,
             how.warps,
             (z, value, z if grad is None else grad),
-            (how.rows, how.classes, how.inner, *strides(z), *strides(z if grad is None else grad)),
+            (how.rows, how.inner, *strides(z), *strides(z if grad is None else grad)),
             (math.log(how.classes), asked.floor),
-            (asked.entropy, asked.tau, asked.normalizer, asked.detach, grad is not None, how.tile, how.block),
+            (
+                how.classes,
+                width(z, z if grad is None else grad),
+                asked.entropy,
+                asked.tau,
+                asked.normalizer,
+                asked.detach,
+                grad is not None,
+                how.tile,
+                how.block,
+            ),
             (z, grad),
         )
         ctx.asked, ctx.written = asked, grad

@@ -10,7 +10,7 @@ from torch import Tensor
 from mohs.losses._kernels.curves import Curve
 from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
 from mohs.margin._launch import launch
-from mohs.margin._triton import layout, strides
+from mohs.margin._triton import layout, strides, width
 
 
 class Rows(NamedTuple):
@@ -113,9 +113,11 @@ def launch_loss(
             unused if best is None else best,
             unused if grad is None else grad,
         ),
-        (how.rows, how.classes, how.inner, *strides(logits), *strides(logits if grad is None else grad), ignore_index),
+        (how.rows, how.inner, *strides(logits), *strides(logits if grad is None else grad), ignore_index),
         (smoothing, shift, *curve.parameters),
         (
+            how.classes,
+            width(logits, logits if grad is None else grad),
             curve.number,
             weight is not None,
             sample_weight is not None,

@@ -28,7 +28,7 @@ def row_weights(y, row, known, kept, weight_ptr, sample_ptr, WEIGHT: tl.constexp
     return w, s
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "classes", "ignore"])
 def denominator_kernel(
     y_ptr, weight_ptr, sample_ptr, out_ptr, rows, classes, ignore,
     WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, BLOCK: tl.constexpr,
@@ -81,12 +81,13 @@ def class_weights(weight_ptr, cols, classes, WEIGHT: tl.constexpr):
     return w
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ignore"])
 def loss_kernel(
     z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, denominator_ptr,
     value_ptr, pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
-    rows, classes, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
-    CURVE: tl.constexpr, WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
+    rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
+    classes: tl.constexpr, WIDTH: tl.constexpr, CURVE: tl.constexpr,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
     MEAN: tl.constexpr, ONE: tl.constexpr, GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
@@ -97,6 +98,9 @@ def loss_kernel(
     gradient is `pull`, so that ∂z_y = 0; otherwise it is z_y − shift. STATS: write margin, gap to the largest other logit,
     entropy and most likely class, all of the logits as they are, without target and shift.
     """
+    if WIDTH:
+        stride_n = WIDTH
+        grad_n = WIDTH
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     live = row < rows
     y = tl.load(y_ptr + row, mask=live, other=ignore).to(tl.int64)

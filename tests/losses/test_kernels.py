@@ -1,0 +1,279 @@
+"""The Triton kernels against the plain version in float64: on a GPU, or interpreted on the CPU (TRITON_INTERPRET=1).
+
+`test_interpreted` runs this file, and the tests of every loss and head, over the interpreted kernels in a process of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import mohs
+from mohs.losses.cross_entropy import cross_entropy
+from mohs.losses.encouraging import encouraging
+from mohs.losses.focal import focal
+from mohs.losses.gce import gce
+from mohs.losses.gradient_rescaling import gradient_rescaling
+from mohs.losses.mae import mae
+from mohs.losses.symmetric import symmetric
+from mohs.losses.truncated_gce import truncated_gce
+from mohs.margin import _choose
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+KERNELS = pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a GPU or TRITON_INTERPRET=1")
+ROOT = Path(__file__).parents[2]
+CURVES = [
+    cross_entropy,
+    mae,
+    partial(gce, q=0.7),
+    partial(gce, q=0.0),
+    partial(gce, q=1.0),
+    partial(truncated_gce, q=0.7, threshold=0.3),
+    partial(focal, gamma=2.0),
+    partial(focal, gamma=0.0),
+    partial(symmetric, alpha=0.1, beta=1.0),
+    encouraging,
+    partial(encouraging, log_end=1.0),
+    partial(encouraging, log_end=1.0, start=0.5),
+    partial(encouraging, log_end=0.0, bonus=0.5),
+    partial(gradient_rescaling, beta=8.0, lam=0.5),
+    partial(gradient_rescaling, beta=2.0, lam=0.0, transform="identity", eps=0.0),
+]
+LOSSES = ["cross_entropy", "gce", "focal", "encouraging", "symmetric", "mae", "truncated_gce"]
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """The largest relative error of a gradient in this dtype; the interpreter cuts bfloat16 off instead of rounding it."""
+    return {torch.float32: 1e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7 if INTERPRETED else 2**-8}[dtype]
+
+
+def far(x: Tensor, y: Tensor) -> float:
+    """Relative distance of two tensors; 0 if both are 0 or NaN in the same places."""
+    x, y = x.double().nan_to_num(1e3), y.double().nan_to_num(1e3)
+    return float((x - y).norm() / y.norm().clamp(min=1e-300))
+
+
+def run(function, logits: Tensor, g: float = 1.0) -> tuple[Tensor, Tensor]:
+    leaf = logits.detach().requires_grad_()
+    value = function(leaf)
+    (grad,) = torch.autograd.grad(value, leaf, torch.full_like(value, g))
+    return value.detach(), grad
+
+
+def reference(function, logits: Tensor, monkeypatch: pytest.MonkeyPatch, g: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Value and gradient of the plain version in float64."""
+    with monkeypatch.context() as patch:
+        patch.setattr(_choose, "ENABLED", False)
+        return run(function, logits.double(), g)
+
+
+def batch(n: int, classes: int, *places: int, dtype=torch.float32, scale: float = 3.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(n + classes)
+    logits = (scale * torch.randn(n, classes, *places, generator=generator)).to(dtype)
+    labels = torch.randint(classes, (n, *places), generator=generator)
+    return logits.to(DEVICE), labels.to(DEVICE)
+
+
+def test_interpreted() -> None:
+    if INTERPRETED:
+        pytest.skip("this is the process of its own")
+    pytest.importorskip("triton")
+    files = ["tests/losses/test_kernels.py", "tests/test_margin.py", "tests/heads/test_fused.py", "tests/losses/test_all.py"]
+    chosen = "not test_all or ((cross_entropy or gce-0 or encouraging-1 or rescaling-0) and not vmap and not compiles)"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning", "-k", chosen]
+    answer = subprocess.run(
+        [*command, *files], cwd=ROOT, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-1000:]
+
+
+@KERNELS
+@pytest.mark.gpu
+class TestKernels:
+    @pytest.mark.parametrize("curve", CURVES, ids=str)
+    def test_curves(self, curve, monkeypatch) -> None:
+        """Every curve and its slope, from margins of −30 to 30: two classes whose difference is the margin."""
+        m = torch.linspace(-30, 30, 241, device=DEVICE)
+        logits, labels = torch.stack([m, torch.zeros_like(m)], 1), torch.zeros(241, dtype=torch.long, device=DEVICE)
+        from mohs.losses._drop_in import curve_loss
+
+        function = partial(curve_loss, curve, labels=labels, reduction="none")
+        (value, grad), (exact, slope) = run(function, logits), reference(function, logits, monkeypatch)
+        torch.testing.assert_close(value.double(), exact, rtol=2e-6, atol=1e-12)
+        torch.testing.assert_close(grad.double(), slope, rtol=4e-6, atol=1e-12)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+    @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize("shape", [(7, 5), (300, 10), (3, 6, 2, 5), (2, 40_000)], ids=str)
+    def test_losses(self, shape, weighted, reduction, dtype, monkeypatch) -> None:
+        if dtype == torch.float16 and shape[1] > 1000:
+            pytest.skip("gradients of 1e-8 are not numbers of float16")
+        logits, labels = batch(*shape, dtype=dtype)
+        labels.view(-1)[1] = -100
+        each = torch.rand(shape[0], device=DEVICE) if weighted else None
+        weight = torch.rand(shape[1]) if weighted else None
+        for name in LOSSES if INTERPRETED and shape[1] < 100 else LOSSES[:2]:  # a GPU compiles each
+            loss = mohs.create_loss(name, reduction=reduction, weight=weight).to(DEVICE)
+            function = lambda z, loss=loss: loss(z, labels, sample_weight=each)
+            (value, grad), (exact, slope) = run(function, logits, 2.0), reference(function, logits, monkeypatch, 2.0)
+            assert far(value, exact) < 1e-6
+            assert grad.dtype == dtype
+            assert far(grad, slope) < rounding(dtype)
+            assert not grad.movedim(1, -1)[labels == -100].any()
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize("shape", [(40, 10), (2, 40_000)], ids=str)
+    def test_label_smoothing(self, shape, weighted, monkeypatch) -> None:
+        logits, labels = batch(*shape)
+        labels[1] = -100
+        weight = torch.rand(shape[1]) if weighted else None
+        loss = mohs.CrossEntropyLoss(label_smoothing=0.1, weight=weight).to(DEVICE)
+        function = lambda z: loss(z, labels)
+        (value, grad), (exact, slope) = run(function, logits), reference(function, logits, monkeypatch)
+        assert far(value, exact) < 1e-6
+        assert far(grad, slope) < 2e-6
+
+    @pytest.mark.parametrize(
+        "view", [lambda z: z[::2], lambda z: z[:, ::3], lambda z: z.T.contiguous().T, lambda z: z[:1].expand(12, -1)]
+    )
+    def test_strides(self, view, monkeypatch) -> None:
+        logits = view(batch(24, 30)[0])
+        labels = torch.arange(2 * len(logits), device=DEVICE)[::2] % logits.shape[1]
+        for function in (lambda z: mohs.FocalLoss()(z, labels), lambda z: mohs.margin(z, labels).sum()):
+            (value, grad), (exact, slope) = run(function, logits), reference(function, logits, monkeypatch)
+            assert far(value, exact) < 1e-6
+            assert far(grad, slope) < 1e-6
+
+    @pytest.mark.parametrize("reg", [mohs.ADR(), mohs.ADR(tau=1), mohs.ADR(detach_phi=True), mohs.EntropyPenalty()], ids=str)
+    @pytest.mark.parametrize("shape", [(40, 10), (3, 6, 2, 5), (3, 1000)], ids=str)
+    def test_certainty(self, reg, shape, monkeypatch) -> None:
+        for dtype in (torch.float32, torch.bfloat16) if shape[1] <= 256 else (torch.float32,):
+            generator = torch.Generator().manual_seed(0)
+            logits = torch.stack([torch.randperm(shape[1], generator=generator) for _ in range(math.prod(shape) // shape[1])])
+            logits = (logits / 8).view(shape[0], *shape[2:], shape[1]).movedim(-1, 1).to(dtype).to(DEVICE)  # no ties
+            (value, grad), (exact, slope) = run(reg, logits, 2.0), reference(reg, logits, monkeypatch, 2.0)
+            assert far(value, exact) < 3e-6
+            assert far(grad, slope) < max(3e-6, rounding(logits.dtype))
+
+    def test_extreme_logits(self, monkeypatch) -> None:
+        inf, nan = torch.inf, torch.nan
+        rows = [
+            [0, -inf, 1],
+            [0, -inf, -inf],
+            [inf, 0, 0],
+            [0, inf, 0],
+            [nan, 0, 0],
+            [0, 0, nan],
+            [1e4, -1e4, 0],
+            [-1e4, 1e4, 1e4],
+        ]
+        logits, labels = torch.tensor(rows, device=DEVICE), torch.zeros(8, dtype=torch.long, device=DEVICE)
+        for name in LOSSES:
+            loss = mohs.create_loss(name, reduction="none")
+            with monkeypatch.context() as patch:
+                patch.setattr(_choose, "ENABLED", False)
+                exact = loss(logits, labels)
+            torch.testing.assert_close(loss(logits, labels), exact, equal_nan=True)
+
+    def test_labels_that_are_no_classes(self) -> None:
+        logits, labels = batch(4, 5)
+        labels[2] = 7
+        if INTERPRETED:
+            pytest.skip("on the CPU labels are validated")
+        assert mohs.FocalLoss(reduction="none")(logits, labels).isnan().tolist() == [False, False, True, False]
+
+    def test_second_derivatives_take_the_plain_version(self, monkeypatch) -> None:
+        logits, labels = batch(5, 4)
+        loss = mohs.FocalLoss()
+        leaf = logits.requires_grad_()
+        (grad,) = torch.autograd.grad(loss(leaf, labels), leaf, create_graph=True)
+        (second,) = torch.autograd.grad(grad.square().sum(), leaf)
+        monkeypatch.setattr(_choose, "ENABLED", False)
+        hessian = torch.autograd.functional.hessian(lambda z: loss(z, labels), leaf.detach()).view(20, 20)
+        torch.testing.assert_close(second.view(-1), 2 * hessian @ grad.detach().view(-1), rtol=1e-4, atol=1e-6)
+
+    def test_a_kept_graph_gives_the_same_gradient_again(self) -> None:
+        logits, labels = batch(50, 10)
+        leaf = logits.requires_grad_()
+        value = 3 * mohs.FocalLoss()(leaf, labels)
+        once = torch.autograd.grad(value, leaf, retain_graph=True)[0].clone()
+        assert torch.equal(torch.autograd.grad(value, leaf, retain_graph=True)[0], once)
+        assert torch.equal(torch.autograd.grad(value, leaf)[0], once)
+
+    def test_results_repeat_exactly(self) -> None:
+        logits, labels = batch(300, 700)
+        first = run(lambda z: mohs.FocalLoss()(z, labels), logits)
+        again = run(lambda z: mohs.FocalLoss()(z, labels), logits)
+        assert torch.equal(first[0], again[0])
+        assert torch.equal(first[1], again[1])
+
+    def test_off(self, monkeypatch) -> None:
+        assert _choose.takes(batch(2, 3)[0])
+        monkeypatch.setattr(_choose, "ENABLED", False)
+        assert not _choose.takes(batch(2, 3)[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestOnTheGpu:
+    def test_compiles_without_a_graph_break(self) -> None:
+        torch._dynamo.reset()
+        logits, labels = batch(64, 100)
+        loss = mohs.FocalLoss()
+        compiled = torch.compile(loss, fullgraph=True)
+        ours, theirs = run(lambda z: compiled(z, labels), logits), run(lambda z: loss(z, labels), logits)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b)
+        (grad,) = torch.autograd.grad(loss(logits.requires_grad_(), labels), logits)
+        assert grad.isfinite().all()
+
+    def test_autocast(self) -> None:
+        layer, labels = torch.nn.Linear(8, 10, device="cuda"), batch(12, 10)[1]
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            logits = layer(torch.randn(12, 8, device="cuda"))
+            value = mohs.FocalLoss()(logits, labels)
+        assert logits.dtype == torch.bfloat16
+        assert value.dtype == torch.float32
+        value.backward()
+        assert layer.weight.grad.isfinite().all()
+
+    def test_a_captured_graph_replays_on_new_logits(self) -> None:
+        logits, labels = batch(64, 100)
+        leaf, loss = logits.clone().requires_grad_(), mohs.FocalLoss()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                leaf.grad = None
+                loss(leaf, labels).backward()
+        torch.cuda.current_stream().wait_stream(stream)
+        leaf.grad, graph = None, torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            value = loss(leaf, labels)
+            value.backward()
+        with torch.no_grad():
+            leaf.copy_(2 * logits)
+        graph.replay()
+        exact, grad = run(lambda z: loss(z, labels), 2 * logits)
+        torch.testing.assert_close(value, exact)
+        torch.testing.assert_close(leaf.grad, grad)
+
+    def test_no_host_synchronization(self) -> None:
+        logits, labels = batch(64, 100)
+        leaf, loss = logits.requires_grad_(), mohs.FocalLoss(weight=torch.rand(100)).cuda()
+        loss(leaf, labels).backward()
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            loss(leaf, labels).backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
