@@ -43,6 +43,7 @@ from mohs.losses.symmetric import SymmetricCrossEntropyLoss, symmetric
 from mohs.losses.truncated_gce import TruncatedGeneralizedCrossEntropyLoss, truncated_gce
 from mohs.margin import check_labels
 
+ANGLE_ENTRIES = 1 << 21  # of the features whose angles are taken at a time
 CURVES: dict[type, Callable[..., Tensor]] = {
     CrossEntropyLoss: cross_entropy,
     AVHLoss: cross_entropy,
@@ -226,10 +227,17 @@ def _apply(
         value = twin(two, torch.where(labels == ignore_index, ignore_index, 0), sample_weight=each)
     if rows is None:
         return value, None
-    with torch.no_grad():
-        theta = angle(features, embedding(torch.where(labels == ignore_index, 0, labels).long(), weight))
-        theta = theta.masked_fill(labels == ignore_index, torch.nan)
-        return value, RowStatistics(rows.margin, rows.margin.sigmoid(), rows.entropy, theta, rows.gap, rows.predicted)
+    theta = _label_angle(features, weight, labels, ignore_index)
+    return value, RowStatistics(rows.margin, rows.margin.sigmoid(), rows.entropy, theta, rows.gap, rows.predicted)
+
+
+@torch.no_grad()
+def _label_angle(features: Tensor, weight: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
+    """The angle between each row of features (N, D) and the weights of its label, in chunks of rows; NaN where ignored."""
+    index = torch.where(labels == ignore_index, 0, labels).long()
+    step = max(1, ANGLE_ENTRIES // features.shape[1])
+    parts = [angle(x, weight[y]) for x, y in zip(features.split(step), index.split(step), strict=True)]
+    return torch.cat(parts).masked_fill_(labels == ignore_index, torch.nan)
 
 
 def _row_weight(labels: Tensor, loss: LossModule, sample_weight: Tensor | None, classes: int) -> Tensor | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar, NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mohs._core.dataclass_module import DataclassModule
 from mohs._core.validation import check_between
 from mohs.margin import NO_LABEL, all_margins, check_labels, check_logits, full_precision, margin, plain_margin
-from mohs.margin._choose import takes
+from mohs.margin._choose import SHORT, takes
 
 REDUCTIONS = ("mean", "sum", "none")
 SMOOTHABLE = "cross_entropy, encouraging and avh"
@@ -27,6 +27,7 @@ _NOT_SMOOTHABLE = f"label_smoothing={{}} is not defined for this loss (only for 
 _kernels: Any = None  # the module of the kernels, imported at their first call
 Curve = Callable[[Tensor], Tensor]
 Margin = Callable[..., Tensor]
+Plain = Callable[..., Tensor]  # (logits, margin function) -> loss
 
 
 class Options(TypedDict, total=False):
@@ -39,72 +40,87 @@ class Options(TypedDict, total=False):
     sample_weight: Tensor | None
 
 
+class KernelCall(NamedTuple):
+    """The options of a loss that a kernel takes, validated."""
+
+    weight: Tensor | None
+    sample_weight: Tensor | None  # the shape of the labels
+    ignore_index: int
+    reduction: str
+
+
 def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
     """A loss that depends on the label's probability alone: its curve ℓ(m) at each example's margin, reduced."""
-    if takes(logits) and not torch.compiler.is_compiling():
-        value = _on_kernels(curve, logits, labels, **options)
-        if value is not None:
-            return value
-    return _plain_curve_loss(curve, logits, labels, margin, **options)
+
+    def plain(logits: Tensor, margin_of: Margin = plain_margin) -> Tensor:
+        m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+        return reduce(curve(m), labels, classes=logits.shape[1], **options)
+
+    if options.get("label_smoothing", 0.0) != 0:
+        return plain(logits)  # an error
+    return _fused(curve, logits, labels, plain, **options)
 
 
 def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
     """(1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j), a: the label smoothing; each class's term is multiplied by its class weight."""
     a = options.get("label_smoothing", 0.0)
     check_smoothing(a)
-    check_logits(logits)
     if a == 0:
         return curve_loss(curve, logits, labels, **options)
-    if getattr(curve, "__name__", "") == "cross_entropy" and takes(logits) and not torch.compiler.is_compiling():
-        value = _on_kernels(curve, logits, labels, **options)
-        if value is not None:
-            return value
-    return _plain_smoothed_loss(curve, logits, labels, margin, **options)
+    check_logits(logits)
+
+    def plain(logits: Tensor, margin_of: Margin = plain_margin) -> Tensor:
+        rest: Options = {**options, "label_smoothing": 0.0}
+        logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients are added in float32
+        m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+        every = curve(all_margins(logits))  # (N, K, ...)
+        weight = options.get("weight")
+        if weight is not None:
+            check_weight(weight, logits.shape[1])
+            every = every * weight.to(every).view(-1, *[1] * (every.dim() - 2))
+        return reduce((1 - a) * curve(m), labels, classes=logits.shape[1], also=a * every.mean(1), **rest)
+
+    is_linear = getattr(curve, "__name__", "") == "cross_entropy"  # in log p: the kernel smooths no other curve
+    return _fused(curve, logits, labels, plain, **options) if is_linear else plain(logits, margin)
 
 
-def _plain_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, margin_of: Margin, **options: Unpack[Options]) -> Tensor:
-    m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
-    return reduce(curve(m), labels, classes=logits.shape[1], **options)
-
-
-def _plain_smoothed_loss(curve: Curve, logits: Tensor, labels: Tensor, margin_of: Margin, **options: Unpack[Options]) -> Tensor:
-    a = options.pop("label_smoothing", 0.0)
-    logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients are added in float32
-    m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
-    every = curve(all_margins(logits))  # (N, K, ...)
-    weight = options.get("weight")
-    if weight is not None:
-        check_weight(weight, logits.shape[1])
-        every = every * weight.to(every).view(-1, *[1] * (every.dim() - 2))
-    return reduce((1 - a) * curve(m), labels, classes=logits.shape[1], also=a * every.mean(1), **options)
-
-
-def _on_kernels(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor | None:
-    """The loss by the fused kernel; None if it does not take this call."""
+def _fused(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, **options: Unpack[Options]) -> Tensor:
+    """The loss by its kernel where there is one for this call, or the plain version with the kernels of the margin."""
     global _kernels
+    smoothing = options.get("label_smoothing", 0.0)
+    call = kernel_call(logits, labels, **options)
+    if call is None or (smoothing and (call.reduction == "none" or logits.dtype == torch.float16)):
+        return plain(logits, margin)
     if _kernels is None:
         from mohs.losses._kernels import fused_loss as _kernels
-    fused = _kernels.curve_of(curve)
-    reduction, smoothing = options.get("reduction", "mean"), options.get("label_smoothing", 0.0)
-    weight, sample_weight = options.get("weight"), options.get("sample_weight")
-    if fused is None or not _kernels.supports(logits, labels, reduction, smoothing, weight, sample_weight):
+    known = _kernels.curve_of(curve)
+    if known is None or (smoothing and known.number):
+        return plain(logits, margin)
+    return _kernels.fused_loss(logits, _kernels.Call(labels, known, plain, smoothing, *call))  # type: ignore[no-any-return]
+
+
+def kernel_call(logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> KernelCall | None:
+    """The validated options if the kernels take this call: short floating point, at least one row, no gradient to weights."""
+    if not takes(logits) or logits.dtype not in SHORT or torch.compiler.is_compiling():
         return None
-    check_reduction(reduction)
-    ignore_index = options.get("ignore_index", NO_LABEL)
-    check_labels(logits, labels, ignore_index=ignore_index)
+    call = KernelCall(
+        options.get("weight"),
+        options.get("sample_weight"),
+        options.get("ignore_index", NO_LABEL),
+        options.get("reduction", "mean"),
+    )
+    check_reduction(call.reduction)
+    check_labels(logits, labels, ignore_index=call.ignore_index)
+    weight, each = call.weight, call.sample_weight
     if weight is not None:
         check_weight(weight, logits.shape[1])
-    if sample_weight is not None:
-        sample_weight = spread_sample_weight(sample_weight, labels)
-    if smoothing and fused.number:
-        raise ValueError(_NOT_SMOOTHABLE.format(smoothing))
-
-    def plain(logits: Tensor) -> Tensor:
-        whole = _plain_smoothed_loss if smoothing else _plain_curve_loss
-        return whole(curve, logits, labels, plain_margin, **options)
-
-    call = _kernels.Call(labels, fused, plain, weight, sample_weight, ignore_index, reduction, smoothing)
-    return _kernels.fused_loss(logits, call)  # type: ignore[no-any-return]
+        if weight.requires_grad:
+            return None
+    if each is not None:
+        if each.requires_grad:
+            return None
+        call = call._replace(sample_weight=spread_sample_weight(each, labels))
+    return call if labels.numel() else None
 
 
 def reduce(

@@ -13,6 +13,8 @@ not. The value of the loss is not meaningful, only its gradient.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Unpack
 
 import torch
@@ -21,8 +23,8 @@ from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
-from mohs.losses._drop_in import LossModule, Options, reduce
-from mohs.margin import INF, NO_LABEL, margin
+from mohs.losses._drop_in import LossModule, Options, curve_loss, kernel_call, reduce
+from mohs.margin import INF, NO_LABEL, margin, plain_margin
 
 
 def weights(m: Tensor, *, beta: float, lam: float, transform: str, kept: Tensor | None = None) -> Tensor:
@@ -62,11 +64,22 @@ def gradient_rescaling_loss(
     **options: Unpack[Options],
 ) -> Tensor:
     """logits (N, K, ...), labels (N, ...) -> scalar, or N sᵢ ceᵢ / Σw per example for reduction="none"."""
-    ignore_index = options.get("ignore_index", NO_LABEL)
-    m = margin(logits, labels, ignore_index=ignore_index)
-    kept = labels.long() != ignore_index if normalize == "sum" else None
-    w = weights(m, beta=beta, lam=lam, transform=transform, kept=kept)
-    return reduce(w * half_gradient(m, eps=eps), labels, classes=logits.shape[1], **options)
+    if normalize == "mean":
+        curve = partial(gradient_rescaling, beta=beta, lam=lam, transform=transform, eps=eps)
+        return curve_loss(curve, logits, labels, **options)
+
+    def plain(logits: Tensor, margin_of: Callable[..., Tensor] = plain_margin) -> Tensor:
+        ignore_index = options.get("ignore_index", NO_LABEL)
+        m = margin_of(logits, labels, ignore_index=ignore_index)
+        w = weights(m, beta=beta, lam=lam, transform=transform, kept=labels.long() != ignore_index)
+        return reduce(w * half_gradient(m, eps=eps), labels, classes=logits.shape[1], **options)
+
+    call = kernel_call(logits, labels, **options)
+    if call is None:
+        return plain(logits, margin)
+    from mohs.losses._kernels.rescaling import Rescaling, fused_rescaling
+
+    return fused_rescaling(logits, Rescaling(labels, plain, beta, lam, transform, eps, *call))
 
 
 @module_of(gradient_rescaling_loss)

@@ -21,7 +21,7 @@ def launch(
     kernel: Any,
     programs: int,
     warps: int,
-    tensors: tuple[Tensor, ...],
+    tensors: tuple[Tensor | None, ...],
     integers: tuple[int, ...],
     floats: tuple[float, ...],
     constants: tuple[Any, ...],
@@ -33,13 +33,13 @@ def launch(
         kernel: A function under `triton.jit`.
         programs: Size of the grid.
         warps: Warps of a program.
-        tensors, integers, floats, constants: The arguments.
+        tensors, integers, floats, constants: The arguments; the first tensor is not None.
         given: The tensors among the arguments whose dtype or alignment may vary from call to call.
     """
     if INTERPRETED:
         kernel[(programs,)](*tensors, *integers, *floats, *constants)
         return
-    device = tensors[0].get_device()
+    device = tensors[0].get_device()  # type: ignore[union-attr]
     if device != torch._C._cuda_getDevice():
         with torch.cuda.device(device):
             launch(kernel, programs, warps, tensors, integers, floats, constants, given)

@@ -3,7 +3,7 @@
     top, total = max and Σ exp(z_k − top) over the classes other than the label, online; m = z_y − top − log total
     ∂z_k = pull · ([k = y] − [k ≠ y] exp(z_k − top)/total)        pull: ∂L/∂m of the row
 
-A program takes a tile of ROWS rows and all classes (K ≤ WHOLE), or one row and loops over blocks of classes. Sums are float32
+A program takes a tile of ROWS rows and all classes (K ≤ 8192), or one row and loops over blocks of classes. Sums are float32
 (float64 for float64 logits) and in a fixed order, so results repeat exactly. Rows are addressed as (n, d) of logits
 (N, K, D), so that images and strided logits need no copy. The number of classes is a compile-time constant, by which masked
 loads are seen to be whole. A label outside 0..K−1 makes its row NaN.
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mohs.margin._launch import launch
 
-WHOLE = 32768  # the most classes that a program holds in registers
+IN_REGISTERS = 8192  # classes that a program holds; with more, few programs would run at a time
 INF = tl.constexpr(float("inf"))
 
 
@@ -46,11 +46,10 @@ def layout(logits: Tensor) -> Layout:
 @lru_cache(1024)
 def _layout(examples: int, classes: int, inner: int = 1) -> Layout:
     rows, block = examples * inner, triton.next_power_of_2(classes)
-    if block > WHOLE:
-        return Layout(rows, classes, inner, 1, 8192, 16, True, rows)
+    if block > IN_REGISTERS:
+        return Layout(rows, classes, inner, 1, 4096, 8, True, rows)
     tile = max(1, min(128, 2048 // block))
-    entries = tile * block
-    warps = 4 if entries <= 4096 else 8 if entries <= 8192 else 16
+    warps = 4 if tile * block <= 4096 else 8
     return Layout(rows, classes, inner, tile, block, warps, False, -(-rows // tile))
 
 

@@ -21,9 +21,10 @@ from torch import Tensor
 from mohs.losses._kernels.curves import exact_exp, log1p
 from mohs.margin._choose import keeps_graph
 from mohs.margin._launch import launch
-from mohs.margin._triton import INF, WHOLE, layout, load, offsets, scale_, strides, three, width
+from mohs.margin._triton import INF, layout, load, offsets, scale_, strides, three, width
 
 MOST = 8  # the largest τ
+WHOLE = 32768  # the most classes
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -31,8 +32,8 @@ def certainty_kernel(
     z_ptr, value_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d,
     log_classes, floor,
-    classes: tl.constexpr, WIDTH: tl.constexpr, ENTROPY: tl.constexpr, TAU: tl.constexpr, NORMALIZER: tl.constexpr, DETACH: tl.constexpr, GRAD: tl.constexpr,
-    TILE: tl.constexpr, BLOCK: tl.constexpr,
+    classes: tl.constexpr, WIDTH: tl.constexpr, ENTROPY: tl.constexpr, TAU: tl.constexpr, NORMALIZER: tl.constexpr,
+    DETACH: tl.constexpr, GRAD: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """F/N of each row, or H/N with ENTROPY, and its gradient."""
     if WIDTH:
@@ -122,13 +123,15 @@ class _FusedCertainty(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, asked: Certainty) -> Tensor:
         z = three(logits)
         how = layout(z)
+        if how.loop:  # this kernel holds all classes
+            how = how._replace(block=triton.next_power_of_2(how.classes), warps=16)
         grad = torch.empty_like(z) if ctx.needs_input_grad[0] else None
         value = torch.empty(how.rows, dtype=torch.float32, device=logits.device)
         launch(
             certainty_kernel,
             how.programs,
             how.warps,
-            (z, value, z if grad is None else grad),
+            (z, value, grad),
             (how.rows, how.inner, *strides(z), *strides(z if grad is None else grad)),
             (math.log(how.classes), asked.floor),
             (

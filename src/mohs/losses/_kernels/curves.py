@@ -129,9 +129,8 @@ def curve(m, a, b, c, d, CURVE: tl.constexpr):
     else:  # gradient_rescaling; a: β, b: λ, c: whether g is exp, d: ε
         x = a * tl.where(b == 0.0, 1.0, exact_exp(-b * ce)) * n
         weight = tl.where(c != 0.0, tl.exp(x), x)
-        near, _, _, far = parts(tl.where(m > 60.0, 60.0, m))
-        value = weight * tl.where(d > 0.0, ce / (2.0 * n + d), near / (2.0 * far))
-        slope = weight * tl.where(d > 0.0, -n / (2.0 * n + d), tl.where(m == m, -0.5, m))
+        half, push = half_gradient(m, ce, n, d)
+        value, slope = weight * half, weight * push
     return value, slope
 
 
@@ -140,3 +139,11 @@ def gce(ce, n, q):
     """(1 − p^q)/q and its slope −p^q (1 − p); cross-entropy for q = 0."""
     value = tl.where(q == 0.0, ce, -expm1(-q * ce) / tl.where(q == 0.0, 1.0, q))
     return value, tl.where(q == 0.0, -n, -exact_exp(-q * ce) * n)
+
+
+@triton.jit
+def half_gradient(m, ce, n, eps):
+    """softplus(−m)/(2(1 − p) + ε), the denominator held constant, and its slope: −½ until 1 − p nears ε."""
+    near, _, _, far = parts(tl.where(m > 60.0, 60.0, m))
+    value = tl.where(eps > 0.0, ce / (2.0 * n + eps), near / (2.0 * far))
+    return value, tl.where(eps > 0.0, -n / (2.0 * n + eps), tl.where(m == m, -0.5, m))

@@ -15,18 +15,11 @@ from torch import Tensor
 
 from mohs.losses._kernels.curves import Curve, curve_of
 from mohs.losses._kernels.launch import launch_loss
-from mohs.margin._choose import SHORT, keeps_graph
+from mohs.margin._choose import keeps_graph
 from mohs.margin._triton import flat, scale_, three, write_gradient
 
-__all__ = ["Call", "curve_of", "fused_loss", "supports"]
+__all__ = ["Call", "curve_of", "fused_loss"]
 Plain = Callable[[Tensor], Tensor]
-
-
-def supports(logits: Tensor, labels: Tensor, reduction: str, smoothing: float, *weights: Tensor | None) -> bool:
-    """Whether the kernel takes this call: at least one row, no gradient to weights, no smoothing of a deferred gradient."""
-    deferred = reduction == "none" or logits.dtype == torch.float16
-    learned = any(w is not None and w.requires_grad for w in weights)
-    return logits.dtype in SHORT and labels.numel() > 0 and not learned and not (smoothing and deferred)
 
 
 class Call(NamedTuple):
@@ -35,11 +28,11 @@ class Call(NamedTuple):
     labels: Tensor
     curve: Curve
     plain: Plain  # logits -> the same loss without kernels
+    smoothing: float
     weight: Tensor | None
     sample_weight: Tensor | None  # the shape of the labels
     ignore_index: int
     reduction: str
-    smoothing: float
 
 
 def fused_loss(logits: Tensor, call: Call) -> Tensor:
@@ -50,7 +43,7 @@ def fused_loss(logits: Tensor, call: Call) -> Tensor:
 class _FusedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, call: Call) -> Tensor:
-        labels, curve, _, weight, sample_weight, ignore_index, reduction, smoothing = call
+        labels, curve, _, smoothing, weight, sample_weight, ignore_index, reduction = call
         z, y = three(logits), flat(labels)
         if sample_weight is not None:
             sample_weight = flat(sample_weight)

@@ -12,6 +12,8 @@ from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
 from mohs.margin._launch import launch
 from mohs.margin._triton import layout, strides, width
 
+COUNTED = 8192  # rows for which every program adds up the weights itself, instead of one more launch
+
 
 class Rows(NamedTuple):
     """What the kernel left of each row; None where it was not asked for. `value` is a scalar if one program did it all."""
@@ -34,7 +36,7 @@ def weight_sum(labels: Tensor, classes: int, ignore_index: int, weight: Tensor |
         denominator_kernel,
         1,
         16,
-        (labels, out if weight is None else weight, out if sample_weight is None else sample_weight, out),
+        (labels, weight, sample_weight, out),
         (labels.shape[0], classes, ignore_index),
         (),
         (weight is not None, sample_weight is not None, 8192 if labels.shape[0] > 2048 else 1024),
@@ -71,8 +73,8 @@ def launch_loss(
         ignore_index, weight, sample_weight, smoothing: As in `mohs.losses._drop_in`.
         target: Replaces the label's logit.
         shift: Subtracted from the label's logit.
-        mean: Divide by `denominator`, or by this call's own sum of weights where one program takes all rows.
-        denominator: From `weight_sum`; needed for the mean over more than one program.
+        mean: Divide by the denominator.
+        denominator: From `weight_sum`, for the mean over more rows than these.
         add_up: Add up the values where one program takes all rows.
         grad: (N, K, D), where to write the gradient; the logits themselves if they may be overwritten.
         pull: Return ∂L/∂m.
@@ -89,9 +91,9 @@ def launch_loss(
         top, total = (next(room), next(room)) if save else (None, None)
         margin, gap, entropy = (next(room), next(room), next(room)) if stats else (None, None, None)
         best = torch.empty(how.rows, dtype=torch.int32, device=logits.device) if stats else None
-    if mean and denominator is None and not one:
+    counted = mean and denominator is None and how.rows <= COUNTED
+    if mean and denominator is None and not counted:
         denominator = weight_sum(labels, how.classes, ignore_index, weight, sample_weight)
-    unused = value
     launch(
         loss_kernel,
         how.programs,
@@ -99,19 +101,19 @@ def launch_loss(
         (
             logits,
             labels,
-            unused if weight is None else weight,
-            unused if sample_weight is None else sample_weight,
-            unused if target is None else target,
-            unused if denominator is None else denominator,
+            weight,
+            sample_weight,
+            target,
+            denominator,
             value,
-            unused if pulls is None else pulls,
-            unused if top is None else top,
-            unused if total is None else total,
-            unused if margin is None else margin,
-            unused if gap is None else gap,
-            unused if entropy is None else entropy,
-            unused if best is None else best,
-            unused if grad is None else grad,
+            pulls,
+            top,
+            total,
+            margin,
+            gap,
+            entropy,
+            best,
+            grad,
         ),
         (how.rows, how.inner, *strides(logits), *strides(logits if grad is None else grad), ignore_index),
         (smoothing, shift, *curve.parameters),
@@ -124,6 +126,7 @@ def launch_loss(
             smoothing != 0,
             target is not None,
             mean,
+            counted,
             one,
             grad is not None,
             pull,

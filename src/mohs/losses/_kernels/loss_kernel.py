@@ -4,7 +4,7 @@
     ∂z_k  = s (C ℓ'(m) ([k = y] − [k ≠ y] q_k) + (a/K) (W [k = y] − w_k))      C = (1 − a) w_y + a W/K,  W = Σ w
 
 Smoothing is for cross-entropy, where −log p_k = softplus(−m) − (z_k − z_y). Both are divided by Σ w_y s for the mean. The
-logits are read once and the gradient written once for K ≤ 32,768; beyond, the second read comes from the cache.
+logits are read once and the gradient written once for K ≤ 8192; beyond, a second read comes from the cache.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ def denominator_kernel(
     WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Σ w_y s over the rows that count, in one program."""
+    tl.store(out_ptr, weight_total(y_ptr, weight_ptr, sample_ptr, rows, classes, ignore, WEIGHT, SAMPLE, BLOCK))
+
+
+@triton.jit
+def weight_total(
+    y_ptr, weight_ptr, sample_ptr, rows, classes, ignore, WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Σ w_y s over the rows that count."""
     total = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, rows, BLOCK):
         row = first + tl.arange(0, BLOCK)
@@ -41,7 +49,7 @@ def denominator_kernel(
         kept = (row < rows) & (y != ignore)
         w, s = row_weights(y, row, kept & (y >= 0) & (y < classes), kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
         total += tl.where(kept, w * s, 0.0)
-    tl.store(out_ptr, tl.sum(total, 0))
+    return tl.sum(total, 0)
 
 
 @triton.jit
@@ -88,12 +96,13 @@ def loss_kernel(
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
     classes: tl.constexpr, WIDTH: tl.constexpr, CURVE: tl.constexpr,
     WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
-    MEAN: tl.constexpr, ONE: tl.constexpr, GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
-    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+    MEAN: tl.constexpr, COUNT: tl.constexpr, ONE: tl.constexpr, GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr,
+    STATS: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
     """One tile of rows.
 
-    MEAN: divide by the denominator. ONE: the only program, which also adds up the values. GRAD: write ∂z (may overwrite z).
+    MEAN: divide by the denominator, which with COUNT each program adds up itself. ONE: the only program, which also adds up
+    the values. GRAD: write ∂z, which may overwrite z.
     PULL: write the row's ∂L/∂m; SAVE: write top and total. TARGET: the label's logit is `target` instead of z_y, and its
     gradient is `pull`, so that ∂z_y = 0; otherwise it is z_y − shift. STATS: write margin, gap to the largest other logit,
     entropy and most likely class, all of the logits as they are, without target and shift.
@@ -108,8 +117,8 @@ def loss_kernel(
     known = kept & (y >= 0) & (y < classes)
     w_own, s = row_weights(y, row, known, kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
     if MEAN:
-        if ONE:
-            share = tl.sum(tl.where(kept, w_own * s, 0.0), 0)
+        if COUNT:
+            share = weight_total(y_ptr, weight_ptr, sample_ptr, rows, classes, ignore, WEIGHT, SAMPLE, 1024)
         else:
             share = tl.load(denominator_ptr)
         s = s / share

@@ -1,0 +1,145 @@
+"""Gradient Rescaling normalized over the batch, on Triton kernels: margins, then all rows' weights, then the gradient.
+
+    wᵢ = N softmax(β p^λ (1 − p))ᵢ, or N xᵢ/Σx for the identity          over the N rows that count
+
+One program takes the N numbers of a batch, so that no intermediate step is a launch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mohs.losses._kernels.curves import exact_exp, half_gradient, parts
+from mohs.losses._kernels.loss_kernel import row_weights
+from mohs.margin._launch import launch
+from mohs.margin._triton import INF, flat, margin_forward, three, write_gradient
+
+
+class Rescaling(NamedTuple):
+    """All that the loss needs besides the logits."""
+
+    labels: Tensor
+    plain: Callable[[Tensor], Tensor]  # logits -> the same loss without kernels
+    beta: float
+    lam: float
+    transform: str
+    eps: float
+    weight: Tensor | None
+    sample_weight: Tensor | None  # the shape of the labels
+    ignore_index: int
+    reduction: str
+
+
+def fused_rescaling(logits: Tensor, call: Rescaling) -> Tensor:
+    """logits (N, K, ...) -> the reduced loss."""
+    return _FusedRescaling.apply(logits, call)  # type: ignore[no-any-return]
+
+
+class _FusedRescaling(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, call: Rescaling) -> Tensor:
+        y, apart = flat(call.labels), call.reduction == "none"
+        z = three(logits)
+        m, top, total = margin_forward(z, y, call.ignore_index)
+        pull, value = torch.empty_like(m), torch.empty_like(m) if apart else m.new_empty(())
+        each = None if call.sample_weight is None else flat(call.sample_weight)
+        launch(
+            rescaling_kernel,
+            1,
+            8,
+            (m, y, call.weight, each, value, pull),
+            (y.shape[0], z.shape[1], call.ignore_index),
+            (call.beta, call.lam, call.eps),
+            (
+                call.weight is not None,
+                each is not None,
+                call.transform == "exp",
+                call.reduction == "mean",
+                not apart,
+                256 if y.shape[0] <= 256 else 2048,
+            ),
+            (y, call.weight, each),
+        )
+        ctx.call = call
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(logits, y, pull, top, total)
+        return value.view(call.labels.shape) if apart else value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        logits, y, pull, top, total = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            return *torch.autograd.grad(ctx.call.plain(logits), logits, grads[0], create_graph=True), None
+        own = pull * grads[0].reshape(-1)
+        grad = write_gradient(three(logits), y, top, total, own, ctx.call.ignore_index, skip=True)
+        return grad if grad.shape == logits.shape else grad.view(logits.shape), None
+
+
+@triton.jit
+def share_of(m, kept, beta, lam, EXP: tl.constexpr):
+    """β p^λ (1 − p); −inf (0 for the identity) in rows that do not count."""
+    ce, _, _, n = parts(m)
+    x = beta * tl.where(lam == 0.0, 1.0, exact_exp(-lam * ce)) * n
+    return tl.where(kept, x, -INF if EXP else 0.0)
+
+
+@triton.jit(do_not_specialize=["rows", "classes", "ignore"])
+def rescaling_kernel(
+    m_ptr, y_ptr, weight_ptr, sample_ptr, value_ptr, pull_ptr,
+    rows, classes, ignore, beta, lam, eps,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, MEAN: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The values of all rows, or their sum or mean, and ∂L/∂m of each row, in one program."""
+    top = tl.full((BLOCK,), -INF, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    count = tl.zeros((BLOCK,), tl.float32)
+    weights = tl.zeros((BLOCK,), tl.float32)
+    for first in range(0, rows, BLOCK):
+        row = first + tl.arange(0, BLOCK)
+        y = tl.load(y_ptr + row, mask=row < rows, other=ignore).to(tl.int64)
+        kept = (row < rows) & (y != ignore)
+        x = share_of(tl.load(m_ptr + row, mask=row < rows, other=0.0), kept, beta, lam, EXP)
+        w, s = row_weights(y, row, kept & (y >= 0) & (y < classes), kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
+        weights += tl.where(kept, w * s, 0.0)
+        count += tl.where(kept, 1.0, 0.0)
+        if EXP:
+            higher = tl.where((x > top) | (x != x), x, top)
+            base = tl.where(higher == -INF, 0.0, higher)
+            total = total * tl.exp(top - base) + tl.where(kept, tl.exp(x - base), 0.0)
+            top = higher
+        else:
+            total += x
+    if EXP:
+        highest = tl.max(top, 0)
+        base = tl.where(highest == -INF, 0.0, highest)
+        whole = tl.sum(tl.where(top == -INF, 0.0, total * tl.exp(top - base)), 0)
+    else:
+        base = 0.0
+        whole = tl.maximum(tl.sum(total, 0), 1.1754943508222875e-38)
+    factor = tl.sum(count, 0) / whole
+    each = 1.0 / tl.sum(weights, 0) if MEAN else 1.0
+    result = tl.zeros((BLOCK,), tl.float32)
+    for first in range(0, rows, BLOCK):
+        row = first + tl.arange(0, BLOCK)
+        live = row < rows
+        y = tl.load(y_ptr + row, mask=live, other=ignore).to(tl.int64)
+        kept = live & (y != ignore)
+        m = tl.load(m_ptr + row, mask=live, other=0.0)
+        x = share_of(m, kept, beta, lam, EXP)
+        w, s = row_weights(y, row, kept & (y >= 0) & (y < classes), kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
+        weight = factor * (tl.exp(x - base) if EXP else x) * w * s * each
+        ce, _, _, n = parts(m)
+        half, slope = half_gradient(m, ce, n, eps)
+        value = tl.where(kept, weight * half, 0.0 * each)
+        result += value
+        tl.store(pull_ptr + row, tl.where(kept, weight * slope, 0.0), mask=live)
+        if not SUM:
+            tl.store(value_ptr + row, value, mask=live)
+    if SUM:
+        tl.store(value_ptr, tl.sum(result, 0))
