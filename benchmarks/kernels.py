@@ -236,7 +236,7 @@ def equality(cases: int, processes: int) -> list[Row]:
 
 
 KINDS = 10  # settings that compile a kernel of their own, per process
-LIMIT = {"float32": 1e-6, "bfloat16": 2**-8, "float16": 2**-10}
+LIMIT = {"float32": 1e-6, "bfloat16": 2**-7, "float16": 2**-10}  # bfloat16: rounded twice if the incoming gradient is not 1
 
 
 def random_cases(given: tuple[int, int]) -> dict[str, dict[str, float]]:
@@ -257,9 +257,10 @@ def random_cases(given: tuple[int, int]) -> dict[str, dict[str, float]]:
             errors = one_case(draw, name, fields, dtype, classes, places, weighted)
             record = found[dtype]
             record["cases"] += 1
-            record["failed"] += not (errors[0] <= 1e-6 and errors[1] <= LIMIT[dtype])
+            failed = not (errors[0] <= 1e-6 and errors[1] <= LIMIT[dtype])
+            record["failed"] += failed
             record["value"], record["gradient"] = max(record["value"], errors[0]), max(record["gradient"], errors[1])
-            if not (errors[0] <= 1e-6 and errors[1] <= LIMIT[dtype]):
+            if failed:
                 print("failed:", name, fields, dtype, classes, places, weighted, errors, flush=True)
     return found
 
@@ -300,7 +301,7 @@ def one_case(
         exact = run(logits.double(), loss.double(), None if each is None else each.double())
     finally:
         _choose.ENABLED = True
-    floor = 2.0**-25 if dtype == "float16" else 0.0  # half a step of float16's smallest numbers, per entry
+    floor = 2.0**-24 if dtype == "float16" else 1e-36  # per entry: numbers that the dtype does not have, or not exactly
     return error(*[v[0] for v in (ours, exact)]), error(*[v[1] for v in (ours, exact)], floor=floor)
 
 

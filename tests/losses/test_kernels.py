@@ -267,6 +267,7 @@ class TestOnTheGpu:
         torch.testing.assert_close(value, exact)
         torch.testing.assert_close(leaf.grad, grad)
 
+    @pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
     def test_no_host_synchronization(self) -> None:
         logits, labels = batch(64, 100)
         leaf, loss = logits.requires_grad_(), mohs.FocalLoss(weight=torch.rand(100)).cuda()

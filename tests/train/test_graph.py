@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def way(job: Job) -> Tensor:
 def test_a_graph_learns_what_single_steps_learn(patches: Data, read_along: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = trained(RUN, patches, graph=False)
     if read_along:
-        monkeypatch.setattr("mohs.train.feed.fits", lambda inputs, device: False)
+        monkeypatch.setattr(sys.modules["mohs.train.feed"], "fits", lambda inputs, device: False)
     fast = trained(RUN, patches, graph=True)
     assert can_graph(fast)
     assert fast.feed.resident is not read_along

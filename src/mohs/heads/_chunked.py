@@ -165,7 +165,8 @@ class _HeadLoss(torch.autograd.Function):
                 stats,
             )
             values.append(value)
-            pulls.append(pull)
+            if pull is not None:
+                pulls.append(pull)
             more.append(seen)
             if sums.wanted:
                 sums.add(rows, scores.back(out, products))

@@ -151,15 +151,15 @@ class FusedHead(nn.Module):
             return linear_loss(
                 features, weight, labels, head.bias, loss=self.loss, sample_weight=sample_weight, return_stats=return_stats
             )
-        common_dtype(features, weight)  # type: ignore[arg-type]
-        plan = _angular(head, features, labels, self.loss.ignore_index)  # type: ignore[arg-type]
-        value, seen = _apply(plan, features, weight, labels, self.loss, sample_weight, return_stats)  # type: ignore[arg-type]
+        common_dtype(features, weight)
+        plan = _angular(head, features, labels, self.loss.ignore_index)
+        value, seen = _apply(plan, features, weight, labels, self.loss, sample_weight, return_stats)
         return value if seen is None else (value, seen)
 
     def logits(self, features: Tensor) -> Tensor:
         """features (N, D) -> the label-free logits (N, K), for prediction."""
         plain = self.head if isinstance(self.head, nn.Linear) else self.head.logits
-        return plain(features)  # type: ignore[operator, no-any-return]
+        return plain(features)
 
 
 def _linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> _Plan:
@@ -236,7 +236,8 @@ def _label_angle(features: Tensor, weight: Tensor, labels: Tensor, ignore_index:
     """The angle between each row of features (N, D) and the weights of its label, in chunks of rows; NaN where ignored."""
     index = torch.where(labels == ignore_index, 0, labels).long()
     step = max(1, ANGLE_ENTRIES // features.shape[1])
-    parts = [angle(x, weight[y]) for x, y in zip(features.split(step), index.split(step), strict=True)]
+    starts = range(0, max(1, len(index)), step)
+    parts = [angle(features[i : i + step], weight[index[i : i + step]]) for i in starts]
     return torch.cat(parts).masked_fill_(labels == ignore_index, torch.nan)
 
 
@@ -255,7 +256,7 @@ def _curve(loss: LossModule) -> Callable[[Tensor], Tensor]:
     """The loss's curve; as a function of this package with its parameters where the kernels know it."""
     function = CURVES.get(type(loss))
     if function is None:
-        return loss.curve  # type: ignore[attr-defined, no-any-return]
+        return loss.curve  # type: ignore[return-value]
     names = [name for name in signature(function).parameters if name != "m"]
     return partial(function, **{name: getattr(loss, name) for name in names})
 
