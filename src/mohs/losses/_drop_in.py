@@ -19,6 +19,7 @@ from mohs._core.dataclass_module import DataclassModule
 from mohs._core.validation import check_between
 from mohs.margin import NO_LABEL, all_margins, check_labels, check_logits, full_precision, margin, plain_margin
 from mohs.margin._choose import SHORT, takes
+from mohs.margin._quick import quick_margin
 
 REDUCTIONS = ("mean", "sum", "none")
 SMOOTHABLE = "cross_entropy, encouraging and avh"
@@ -51,6 +52,9 @@ class KernelCall(NamedTuple):
 
 def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
     """A loss that depends on the label's probability alone: its curve ℓ(m) at each example's margin, reduced."""
+    value = _quick(curve, logits, labels, **options)
+    if value is not None:
+        return value
 
     def plain(logits: Tensor, margin_of: Margin = plain_margin) -> Tensor:
         m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
@@ -59,6 +63,25 @@ def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[O
     if options.get("label_smoothing", 0.0) != 0:
         return plain(logits)  # an error
     return _fused(curve, logits, labels, plain, **options)
+
+
+def _quick(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor | None:
+    """The loss of a plain batch on CPU, without weights and ignored labels; None if it is not one."""
+    reduction = options.get("reduction", "mean")
+    if (
+        logits.device.type != "cpu"
+        or takes(logits)
+        or options.get("weight") is not None
+        or options.get("sample_weight") is not None
+        or options.get("label_smoothing", 0.0) != 0
+        or reduction not in REDUCTIONS
+    ):
+        return None
+    m = quick_margin(logits, labels, options.get("ignore_index", NO_LABEL), plain_margin)
+    if m is None:
+        return None
+    values = curve(m)
+    return values.mean() if reduction == "mean" else values.sum() if reduction == "sum" else values
 
 
 def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:

@@ -8,8 +8,8 @@ others. Half precision is raised to float32 here. −inf masks another class out
 `F.cross_entropy`; a NaN or +inf logit makes that row NaN.
 
 CUDA tensors go through Triton kernels, one read of the logits for m and one read and one write for the gradient
-(`_triton.py`; `MOHS_KERNELS=off` turns them off). The code below is the plain version: the reference, and what runs
-everywhere else.
+(`_triton.py`; `MOHS_KERNELS=off` turns them off). Plain batches on CPU take few operations (`_quick.py`). The code below is
+the plain version: the reference, and what runs everywhere else.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch.nn.functional import log_softmax
 
 from mohs.margin._choose import takes
 from mohs.margin._fused import fused_margin
+from mohs.margin._quick import quick_margin
 
 INF = float("inf")
 NO_LABEL = -100
@@ -44,7 +45,8 @@ def margin(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> T
     if takes(logits):
         check_labels(logits, labels, ignore_index=ignore_index)
         return fused_margin(logits, labels, ignore_index, partial(plain_margin, ignore_index=ignore_index))
-    return plain_margin(logits, labels, ignore_index=ignore_index)
+    m = quick_margin(logits, labels, ignore_index, plain_margin)
+    return plain_margin(logits, labels, ignore_index=ignore_index) if m is None else m
 
 
 def plain_margin(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> Tensor:

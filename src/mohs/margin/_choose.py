@@ -8,6 +8,7 @@ without Triton. With `TRITON_INTERPRET=1` the kernels also take CPU tensors: slo
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
@@ -17,6 +18,7 @@ from torch.autograd import forward_ad
 
 ENABLED = os.environ.get("MOHS_KERNELS", "on").lower() not in ("off", "0", "false") and find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+Plain = Callable[[Tensor, Tensor], Tensor]  # logits, labels -> margin, without kernels
 SHORT = (torch.float32, torch.bfloat16, torch.float16)
 
 

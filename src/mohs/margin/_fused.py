@@ -5,13 +5,12 @@ Second derivatives take the plain version. Triton is imported at the first call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Plain = Callable[[Tensor, Tensor], Tensor]
+from mohs.margin._choose import Plain
 
 
 def fused_margin(logits: Tensor, labels: Tensor, ignore_index: int, plain: Plain) -> Tensor:

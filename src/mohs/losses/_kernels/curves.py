@@ -55,7 +55,7 @@ def curve_of(function: Callable[..., Any]) -> Curve | None:
     """The Triton curve of a PyTorch curve, which is a function or a `partial` with its keywords; None if there is none."""
     given: dict[str, Any] = {}
     if isinstance(function, partial):
-        function, given = function.func, function.keywords
+        given, function = function.keywords, function.func
     name = getattr(function, "__name__", "")
     if name not in NUMBERS or not function.__module__.startswith("mohs.losses."):
         return None
