@@ -12,6 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mohs.hardness import angular
 from mohs.hardness.angular import avc, avh
+from mohs.margin import _choose
+
+INTERPRETED = _choose.INTERPRETED
 
 
 def theta(x: torch.Tensor, w: torch.Tensor) -> float:
@@ -162,3 +165,19 @@ def test_errors_name_the_argument() -> None:
         avh(x, w, torch.full((40,), 9))
     with pytest.raises(ValueError, match=r"features must have shape \(N, D\) and weight \(K, D\)"):
         avc(x, w[:, :3])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a GPU or TRITON_INTERPRET=1")
+def test_the_kernel_agrees_with_the_plain_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, w = torch.randn(40, 33, generator=generator), torch.randn(7, 33, generator=generator)
+    y = torch.randint(7, (40,), generator=generator)
+    w[3], x[2] = 0, 0
+    x[0], x[1], x[6] = 3 * w[y[0]], -w[y[1]], w[y[6]] + 1e-5
+    x[3], x[4] = x[3] * 1e30, x[4] * 1e-30
+    x[5, 0], x[7, 3] = torch.nan, torch.inf
+    x, w, y = (part.to("cpu" if INTERPRETED else "cuda") for part in (x, w, y))
+    ours = avh(x, w, y)
+    monkeypatch.setattr(_choose, "ENABLED", False)
+    torch.testing.assert_close(ours.double(), avh(x.double(), w.double(), y), atol=1e-7, rtol=0, equal_nan=True)

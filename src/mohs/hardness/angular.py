@@ -7,7 +7,7 @@
 of rows; where that cosine is beyond ±.999 the label's angle (for AVC the nearest class's) is taken by the paired form
 instead, so that it is within 3e-6 rad everywhere. A zero x gives 1/K, as do weights that all lie within 1e-3 rad of x
 (for AVC: of −x), where a float32 cosine cannot tell the angles apart. A zero w_k is at π/2 to everything.
-Results carry no gradient and, off the CPU, wait for nothing. A row with NaN or ∞ is NaN.
+Results carry no gradient and, off the CPU, wait for nothing. A row with NaN or ∞ is NaN. On a GPU, AVH takes two Triton kernels.
 Chen et al., "Angular Visual Hardness" (ICML 2020), Definition 2 and eq. 3.
 """
 
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mohs.angle import angle, common_dtype, unit
 from mohs.margin import checked_labels, readable
+from mohs.margin._choose import takes
 
 CHUNK_ENTRIES = 2**21  # 8 MB of float32 angles at a time: near the caches, and far from the (N, K) array
 STEEP = 0.999  # beyond this cosine arccos loses digits
@@ -32,6 +33,10 @@ def avh(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
     """features (N, D), weight (K, D), labels (N,) -> AVH (N,), in float32 (float64 where either input is)."""
     dtype = check_classes(features, weight)
     labels = checked_labels(features.new_empty(1, weight.shape[0]).expand(features.shape[0], -1), labels)
+    if takes(features) and dtype == torch.float32 and features.shape[1] <= 8192:
+        from mohs.hardness._angular_triton import fused_avh
+
+        return fused_avh(features, unit(weight.to(dtype)), labels, rounding(weight.shape[0], dtype))
     scores = torch.empty(features.shape[0], dtype=dtype, device=features.device)
     for rows, cos in cosine_chunks(features, weight, dtype):
         index = labels[rows].unsqueeze(1)
@@ -83,8 +88,12 @@ def careful_angle(cos: Tensor, features: Tensor, weight: Tensor, classes: Tensor
 
 def share(part: Tensor, total: Tensor, classes: int) -> Tensor:
     """part/total (n,); 1/K where the total is no more than the rounding of K arccosines at 1."""
-    noise = 4 * classes * math.sqrt(torch.finfo(total.dtype).eps)
-    return torch.where(total < noise, 1 / classes, part / total)
+    return torch.where(total < rounding(classes, total.dtype), 1 / classes, part / total)
+
+
+def rounding(classes: int, dtype: torch.dtype) -> float:
+    """The rounding of K arccosines at 1, added up."""
+    return 4 * classes * math.sqrt(torch.finfo(dtype).eps)
 
 
 def check_classes(features: Tensor, weight: Tensor) -> torch.dtype:
