@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -33,7 +34,14 @@ def takes(logits: Tensor) -> bool:
         and not is_functorch_wrapped_tensor(logits)
         and not is_legacy_batchedtensor(logits)
         and forward_ad._current_level < 0
+        and (INTERPRETED or _capable(logits.get_device()))
     )
+
+
+@cache
+def _capable(device: int) -> bool:
+    """Whether Triton compiles for this GPU."""
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (7, 5)
 
 
 def keeps_graph() -> bool:
