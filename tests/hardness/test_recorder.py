@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import multiprocessing, nn
 
+import mohs
 from mohs.hardness.angular import avh
 from mohs.hardness.dynamics import DYNAMICS, broken_rows
 from mohs.hardness.recorder import Recorder
@@ -394,3 +395,32 @@ def test_aum_is_the_packages(tmp_path: Path) -> None:
         expected = {int(row["sample_id"]): float(row["aum"]) for row in csv.DictReader(file)}
     got = ours.table().column("aum").to_pylist()
     assert got == pytest.approx([expected[i] for i in range(40)], abs=1e-5)
+
+
+def test_statistics_of_a_fused_head_record_what_its_logits_would() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, plain, fused = torch.randn(5, 8, generator=generator), Recorder(30), Recorder(30)
+    labels = torch.randint(5, (30,), generator=generator)
+    for epoch in range(3):
+        for ids in torch.randperm(30, generator=generator).split(10):
+            features = torch.randn(10, 8, generator=generator)
+            plain.update(ids, features @ weight.T, labels[ids], epoch=epoch)
+            _, seen = mohs.linear_loss(features, weight, labels[ids], return_stats=True)
+            fused.update_statistics(ids, seen, labels[ids], epoch=epoch)
+    ours, theirs = fused.table().to_pydict(), plain.table().to_pydict()
+    assert ours.keys() == theirs.keys()
+    for name, column in theirs.items():
+        assert ours[name] == (pytest.approx(column, rel=1e-4, abs=1e-5) if isinstance(column[0], float) else column), name
+
+
+def test_statistics_of_ignored_examples_do_not_count_and_bad_ids_raise() -> None:
+    weight, features = torch.randn(5, 8), torch.randn(3, 8)
+    labels = torch.tensor([1, -100, 2])
+    _, seen = mohs.linear_loss(features, weight, labels, return_stats=True)
+    recorder = Recorder(3)
+    recorder.update_statistics(torch.arange(3), seen, labels)
+    assert recorder.table()["epochs"].to_pylist() == [1, 0, 1]
+    with pytest.raises(ValueError, match="1 with ids out of range"):
+        recorder.update_statistics(torch.tensor([0, 1, 3]), seen, labels)
+    with pytest.raises(ValueError, match="tracks more than aum"):
+        Recorder(3, track=("aum",)).update_statistics(torch.arange(3), seen, labels)

@@ -83,6 +83,7 @@ def batch(n: int, classes: int, *places: int, dtype=torch.float32, scale: float 
     return logits.to(DEVICE), labels.to(DEVICE)
 
 
+@pytest.mark.slow
 def test_interpreted() -> None:
     if INTERPRETED:
         pytest.skip("this is the process of its own")

@@ -26,6 +26,7 @@ from mohs.hardness.angular import avh
 from mohs.hardness.classes import decode
 from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, observe, summarize
 from mohs.hardness.table import make_table
+from mohs.heads.fused import RowStatistics
 from mohs.margin import INTEGERS, check_logits
 
 BAD = ("ids out of range", "labels out of range", "logits that are NaN or infinite")
@@ -74,6 +75,38 @@ class Recorder:
         except (RuntimeError, IndexError, FloatingPointError):
             _name_bad_row(ids, logits, labels, self.num_examples)
             raise
+
+    def update_statistics(self, ids: Tensor, seen: RowStatistics, labels: Tensor, *, epoch: int | None = None) -> None:
+        """Record one batch from the statistics of a fused head, without logits; ignored examples do not count.
+
+        Args:
+            ids: (B,), integers.
+            seen: From `mohs.linear_loss(..., return_stats=True)` or `mohs.FusedHead`, (B,) each.
+            labels: (B,), integer class indices.
+            epoch: As for `update`.
+        """
+        if self._quick or "mean_avh" in self.track:
+            raise ValueError("update_statistics needs a Recorder without a head that tracks more than aum; create one")
+        for name, given in (("ids", ids), ("labels", labels), ("seen.margin", seen.margin)):
+            if given.shape != (ids.shape[0],):
+                raise ValueError(f"{name} must have shape (B,) with B = {ids.shape[0]}, got {tuple(given.shape)}")
+        if self._sums.device != seen.margin.device:
+            self.to(seen.margin.device)
+        ids, labels = (given.to(seen.margin.device, torch.int64) for given in (ids, labels))
+        with torch.inference_mode():
+            strange, ignored = (ids < 0) | (ids >= self.num_examples), labels < 0
+            broken = ~strange & ~ignored & ~seen.gap.isfinite()
+            counts = torch.stack([strange.sum(), torch.zeros_like(ids).sum(), broken.sum()])
+            if seen.margin.is_cpu and counts.any():
+                bad = dict(zip(BAD, counts.tolist(), strict=True))
+                told = ", ".join(f"{n} with {what}" for what, n in bad.items() if n)
+                raise ValueError(f"rows cannot be recorded: {told}; nothing of this batch was recorded")
+            self._bad += counts
+            left_out = strange | ignored | broken
+            total = (seen.gap - seen.margin).exp()  # over the other classes, the largest of which counts 1
+            top = torch.where(seen.gap > 0, seen.confidence, (1 - seen.confidence) / total)
+            parts = (part.masked_fill(left_out, 0.0) for part in (seen.gap, seen.margin, seen.confidence, top))
+            self._keep(ids.masked_fill(left_out, self.num_examples), tuple(parts), (seen.predicted, labels), epoch)
 
     def to(self, device: torch.device | str) -> Recorder:
         """This record, moved there; `update` does it by itself."""
@@ -160,10 +193,23 @@ class Recorder:
         _check_finite(seen[1])
         if logits.is_cpu:
             self._known.index_select(0, ids)  # an error for a strange id, before anything is recorded
-        before = self._state.index_select(1, ids)  # (9, B)
-        added, after = advance(before, seen, (logits.argmax(1), labels), epoch)
+        hardness = None
         if "mean_avh" in self.track and features is not None:
             hardness = avh(features.detach(), self.head.weight.detach(), labels)
+        self._keep(ids, seen, (logits.argmax(1), labels), epoch, hardness)
+
+    def _keep(
+        self,
+        ids: Tensor,
+        seen: tuple[Tensor, ...],
+        named: tuple[Tensor, Tensor],
+        epoch: int | None,
+        hardness: Tensor | None = None,
+    ) -> None:
+        """Add what a batch shows to the record: gap, margin, confidence, top confidence; prediction and label; AVH."""
+        before = self._state.index_select(1, ids)  # (9, B)
+        added, after = advance(before, seen, named, epoch)
+        if hardness is not None:
             added = torch.cat([added, hardness.double().unsqueeze(0)])
         if epoch is not None:
             ids = ids.masked_fill(self._repeated(ids) | (before[7] == epoch), self.num_examples)
