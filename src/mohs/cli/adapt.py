@@ -29,6 +29,10 @@ Unlabeled = Annotated[
 Take = Annotated[str, typer.Option(help="Criterion for the final network: last, source_accuracy, target_entropy or target_avc.")]
 Folder = Annotated[Path | None, typer.Option("--out", help="Folder of the adaptation; default: one in adapted/.")]
 ONLY_SHOWN = 64
+EPILOG = """\b
+Examples:
+  mohs adapt --source mnist --target usps
+  mohs adapt --source photos/ --target new_photos/ --unlabeled --rounds 4"""
 
 
 def adapt(

@@ -37,8 +37,6 @@ Undo = Annotated[bool, typer.Option("--undo", help="Restore the previous version
 Retrain = Annotated[bool, typer.Option("--retrain", help="Train on the corrected labels, and compare on held-out examples.")]
 DataWord = Annotated[str | None, typer.Option(help="Location of the audited data, for --retrain, if it has changed.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the decisions and print their effect; write nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
 
 def apply(
@@ -52,8 +50,8 @@ def apply(
     image_size: o.ImageSize = None,
     device: o.Device = "auto",
     dry_run: DryRun = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
 ) -> None:
     """Write the corrected labels: one row per example with id, path, label (empty if excluded), previous and decision."""
     from mohs.audit.decisions import read_labels, undo_labels

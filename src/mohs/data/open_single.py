@@ -16,7 +16,6 @@ from mohs._core.errors import DataError
 from mohs.data.decode import Size
 from mohs.data.examples import Data, Examples
 from mohs.data.image_stores import printable
-from mohs.data.images import MEMORY_LIMIT
 from mohs.data.read_options import Reading
 from mohs.data.resize import resized_data
 from mohs.data.split import only
@@ -31,18 +30,9 @@ KINDS = (
 )
 
 
-def open_single(
-    data: Any = None,
-    *,
-    label: str | None = None,
-    text: str | None = None,
-    image_size: int | Size | None = None,
-    split: str | None = None,
-    root: str | Path | None = None,
-    memory_limit: int = MEMORY_LIMIT,
-) -> Data:
-    """The data of one source, validated; the arguments are those of `open_data`."""
-    reading = Reading.of(root=root, label=label, text=text, image_size=image_size, memory_limit=memory_limit)
+def open_single(data: Any = None, *, split: str | None = None, **options: Any) -> Data:
+    """The data of one source, validated; the options are those of `open_data`, except `without`."""
+    reading = Reading.of(**options)
     return prepared(_open(data, reading), split=split, image_size=reading.image_size)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -84,6 +84,33 @@ class MarginHeadModule(HeadModule):
                 "or head.logits(features) for logits without the margin"
             )
         return self.logits(features)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class AdditiveMarginHead(MarginHeadModule):
+    """The base of heads that add a margin to an angle or subtract it from a cosine, and scale the cosines."""
+
+    largest_margin: ClassVar[float]
+    scale: float = 20.0
+    margin: float = 0.2
+    strength: float = 1.0
+
+    def setup(self) -> None:
+        check_positive("scale", self.scale)
+        check_between("margin", self.margin, 0, self.largest_margin)
+        check_between("strength", self.strength, 0, 1)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class MultiplicativeMarginHead(MarginHeadModule):
+    """The base of heads that multiply the angle by an integer."""
+
+    margin: int = 2
+    strength: float = 1.0
+
+    def setup(self) -> None:
+        check_multiplier("margin", self.margin)
+        check_between("strength", self.strength, 0, 1)
 
 
 def check_positive(name: str, value: float) -> None:
