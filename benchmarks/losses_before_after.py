@@ -155,8 +155,7 @@ def main() -> None:
     text = f"""# Losses before and after the restructuring
 
 Forward + backward of every loss, old version (commit {given.commits[0]}) against new version (commit {given.commits[1]}), by
-`benchmarks/losses_before_after.py`: n = {given.blocks} blocks per loss and shape, interleaved, float32, CPU, one thread,
-allocator warm.
+`benchmarks/losses_before_after.py`: n = {given.blocks} blocks per loss and shape, interleaved, float32, CPU, one thread, warm allocator.
 {about["cpu"]}; torch {about["torch"]}, Python {about["python"]}, {about["date"]}.
 
 Ratio: median over the blocks of new / old; below 1 the new version is faster. Over all {len(losses)} pairs the median ratio is

@@ -14,31 +14,13 @@ from mohs.cli.study import study
 
 app = typer.Typer()
 app.command()(study)
-SMALL = """
-[study]
-id = "toy/table1"
-paper = "Nobody, Table 1"
-what = "does it run?"
-seeds = 2
-[base]
-data = "digits"
-model = {name = "cnn", width = 4}
-epochs = 1
-open = {limit = 10}
-[[row]]
-label = "CE"
-[[row]]
-label = "MAE"
-loss = "mae"
-against = "CE"
-"""
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_study: str) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes" / "toy").mkdir(parents=True)
-    (tmp_path / "recipes" / "toy" / "table1.toml").write_text(SMALL)
+    (tmp_path / "recipes" / "toy" / "table1.toml").write_text(small_study)
     return tmp_path
 
 
@@ -50,8 +32,8 @@ def test_a_study_writes_its_results_and_its_page(here: Path) -> None:
     done = mohs("recipes/toy/table1.toml")
     assert done.exit_code == 0, done.exception
     assert "toy/table1" in done.stdout
-    assert "MAE against CE" in done.stdout
-    assert "[4/4] toy/table1: MAE, seed 1:" in done.stderr
+    assert "GCE against CE" in done.stdout
+    assert "[4/4] toy/table1: GCE, seed 1:" in done.stderr
     assert (here / "results/toy/table1.csv").read_text().startswith("study,row,seed,")
     assert (here / "results/toy/table1.md").read_text().startswith("# does it run?")
     again = mohs("recipes", "--collect-only", "--out", "elsewhere", "--json")

@@ -64,7 +64,7 @@ def test_the_page_of_a_study(written: Write) -> None:
     assert "| CE | 61.00 ± 1.00 (3) | [58.52, 63.48] | 60.9 | +0.10 |  |  |  |  |" in page
     assert "| GCE | 81.17 ± 1.04 (3) |" in page
     assert "| CE | +20.17 [19.45, 20.88] | 6.8e-05 | **holds** |" in page
-    assert "- GCE: digits | in place of CIFAR-10" in page
+    assert "- GCE: digits | instead of CIFAR-10" in page
     assert "6 run(s) on 1 × abacus, 2031-01-01; mohs 9." in page
     assert "Numbers are from the last epoch." in page
     assert "| CE | 0.1 ± 0 (3) |" in page

@@ -106,7 +106,7 @@ def _opened(source: str, target: str, *, image_size: int | None, unlabeled: bool
 
 
 def _only(done: Adapted, target: Data) -> Path | None:
-    """A picture of what the last round's selection took and the other did not; None where that is nothing."""
+    """A grid of the images that only the last round's selection took; None if there are none."""
     from mohs.report.image_grid import picture_grid
 
     number = len(done.rounds) - 1

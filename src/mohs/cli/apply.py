@@ -82,7 +82,7 @@ def apply(
 
 
 def _applied(findings: AuditResult, decisions: Path, to: Path | None) -> tuple[pa.Table, dict[str, Any], str]:
-    """The labels with these decisions, written unless it is a trial, and what there is to say of them."""
+    """The labels with these decisions, written unless `to` is None, with a summary as a dictionary and in words."""
     from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
 
     labels, applied = apply_decisions(findings.table, read_decisions(decisions), findings.data_hash, classes=findings.classes)
@@ -116,7 +116,7 @@ def _audited(run: Path, findings: AuditResult, data: str | None, how: Mapping[st
     try:
         return checked_data(open_data(own.data, **options), findings.data_hash)
     except DataError as error:
-        raise DataError(f"the audited data ({own.data}) are not found by their name: give them with --data ({error})") from error
+        raise DataError(f"the audited data ({own.data}) were not found by their name: give them with --data ({error})") from error
 
 
 def _retrained(run: Path, labels: pa.Table, data: Data, *, device: str, quiet: bool) -> Retrained:
@@ -137,7 +137,7 @@ def _told(done: Retrained) -> str:
             f"    {100 * found.accuracy_a:6.2f} %  after   {done.after}",
             f"difference {100 * found.difference:+.2f} points [{100 * found.low:.2f}, {100 * found.high:.2f}] "
             f"(95 %, bootstrap over examples), McNemar's exact p = {found.p:.2g}",
-            "this is about these two networks: another seed may say otherwise",
+            "this compares two networks; another seed may give another result",
         )
     )
 

@@ -1,6 +1,6 @@
-"""Examples: inputs, labels and where they came from; what every source gives and what training, scoring and audits take.
+"""Examples: inputs, labels and their origin; returned by every reader, and the input of training, scoring and audits.
 
-An example's id is its place, 0..N−1, in the set it was read into; its key is what its owner calls it (a row number, a name),
+An example's id is its index, 0..N−1, in the set it was read into; its key is the owner's name for it (a row number, a name),
 its path the file it came from. Inputs are one of four kinds:
 
     images      uint8 (N, C, H, W): a tensor, or `ImageFiles`, which decodes an image on access

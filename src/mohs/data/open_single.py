@@ -1,4 +1,4 @@
-"""One source of data (a name, a path, arrays, a data set) as training examples, with the splits it came with.
+"""One source of data (a name, a path, arrays, a data set) as training examples, with its own splits.
 
 `open_data` is the public function; it also takes pairs of domains. A known name takes precedence over a file of that name:
 write "./digits" for the file.
@@ -214,7 +214,7 @@ class Known:
 DATA: dict[str, Known] = {
     "digits": Known(_digits, "1,797 digits of 8 × 8, 10 classes; built in"),
     "mnist": Known(_mnist, "60,000 + 10,000 digits of 28 × 28, 10 classes"),
-    "fashion-mnist": Known(_fashion, "60,000 + 10,000 pieces of clothing of 28 × 28, 10 classes"),
+    "fashion-mnist": Known(_fashion, "60,000 + 10,000 images of clothing of 28 × 28, 10 classes"),
     "cifar10": Known(_cifar10, "50,000 + 10,000 photographs of 32 × 32, 10 classes"),
     "cifar100": Known(_cifar100, "50,000 + 10,000 photographs of 32 × 32, 100 classes (cifar100:coarse: 20)"),
     "usps": Known(_usps, "7,291 + 2,007 digits of 16 × 16, 10 classes"),

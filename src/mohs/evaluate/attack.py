@@ -200,7 +200,7 @@ def _search(
 
 
 def _keep(found: Tensor, broken: Tensor, tried: Tensor, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Keep broken examples as they are; move the others on to what was tried."""
+    """Keep broken examples as they are; replace the others by the new candidates."""
     return torch.where(wide(broken, tried), found, tried), broken | (logits.argmax(1) != y)
 
 
