@@ -42,7 +42,7 @@ def test_a_study_writes_its_results_and_its_page(here: Path) -> None:
     assert (here / "elsewhere/toy/table1.csv").read_text() == (here / "results/toy/table1.csv").read_text()
 
 
-def test_a_trial_leaves_results_alone(here: Path) -> None:
+def test_a_smoke_run_does_not_touch_results(here: Path) -> None:
     done = mohs("recipes/toy", "--scale", "smoke", "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
     assert not (here / "results").exists()
@@ -59,7 +59,7 @@ def test_a_plan_trains_nothing(here: Path) -> None:
     assert "to train   0" in plain
 
 
-def test_what_is_wrong_is_said(here: Path) -> None:
+def test_errors_name_the_problem(here: Path) -> None:
     (here / "empty").mkdir()
     for words, error, message in (
         ((), ValueError, "no study given"),

@@ -23,7 +23,7 @@ def test_model_state_is_restored(mixed_network: nn.Sequential, state: State) -> 
     assert state(net) == before
 
 
-def test_anything_callable_and_any_answer() -> None:
+def test_any_callable_and_any_form_of_output() -> None:
     x = torch.randn(5, 3)
     for model in (lambda x: x, lambda x: (x, 1), lambda x: {"logits": x}):
         torch.testing.assert_close(logits_over(model, x, batch_size=2), x)
@@ -46,7 +46,7 @@ def test_features_are_what_enters_the_head() -> None:
     assert outputs_over(margin_head, x).weight.shape == (3, 5)
 
 
-def test_examples_and_inputs_that_are_read_when_asked_for() -> None:
+def test_examples_and_inputs_that_are_read_on_access() -> None:
     class Doubling:
         shape = (6, 3)
 

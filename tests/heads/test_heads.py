@@ -47,7 +47,7 @@ def test_every_head_has_a_case() -> None:
 
 
 @every_head
-def test_weights_are_as_a_linear_layers(name: str, case: dict) -> None:
+def test_weights_are_initialized_like_a_linear_layer(name: str, case: dict) -> None:
     head = make(name, case, torch.float32)
     torch.manual_seed(0)
     assert torch.equal(head.weight, nn.Linear(IN, CLASSES, bias=False).weight)
@@ -196,7 +196,7 @@ def test_logits_with_a_margin_do_depend_on_labels(name: str) -> None:
 
 @every_margin
 @pytest.mark.parametrize("strength", [0.0, 0.25, 0.5, 1.0])
-def test_strength_goes_from_the_plain_logits_to_the_margin(name: str, strength: float) -> None:
+def test_strength_interpolates_between_plain_logits_and_margin(name: str, strength: float) -> None:
     head = make(name, {})
     features, labels = batch()
     head.strength = 0.0

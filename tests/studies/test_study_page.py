@@ -40,7 +40,7 @@ def test_a_judgment_is_a_paired_test_over_shared_seeds() -> None:
 @pytest.mark.parametrize(
     ("gaps", "verdict"), [((0.05, 0.05), "holds"), ((0.03, 0.03), "fails"), ((-0.05, -0.05), "fails"), ((0.03, 0.06), "draw")]
 )
-def test_a_margin_asks_for_a_gain_as_large(gaps: tuple[float, float], verdict: str) -> None:
+def test_a_margin_requires_a_gain_that_large(gaps: tuple[float, float], verdict: str) -> None:
     ours, less = ({seed: 0.5 + sign * gap for seed, gap in enumerate(gaps)} for sign in (1, -1))
     assert judge(ours, {0: 0.5, 1: 0.5}, margin=0.04).verdict == verdict
     assert judge(less, {0: 0.5, 1: 0.5}, margin=0.04, direction="lower").verdict == verdict
@@ -73,7 +73,7 @@ def test_the_page_of_a_study(written: Write) -> None:
     assert "its numbers mean nothing" in trial
 
 
-def test_choosing_on_the_test_labels_is_said(written: Write) -> None:
+def test_selection_on_test_labels_is_reported(written: Write) -> None:
     page = study_page(read_recipe(written(("seeds = 2", 'seeds = 2\nselect = "best"'))), made_up("CE", [0.6]))
     assert "selected on the test labels, too high" in page
     assert "| GCE | not run |" in page
@@ -83,7 +83,7 @@ def test_a_bar_in_a_cell_is_escaped() -> None:
     assert table(["a|b"], [["c\nd"]]) == "| a\\|b |\n|---|\n| c d |"
 
 
-def test_as_good_as_is_an_interval_within_the_margin() -> None:
+def test_equality_requires_the_interval_within_the_margin() -> None:
     one = {0: 0.910, 1: 0.912, 2: 0.911}
     assert judge_equal(one, {0: 0.911, 1: 0.911, 2: 0.911}, margin=0.005).verdict == "holds"
     assert judge_equal(one, {0: 0.901, 1: 0.902, 2: 0.9015}, margin=0.005).verdict == "fails"
@@ -95,7 +95,7 @@ def test_as_good_as_is_an_interval_within_the_margin() -> None:
         judge_equal(one, one, margin=0.0)
 
 
-def test_a_number_is_passed_by_the_whole_interval() -> None:
+def test_a_bound_holds_if_the_whole_interval_is_beyond_it() -> None:
     values = {0: 0.95, 1: 0.96, 2: 0.94, 3: math.nan}
     assert [judge_number(values, above=bound).verdict for bound in (0.9, 0.95, 0.99)] == ["holds", "draw", "fails"]
     assert [judge_number(values, below=bound).verdict for bound in (0.9, 0.95, 0.99)] == ["fails", "draw", "holds"]

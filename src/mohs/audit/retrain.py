@@ -1,6 +1,6 @@
 """Train again on corrected labels, with the audit's settings, and compare before and after on the same held-out examples.
 
-    with a test or validation set      before: the audit's own run; after: the corrected labels; both evaluated on that set unchanged
+    with a test or validation set      before: the audit's own run; after: the corrected labels; both on that set unchanged
     with neither                       a fifth of each class is held out, and both are trained on the rest: the audit's run
                                        has seen every example; held-out examples count with their corrected labels
 

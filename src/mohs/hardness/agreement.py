@@ -108,7 +108,7 @@ def correlation(
 def by_bins(score: Any, agreement: Any, *, edges: Sequence[float] = CIFAR10H_EDGES, **options: Any) -> list[Bin]:
     """The correlation within bins of agreement, options as for `correlation`; NaN for a bin in which all annotators agree.
 
-    Bins are (low, high], the first one [low, high]; an edge given twice makes a bin of that single value, which its neighbor then excludes.
+    Bins are (low, high], the first one [low, high]; an edge given twice makes a bin of that single value.
     """
     (x,), a = _paired({"score": score}, agreement)
     if len(edges) < 2 or any(low > high for low, high in pairwise(edges)):

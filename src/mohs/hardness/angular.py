@@ -29,7 +29,16 @@ LENGTHS = (1e-12, 1e18)  # between these a float32 length is exact; other rows a
 
 @torch.no_grad()
 def avh(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    """features (N, D), weight (K, D), labels (N,) -> AVH (N,), in float32 (float64 where either input is)."""
+    """Angular visual hardness of each example.
+
+    Args:
+        features: (N, D), the inputs of the head.
+        weight: Class weights (K, D).
+        labels: (N,), class indices.
+
+    Returns:
+        AVH (N,), in float32 (float64 if either input is); lower is easier.
+    """
     dtype = check_classes(features, weight)
     labels = checked_labels(features.new_empty(1, weight.shape[0]).expand(features.shape[0], -1), labels)
     scores = torch.empty(features.shape[0], dtype=dtype, device=features.device)
@@ -44,7 +53,15 @@ def avh(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def avc(features: Tensor, weight: Tensor) -> Tensor:
-    """features (N, D), weight (K, D) -> angular confidence in the nearest class (N,)."""
+    """Angular confidence in the nearest class.
+
+    Args:
+        features: (N, D), the inputs of the head.
+        weight: Class weights (K, D).
+
+    Returns:
+        AVC (N,); higher is more confident.
+    """
     dtype = check_classes(features, weight)
     scores = torch.empty(features.shape[0], dtype=dtype, device=features.device)
     for rows, cos in cosine_chunks(features, weight, dtype):

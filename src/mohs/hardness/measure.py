@@ -1,4 +1,4 @@
-"""From logits, features and head to the rows of a hardness table: measurements of a chunk, columns that need all rows, and the table.
+"""From logits, features and head to the rows of a hardness table: measurements of chunks, columns of all rows, the table.
 
     measure(logits, index, features, weight)       a chunk of rows -> its measurements
     overall(columns)                               all rows -> norm_in_class and the grade mohs, which need the others

@@ -34,9 +34,12 @@ SAVED = ("sums", "state", "merged", "bad", "merged_bad")
 
 
 class Recorder:
-    """Per-example dynamics for `num_examples` ids 0..N−1; with the `head` (anything with a `.weight`) AVH as well.
+    """Record the training dynamics of every example.
 
-    `track` limits what is recorded; `("aum",)`, alone, is the fastest and takes no `epoch=`.
+    Args:
+        num_examples: Number of examples N; ids are 0..N−1.
+        head: The head, or anything with a `.weight` (K, D), to record AVH as well.
+        track: Columns to record; default: all. `("aum",)` is the fastest and takes no `epoch=`.
     """
 
     def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None) -> None:
@@ -52,7 +55,7 @@ class Recorder:
         self.num_examples, self.head = num_examples, head
         self.track = possible if track is None else tuple(name for name in possible if name in track)
         self._quick = self.track == ("aum",)
-        self._sums, self._state = blank(num_examples + 1, self.track)  # the last entry collects rows that do not count, without a mask or synchronization
+        self._sums, self._state = blank(num_examples + 1, self.track)  # the last entry collects the rows that do not count
         self._merged = torch.zeros(num_examples + 1, dtype=torch.float64)  # counts at the last merge over ranks
         self._turn = torch.zeros(num_examples + 1, dtype=torch.int64)
         self._bad = torch.zeros(len(BAD), dtype=torch.int64)
@@ -64,7 +67,15 @@ class Recorder:
     def update(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None = None, *, epoch: int | None = None
     ) -> None:
-        """Record one batch: ids (B,), logits (B, K), labels (B,), and features (B, D) if there is a head."""
+        """Record one batch.
+
+        Args:
+            ids: (B,), integers from 0 to N − 1.
+            logits: (B, K).
+            labels: (B,), class indices.
+            features: (B, D), the inputs of the head; required if the recorder has one.
+            epoch: Number of the epoch, so that repeated ids count once per epoch.
+        """
         ids, labels = self._check(ids, logits, labels, features, epoch)
         try:
             with torch.inference_mode():  # the small operations below cost less without autograd's bookkeeping
@@ -90,7 +101,9 @@ class Recorder:
     def table(self, *, classes: Sequence[Any] | None = None, skip_bad: bool = False) -> Any:
         """The record as a hardness table, one row per example (no values if it was never seen).
 
-        classes: the class names, in the order of the logits. skip_bad: return the table even if rows were bad.
+        Args:
+            classes: Class names in the order of the logits.
+            skip_bad: Return the table even if rows were bad.
         """
         if not skip_bad:
             self._raise_counted()

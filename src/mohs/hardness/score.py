@@ -49,10 +49,22 @@ def score_features(
     neighbors: bool = False,
     strict: bool = False,
 ) -> pa.Table:
-    """features (N, D), weight (K, D), labels (N,), bias (K,) -> the table.
+    """Score examples from the features that enter a linear head, and the head.
 
-    Arrays or tensors; features may be anything that can be sliced by rows, such as a memory map. `logits` (N, K): the model's own,
-    if they differ from features · weight + bias. `neighbors`: also find nearest neighbors, which needs all features in memory.
+    Args:
+        features: (N, D), an array, a tensor, or anything that can be sliced by rows, such as a memory map.
+        weight: Weights of the head (K, D).
+        labels: (N,), class names or rows of the head.
+        bias: Biases of the head (K,).
+        logits: The model's own logits (N, K), if they differ from features · weight + bias.
+        classes: Class names in the order of the head's rows.
+        ids: Ids of the examples (N,); default: row numbers.
+        paths: Files of the examples (N,).
+        neighbors: Also find nearest neighbors, which needs all features in memory.
+        strict: Raise an error if a row's logits hold NaN or +∞.
+
+    Returns:
+        The hardness table, one row per example.
     """
     weight, bias = checked_head(features, weight, bias)
     index, names, known = _checked("features", features, labels, weight.shape[0], classes, ids=ids, paths=paths)
@@ -76,7 +88,19 @@ def score_logits(
     paths: Any = None,
     strict: bool = False,
 ) -> pa.Table:
-    """logits (N, K), labels (N,) -> the table, without angles and norms; arrays, tensors, or anything that can be sliced by rows."""
+    """Score examples from logits alone: without angles, norms and neighbors.
+
+    Args:
+        logits: (N, K), an array, a tensor, or anything that can be sliced by rows.
+        labels: (N,), class names or indices.
+        classes: Class names in the order of the logits.
+        ids: Ids of the examples (N,); default: row numbers.
+        paths: Files of the examples (N,).
+        strict: Raise an error if a row's logits hold NaN or +∞.
+
+    Returns:
+        The hardness table, one row per example.
+    """
     if len(logits.shape) != 2:
         raise ValueError(f"logits must have shape (N, K), got {tuple(logits.shape)}")
     index, names, known = _checked("logits", logits, labels, logits.shape[1], classes, ids=ids, paths=paths)
@@ -97,10 +121,20 @@ def score(
     neighbors: bool = False,
     strict: bool = False,
 ) -> pa.Table:
-    """The table of a Dataset or DataLoader (formats: see `hardness.batches`), in evaluation mode.
+    """Score the examples of a data set by a trained model with a linear head, in evaluation mode.
 
-    device: device to run on; default: the model's, which is restored afterwards. classes: the class names in the order of the head's
-    rows; labels are then names, or rows. layer: name of the head, if it is not the last linear layer. batch_size: for a Dataset.
+    Args:
+        model: The classifier; its state is restored afterwards.
+        data: A Dataset or DataLoader whose items are (input, label), (input, label, id) or mappings.
+        device: Device to run on; default: the model's.
+        classes: Class names in the order of the head's rows; labels may then be names.
+        layer: Name of the head, if it is not the last linear layer.
+        batch_size: Batch size, if `data` is a Dataset.
+        neighbors: Also find nearest neighbors in feature space.
+        strict: Raise an error if a row's logits hold NaN or +∞.
+
+    Returns:
+        The hardness table, one row per example, in the order of the data set.
     """
     found = find_head(model, layer=layer)
     rank, number = ranks()

@@ -1,8 +1,8 @@
 """Score files that need not fit in memory: one hardness table from a source of units, by one process or several.
 
 First the rows of every unit are measured and written to a part file, one row group per unit. Then the columns that need all rows
-(the grade, the norm within the class) are computed from the margins, norms and labels, and the units are copied, in order, into the
-table, which is renamed to its final name when complete. Memory holds a batch, a unit's scores and about 40 bytes per row.
+(the grade, the norm within the class) are computed from the margins, norms and labels, and the units are copied, in order, into
+the table, which is renamed to its final name when complete. Memory holds a batch, a unit's scores and about 40 bytes per row.
 
 Under torch.distributed rank r takes units r, r + W, r + 2W, ..., and rank 0 writes the table (the folder must be shared).
 Rows whose logits hold NaN or +∞, and repeated ids, do not prevent the table from being written: `Scored.problem` names the first.

@@ -56,7 +56,9 @@ COLUMNS: dict[str, Column] = {
     "mean_confidence": Column("mean over epochs of the confidence", "easier"),
     "variability": Column("standard deviation over epochs of the confidence", "harder"),
     "mean_avh": Column("mean over epochs of avh", "harder"),
-    "forgetting": Column("number of times it was correct at one epoch and incorrect at the next; all epochs if never correct", "harder"),
+    "forgetting": Column(
+        "number of times it was correct at one epoch and incorrect at the next; all epochs if never correct", "harder"
+    ),
     "first_learned": Column("first epoch (from 0) at which it was correct; the number of epochs if never", "harder"),
     "p_suggested": Column("probability of the suggested label"),
     "epochs": Column("number of epochs at which the example was recorded"),
