@@ -1,21 +1,30 @@
-"""Judgments and pages, from results that are made up."""
+"""Judgments and pages, from made-up results; and the committed pages."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import mohs
 from mohs._core.errors import DataError
 from mohs.evaluate.statistics import holm, paired
+from mohs.studies.collect import read_results
 from mohs.studies.judge import judge, judge_all, judge_equal, judge_number
 from mohs.studies.recipe import read_recipe
 from mohs.studies.study_page import study_page, table, verdicts
 
 Write = Callable[..., Path]
+SOURCE = Path(mohs.__file__).parents[2]
+
+
+def result_of(recipe: Path) -> Path:
+    """The committed results of a recipe."""
+    return SOURCE / "results" / recipe.parent.name / f"{recipe.stem}.csv"
 
 
 def made_up(row: str, values: Sequence[float], **more: Any) -> list[dict[str, Any]]:
@@ -105,3 +114,14 @@ def test_a_bound_holds_if_the_whole_interval_is_beyond_it() -> None:
         judge_number(values)
     with pytest.raises(DataError, match="the row has no finite value"):
         judge_number({0: math.nan}, above=0.0)
+
+
+RECIPES = sorted(recipe for recipe in (SOURCE / "recipes").glob("*/*.toml") if result_of(recipe).exists())
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_pages_in_results_are_up_to_date(path: Path) -> None:
+    """Every page is what the recipe and the committed results give; the page says how many seeds were run."""
+    page = result_of(path).with_suffix(".md").read_text()
+    seeds = int(re.search(r"(\d+) seed\(s\)", page)[1])  # type: ignore[index]
+    assert page == study_page(read_recipe(path, seeds=seeds), read_results(result_of(path)))

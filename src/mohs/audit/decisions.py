@@ -53,7 +53,7 @@ def read_decisions(path: str | Path) -> list[dict[str, str]]:
         path: The file.
 
     Returns:
-        One dict per decision: id, data_hash, label, decision and new_label.
+        One dict per decision, with id, data_hash, label, decision and new_label.
     """
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:

@@ -43,9 +43,21 @@ Array = np.ndarray[Any, Any]
 class AuditResult:
     """The result of an audit of one set of examples.
 
-    table: hardness table with a verdict; data_hash: fingerprint of the data; chosen, reason: the loss and why. history: one
-    dict per epoch. dynamics: {"epoch": (E,), "norm" | "avh" | "accuracy": (E, B)} by hardness bin, the easiest first.
-    held_out: probs (M, K) and labels (M,) out of sample. thumbnails: pictures of rows of the table, None if there are none.
+    Attributes:
+        table: Hardness table with verdicts, one row per example.
+        name: Name of the data set.
+        data_hash: Fingerprint of the data.
+        classes: Class names.
+        estimate: Estimated share of wrong labels, if it was estimated.
+        chosen, reason: Loss of the trained network and the reason for it; empty if no network was trained.
+        history: One dictionary per training epoch.
+        dynamics: Means per epoch (E,) and hardness bin (E, B), the easiest first, of norm, avh and accuracy.
+        held_out: Out-of-sample probabilities (M, K) and labels (M,).
+        thumbnails: Function from rows of the table to images.
+        left_out: Examples that could not be read.
+        facts: Everything else that the report shows.
+        folder: Folder of the audit.
+        report: The HTML report.
     """
 
     table: pa.Table = field(repr=False)
@@ -66,7 +78,7 @@ class AuditResult:
 
     @classmethod
     def of(cls, examples: Examples, **found: Any) -> AuditResult:
-        """A result about these examples: name, fingerprint, classes and unreadable files come from them."""
+        """Create a result with name, fingerprint, classes and unreadable files of these examples."""
         return cls(
             name=str(examples.name),
             data_hash=examples.fingerprint(),

@@ -37,7 +37,15 @@ FOLDER = "retrained"
 
 @dataclass(frozen=True)
 class Retrained:
-    """Folders of both runs, their comparison (first: after; second: before), and the number of changed and excluded labels."""
+    """Training before and after the correction of labels.
+
+    Attributes:
+        before: Folder of the run on the original labels.
+        after: Folder of the run on the corrected labels.
+        compared: Comparison of the two on held-out examples, `after` first.
+        changed: Number of changed labels.
+        excluded: Number of excluded examples.
+    """
 
     before: Path
     after: Path

@@ -84,12 +84,12 @@ class Examples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one input: (C, H, W) of an image, (D,) of features, () of a text, (C,) of a row with C columns."""
+        """Shape of one input, which is (C, H, W) for an image, (D,) for features, () for a text, (C,) for a row with C columns."""
         return tuple(self.inputs.shape[1:])
 
     @property
     def kind(self) -> str:
-        """One of KINDS: "images", "features", "text", "table"."""
+        """The kind of inputs, "images", "features", "text" or "table"."""
         return str(getattr(self.inputs, "kind", "images" if len(self.shape) == 3 else "features"))
 
     @property
@@ -180,7 +180,7 @@ class Data:
 
     @property
     def splits(self) -> dict[str, Examples]:
-        """The existing splits by name: train, val, test."""
+        """The existing splits by name (train, val, test)."""
         every = {"train": self.train, "val": self.val, "test": self.test}
         return {name: examples for name, examples in every.items() if examples is not None}
 

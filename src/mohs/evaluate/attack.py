@@ -103,8 +103,6 @@ def robust_accuracy(
 ) -> Robustness:
     """Accuracy of a model under adversarial attacks.
 
-        mohs.robust_accuracy(model, images, labels, eps=8 / 255)
-
     Args:
         model: Any callable that returns logits.
         images: (N, ...), floats from 0 to 1 or uint8; the model does its own normalization.
@@ -118,6 +116,9 @@ def robust_accuracy(
 
     Returns:
         Clean accuracy, accuracy under each attack and under the worst of them.
+
+    Example:
+        >>> mohs.robust_accuracy(model, images, labels, eps=8 / 255).worst  # doctest: +SKIP
     """
     check_between("eps", eps, 0)
     check_choice("norm", norm, NORMS)
