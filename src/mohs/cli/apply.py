@@ -32,10 +32,12 @@ RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the audi
 Decisions = Annotated[
     Path | None, typer.Argument(metavar="DECISIONS", help="The decisions.csv saved from the report; not with --undo.")
 ]
-To = Annotated[Path | None, typer.Option(help="Label file to write (.csv or .parquet); default: RUN/labels.csv.")]
+To = Annotated[Path | None, typer.Option(metavar="FILE", help="Label file to write (.csv or .parquet); default: RUN/labels.csv.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Restore the previous version of the label file, or the original labels.")]
 Retrain = Annotated[bool, typer.Option("--retrain", help="Train on the corrected labels, and compare on held-out examples.")]
-DataWord = Annotated[str | None, typer.Option(help="Location of the audited data, for --retrain, if it has changed.")]
+DataWord = Annotated[
+    str | None, typer.Option(metavar="DATA", help="Location of the audited data, for --retrain, if it has changed.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the decisions and print their effect; write nothing.")]
 
 

@@ -13,7 +13,7 @@ from mohs.cli import shared_options as o
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished audit.")],
-    out: Annotated[Path | None, typer.Option(help="HTML file to write; default: RUN/report.html.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="HTML file to write; default: RUN/report.html.")] = None,
     open_it: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = False,
     as_json: o.Json = False,
     quiet: o.Quiet = False,

@@ -84,7 +84,7 @@ class Examples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one input, which is (C, H, W) for an image, (D,) for features, () for a text, (C,) for a row with C columns."""
+        """Shape of one input, which is (C, H, W) for images, (D,) for features, () for texts, (C,) for rows with C columns."""
         return tuple(self.inputs.shape[1:])
 
     @property
