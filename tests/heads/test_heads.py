@@ -261,8 +261,8 @@ def test_bad_input(name: str, features: torch.Tensor, labels: torch.Tensor, mess
         ("normface", {"scale": float("inf")}, "scale must be above 0 and finite, got inf"),
         ("arcface", {"margin": 4.0}, "margin must be between 0 and 3.14159, got 4.0"),
         ("cosface", {"margin": -0.1}, "margin must be between 0 and 2, got -0.1"),
-        ("sphereface", {"margin": 1.5}, "margin multiplies the angle and must be a whole number.* got 1.5"),
-        ("lsoftmax", {"margin": 0}, "margin multiplies the angle and must be a whole number.* got 0"),
+        ("sphereface", {"margin": 1.5}, "margin multiplies the angle and must be an integer.* got 1.5"),
+        ("lsoftmax", {"margin": 0}, "margin multiplies the angle and must be an integer.* got 0"),
         ("lsoftmax", {"strength": 1.5}, "strength must be between 0 and 1, got 1.5"),
     ],
 )
