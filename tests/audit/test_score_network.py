@@ -24,7 +24,7 @@ def colorful() -> Examples:
     return Examples(images, torch.arange(30) % 3, ["a", "b", "c"])
 
 
-def test_both_views_count_alike(colorful: Examples) -> None:
+def test_both_views_count_equally(colorful: Examples) -> None:
     assert isinstance(colorful.inputs, torch.Tensor)
     network = create_model("cnn", shape=(3, 16, 16), num_classes=3, seed=0).eval()
     with torch.no_grad():
@@ -52,7 +52,7 @@ def test_which_runs_mirror(augment: list[str] | None, mirrored: bool) -> None:
     assert mirrors(Run(augment=augment)) is mirrored
 
 
-def test_scores_are_read_again_once_they_are_made(colorful: Examples, tmp_path: Path) -> None:
+def test_scores_are_cached(colorful: Examples, tmp_path: Path) -> None:
     run = train(Run(model="cnn", epochs=1, validation=0.0), Data(colorful), out=tmp_path / "run", device="cpu")
     file = tmp_path / "scores.parquet"
     table = scored(run, colorful, file)

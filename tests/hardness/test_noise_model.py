@@ -160,7 +160,7 @@ def test_posterior_is_bayes_rule() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.05, 0.95))
 @settings(deadline=None, derandomize=True, max_examples=150)
-def test_flags_are_the_largest_set_of_that_precision(values: list[float], precision: float) -> None:
+def test_flags_are_the_largest_set_with_that_precision(values: list[float], precision: float) -> None:
     p = np.array(values)
     flagged = choose_flags(p, precision)
     fits = [i for i in range(len(p)) if p[i] >= precision - SLACK]
@@ -241,7 +241,7 @@ def test_few_flags_where_there_is_nothing_to_find(k: int, n: int, seed: int) -> 
 
 @pytest.mark.parametrize("k", [2, 8])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_weak_judge_says_that_it_cannot_tell(k: int, seed: int) -> None:
+def test_a_weak_judge_gives_the_verdict_cannot_tell(k: int, seed: int) -> None:
     scores, y = made(k, 800, seed)
     strong = judge_labels(scores, y)
     weak = judge_labels(scores + 8 * np.random.default_rng(seed + 50).normal(size=scores.shape), y)
