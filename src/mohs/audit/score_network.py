@@ -32,15 +32,16 @@ def mirrors(run: Run) -> bool:
     return any(as_spec(one)["name"] in FLIPPING and as_spec(one).get("flip", True) for one in run.augment or ())
 
 
-def score_network(network: Network, examples: Examples, *, mirror: bool) -> tuple[pa.Table, Array]:
-    """The hardness table of these examples, labels being rows of the head, and their logits (N, K)."""
+def score_network(network: Network, examples: Examples, *, mirror: bool) -> tuple[pa.Table, Array, Array]:
+    """The hardness table of these examples, labels being rows of the head, their logits (N, K) and features (N, D)."""
     weight, parts, outputs = head_weight(network).detach(), [], []
     for rows, logits, features in output_batches(network, examples, mirror=mirror):
         found = measure(logits, examples.labels[rows].to(logits.device), features, weight)
         parts.append(host({**found, "features": features}))
         outputs.append(logits.cpu())
-    table = finished({**joined(parts), "label": examples.labels.numpy()}, examples.classes)
-    return with_origin(table, examples), np.asarray(torch.cat(outputs))
+    columns = joined(parts)
+    table = finished({**columns, "label": examples.labels.numpy()}, examples.classes)
+    return with_origin(table, examples), np.asarray(torch.cat(outputs)), np.asarray(columns["features"])
 
 
 def with_dynamics(table: pa.Table, trained: Trained) -> pa.Table:
@@ -55,7 +56,7 @@ def scored(trained: Trained, examples: Examples, file: Path, *, device: str = "a
     """All scores of the network on its training examples, with the recorded dynamics; read from the file if it exists."""
     if file.exists():
         return read_table(file)
-    made, _ = score_network(trained.network.to(choose_device(device)), examples, mirror=mirrors(trained.run))
+    made, _, _ = score_network(trained.network.to(choose_device(device)), examples, mirror=mirrors(trained.run))
     table = with_dynamics(made, trained)
     write_table(table, file)
     return table
