@@ -1,9 +1,10 @@
 """The cost of scoring: AVH against the matrix product, the Recorder against the `aum` package, and cost per example as N grows.
 
-    python benchmarks/hardness.py [--rounds 15] [--out results/benchmarks/hardness-cpu.json]
+    python benchmarks/hardness.py [--rounds 15] [--scale 1] [--out results/benchmarks/hardness-cpu.json]
 
 One thread. Candidates run in alternating blocks, and a ratio is the median of the ratios within a round, so that a slow phase of
-the machine affects both sides. Memory is the peak allocation beyond the inputs, from torch's profiler.
+the machine affects both sides. Memory is the peak allocation beyond the inputs, from torch's profiler. `--scale 0.02` reduces the
+numbers of examples for a trial that takes seconds; its ratios are not comparable with the targets.
 """
 
 from __future__ import annotations
@@ -38,16 +39,17 @@ def ratio(above: list[float], below: list[float]) -> float:
     return round(median(a / b for a, b in zip(above, below, strict=True)), 3)
 
 
-def angles(rounds: int) -> list[Row]:
+def angles(rounds: int, scale: float = 1) -> list[Row]:
     """AVH and AVC of 20,000 × 512 features against 1,000 classes."""
+    n = round(20_000 * scale)
     generator = torch.Generator().manual_seed(0)
-    x, w = torch.randn(20_000, 512, generator=generator), torch.randn(1_000, 512, generator=generator)
-    y = torch.randint(1_000, (20_000,), generator=generator)
+    x, w = torch.randn(n, 512, generator=generator), torch.randn(1_000, 512, generator=generator)
+    y = torch.randint(1_000, (n,), generator=generator)
     steps: dict[str, Step] = {"product": lambda: x @ w.T, "avh": lambda: avh(x, w, y), "avc": lambda: avc(x, w)}
     seconds = timings(steps, rounds)
     return [
         {
-            "what": f"{name} 20000x512, 1000 classes",
+            "what": f"{name} {n}x512, 1000 classes",
             "ms": round(median(seconds[name]) * 1e3, 1),
             "against": "the matrix product",
             "ratio": ratio(seconds[name], seconds["product"]),
@@ -92,10 +94,10 @@ def recorders(rounds: int, batch: int, folder: str) -> list[Row]:
     ]
 
 
-def growth(rounds: int) -> list[Row]:
+def growth(rounds: int, scale: float = 1) -> list[Row]:
     """Cost per example with a million examples against ten thousand."""
     generator = torch.Generator().manual_seed(0)
-    small, large = 10_000, 1_000_000
+    small, large = round(10_000 * scale), round(1_000_000 * scale)
     x, w = torch.randn(large, 64, generator=generator), torch.randn(10, 64, generator=generator)
     y = torch.randint(10, (large,), generator=generator)
     steps: dict[str, Step] = {
@@ -106,36 +108,38 @@ def growth(rounds: int) -> list[Row]:
     each = {"small": [s / (10 * small) for s in seconds["small"]], "large": [s / large for s in seconds["large"]]}
     return [
         {
-            "what": "score_features, per example of 1e6 (64 features, 10 classes)",
+            "what": f"score_features, per example of {large:,} (64 features, 10 classes)",
             "us": round(median(each["large"]) * 1e6, 3),
-            "against": "per example of 1e4",
+            "against": f"per example of {small:,}",
             "ratio": ratio(each["large"], each["small"]),
             "target": "<= 1.2",
         }
     ]
 
 
-def neighbors() -> list[Row]:
+def neighbors(scale: float = 1) -> list[Row]:
     """Exact nearest neighbors of 50,000 × 512, once."""
-    x = torch.randn(50_000, 512, generator=torch.Generator().manual_seed(0))
+    n = round(50_000 * scale)
+    x = torch.randn(n, 512, generator=torch.Generator().manual_seed(0))
     began = time.perf_counter()
     nearest(x)
-    return [{"what": "nearest 50000x512, exact", "s": round(time.perf_counter() - began, 1), "target": "< 60"}]
+    return [{"what": f"nearest {n}x512, exact", "s": round(time.perf_counter() - began, 1), "target": "< 60"}]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--scale", type=float, default=1, help="factor of the numbers of examples")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         rows = [
-            *angles(given.rounds),
+            *angles(given.rounds, given.scale),
             *recorders(given.rounds, 128, folder),
             *recorders(given.rounds, 4096, folder),
-            *growth(max(3, given.rounds // 3)),
-            *neighbors(),
+            *growth(max(3, given.rounds // 3), given.scale),
+            *neighbors(given.scale),
         ]
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items() if value != ""))

@@ -35,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     known = ["digits", *(["mnist", "fashion-mnist"] if "MOHS_DATA" in os.environ else [])]
     parser.add_argument("--data", nargs="+", default=known)
+    parser.add_argument("--rates", nargs="+", type=float, help="rates of symmetric and pair noise; default: 0 to 0.4")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--examples", type=int, default=5000, help="number of training examples per data set")
     parser.add_argument("--epochs", type=int, default=20)
@@ -45,7 +46,7 @@ def main() -> None:
         train = mohs.open_data(name).train
         train = limited(train, args.examples // len(train.classes))
         for kind, rates in RATES.items():
-            for rate in rates:
+            for rate in args.rates or rates:
                 for seed in range(args.seeds):
                     noisy = mohs.add_noise(train, {"name": kind, "rate": rate}, seed)
                     about = {"data": name, "noise": kind, "rate": rate, "seed": seed}
@@ -63,8 +64,7 @@ def estimates(noisy: mohs.Examples, seed: int, epochs: int) -> Iterator[Row]:
     """The estimate from five folds on the pixels, and from the dynamics of a network trained with each loss."""
     features = noisy.inputs[torch.arange(len(noisy))].flatten(1).float() / 255
     outputs = mohs.out_of_fold(features, noisy.labels, seed=seed)
-    probs = torch.softmax(outputs.logits.double() / outputs.noise.temperature, 1)
-    yield row("out of fold", noisy, mohs.estimate_noise(noisy.labels, probs, seed=seed))
+    yield row("out of fold", noisy, mohs.estimate_noise(noisy.labels, outputs.judgment.probs, seed=seed))
     for loss in LOSSES:
         with tempfile.TemporaryDirectory() as folder:
             run = mohs.Run(model="cnn", loss=loss, epochs=epochs, seed=seed, validation=0.0)

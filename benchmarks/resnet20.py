@@ -44,7 +44,7 @@ def main() -> None:
     runs = [mohs.Run(**shared, seed=seed) for seed in range(args.seeds)]  # type: ignore[arg-type]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        done = mohs.train_many(runs, mohs.open_data(args.data), folder=Path(folder))
+        done = mohs.train_many(runs, folder=folder)  # each run opens its data: those without a test set get one
     seconds = time.perf_counter() - began
     rows = [
         {

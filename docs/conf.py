@@ -33,6 +33,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 autodoc_typehints = "none"  # the descriptions name types and shapes; the signature stays readable
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 autosummary_generate = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

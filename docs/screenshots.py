@@ -1,21 +1,29 @@
-"""Take the pictures of the report in docs/images, light and dark: `python docs/screenshots.py runs/digits/report.html`.
+"""Take the pictures of the report in docs/images, light and dark: `python docs/screenshots.py`.
 
-Needs Chromium and playwright. Pictures are WebP of at most 150 kB, which tests/test_docs.py checks.
+Runs `mohs audit` on digits twice, by features and with a trained network, and opens the reports. Needs Chromium and playwright.
+Pictures are WebP of at most 150 kB, which tests/test_docs.py checks.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parent.resolve() / "images"
 MOST_BYTES = 150_000
-PARTS = {"summary": None, "map": "#map", "training": "#training"}  # None: the top of the page
+AUDITS: dict[str, tuple[tuple[str, ...], dict[str, str | None]]] = {  # folder: options, and the parts of the report to show
+    "digits": ((), {"summary": None, "map": "#map"}),  # None: the top of the page
+    "digits-network": (("--embed", "none"), {"training": "#training"}),
+}
 
 
 def save(data: bytes, path: Path) -> None:
@@ -27,23 +35,36 @@ def save(data: bytes, path: Path) -> None:
             return
 
 
-def main(report: Path) -> None:
-    """Open the report in both color schemes and save each part."""
+def picture(page: Any, report: Path, parts: dict[str, str | None], scheme: str) -> None:
+    """Open a report and save its parts."""
+    page.goto(report.resolve().as_uri())
+    page.wait_for_function("document.getElementById('map-box')?.dataset.drawn === 'yes'")
+    for figure in page.query_selector_all("#training [data-figure]"):
+        figure.scroll_into_view_if_needed()
+        page.wait_for_function("(figure) => figure.dataset.drawn === 'yes'", arg=figure)
+    for name, part in parts.items():
+        page.evaluate("scrollTo(0, 0)")
+        if part is None:
+            shot = page.screenshot()
+        else:
+            page.add_style_tag(content="body > header, nav { position: static !important; }")  # not over the picture
+            shot = page.locator(part).screenshot()
+        save(shot, IMAGES / f"report-{name}-{scheme}.webp")
+
+
+def main() -> None:
+    """Audit, then open each report in both color schemes."""
+    os.chdir(tempfile.mkdtemp())  # so that the reports name a short folder
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for scheme in ("light", "dark"):
-            page = browser.new_page(viewport={"width": 1200, "height": 1480}, device_scale_factor=1.5, color_scheme=scheme)
-            page.goto(report.resolve().as_uri())
-            page.wait_for_function("document.getElementById('map-box')?.dataset.drawn === 'yes'")
-            for figure in page.query_selector_all("#training [data-figure]"):
-                figure.scroll_into_view_if_needed()
-                page.wait_for_function("(figure) => figure.dataset.drawn === 'yes'", arg=figure)
-            for name, part in PARTS.items():
-                page.evaluate("scrollTo(0, 0)")
-                shot = page.screenshot() if part is None else page.locator(part).screenshot()
-                save(shot, IMAGES / f"report-{name}-{scheme}.webp")
+        for folder, (options, parts) in AUDITS.items():
+            out = Path("runs") / folder
+            subprocess.run([sys.executable, "-m", "mohs", "audit", *options, "--out", str(out)], check=True)
+            for scheme in ("light", "dark"):
+                page = browser.new_page(viewport={"width": 1200, "height": 1480}, device_scale_factor=1.5, color_scheme=scheme)
+                picture(page, out / "report.html", parts, scheme)
         browser.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -45,7 +45,7 @@ def test_accuracy_in_float32(place: float, dim: int) -> None:
     assert angle(a, b).dtype == angles(a, b).dtype == torch.float32
 
 
-def test_arccos_of_a_float32_cosine_would_not_do() -> None:
+def test_arccos_of_a_float32_cosine_is_inaccurate() -> None:
     a, b = pairs(1e-4, 64)
     assert (cosines(a, b).diagonal().clamp(-1, 1).arccos() - reference(a, b)).abs().max() > 1e-5
 
@@ -58,7 +58,7 @@ def test_paired_form_has_relative_accuracy_in_float64() -> None:
 
 @given(seed=st.integers(0, 2**31), dim=st.integers(1, 6))
 @settings(deadline=None, derandomize=True, max_examples=50)
-def test_every_pair_is_as_in_a_loop(seed: int, dim: int) -> None:
+def test_every_pair_matches_a_loop(seed: int, dim: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, w = torch.randn(5, dim, generator=generator), torch.randn(4, dim, generator=generator)
     loop = torch.stack([torch.stack([angle(row, column) for column in w]) for row in x])

@@ -83,7 +83,7 @@ def test_blocks_run(page: Path, here: Path) -> None:
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
@@ -99,7 +99,7 @@ def commands() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
-def test_commands_and_options_are_there(page: Path) -> None:
+def test_commands_and_options_exist(page: Path) -> None:
     """In sentences too, and in blocks that are not run."""
     scripts = [text.replace("\\\n", " ") for _, _, language, text in blocks(page) if language == "sh"]
     lines = [*INLINE.findall(page.read_text()), *(line for text in scripts for line in text.splitlines())]
@@ -117,8 +117,55 @@ def test_commands_and_options_are_there(page: Path) -> None:
                 assert word.partition("=")[0] in {*known, "--help"}, line
 
 
+def journey() -> list[str]:
+    """The functions of the journey through `mohs audit` in architecture.md, as dotted names, in the order of its table."""
+    text = (DOCS / "architecture.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)` \| (`.*?`) \|", text[text.index("## The journey") : text.index("`audit.pipeline.choose_judge`")], re.M
+    )
+    return [f"mohs.{package}.{name}" for package, names in rows for name in re.findall(r"`([\w.]+)`", names)]
+
+
+def test_the_journey_in_the_architecture_is_that_of_an_audit(tmp_path: Path) -> None:
+    """The documented functions exist, and an audit calls them for the first time in the documented order."""
+    named = journey()
+    assert len(named) >= 9
+    packages = [name.split(".")[1] for name in named]
+    assert packages == sorted(packages, key=packages.index), "each package is visited once"
+    rows = [f"{'good fine great' if i % 2 else 'bad poor awful'} film number {i},{'pos' if i % 2 else 'neg'}" for i in range(60)]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
+    code = f"""
+import sys
+called = []
+def watch(frame, event, argument):
+    if event == "call":
+        name = f"{{frame.f_globals.get('__name__')}}.{{frame.f_code.co_name}}"
+        if name in {named!r} and name not in called:
+            called.append(name)
+sys.argv = ["mohs", "audit", "reviews.csv", "--embed", "tfidf", "--out", "audit", "--quiet", "--device", "cpu"]
+import mohs.cli
+sys.setprofile(watch)
+try:
+    mohs.cli.main()
+except SystemExit as end:
+    assert not end.code, end.code
+sys.setprofile(None)
+assert called == {named!r}, called
+"""
+    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MOHS_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
+def test_every_block_has_a_language(page: Path) -> None:
+    """A block without a language would not be run."""
+    fences = re.findall(r"^```", page.read_text(), re.M)
+    assert len(fences) == 2 * len(blocks(page))
+
+
 @pytest.mark.parametrize("image", sorted((DOCS / "images").glob("*.webp")), ids=lambda image: image.name)
-def test_pictures_are_small(image: Path) -> None:
+def test_images_are_small(image: Path) -> None:
     assert image.stat().st_size <= 150_000
 
 

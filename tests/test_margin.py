@@ -24,7 +24,7 @@ def test_margin_is_the_log_odds(rows: list[list[float]], label: int) -> None:
         assert value == pytest.approx(row[label] - top - math.log(sum(math.exp(z - top) for z in others)), rel=1e-12, abs=1e-12)
 
 
-def test_margin_keeps_its_digits_where_the_probability_has_none() -> None:
+def test_margin_is_accurate_where_the_probability_saturates() -> None:
     logits = torch.tensor([[40.0, 0.0, 0.0], [-40.0, 0.0, 1.0]])
     exact = margin(logits.double(), torch.tensor([0, 0]))
     assert 1 - logits.softmax(1)[0, 0] == 0  # what a plain 1 − p would give
@@ -41,7 +41,7 @@ def test_gradient_is_one_hot_minus_the_others_softmax() -> None:
         torch.testing.assert_close(grad[others], -row[others].softmax(0))
 
 
-def test_masked_classes_and_bad_rows_are_as_in_cross_entropy() -> None:
+def test_masked_classes_and_bad_rows_behave_as_in_cross_entropy() -> None:
     inf, nan = torch.inf, torch.nan
     logits = torch.tensor(
         [[0, -inf, 1], [0, -inf, -inf], [-inf, 0, 1], [-inf, -inf, -inf], [inf, 0, 0], [0, inf, 0], [nan, 0, 0], [0, 0, nan]]
@@ -76,7 +76,7 @@ def test_log_probs_raises_half_precision() -> None:
     assert log_probs(logits.double()).dtype == torch.float64
 
 
-def test_logits_are_left_alone() -> None:
+def test_logits_are_unchanged() -> None:
     logits = torch.randn(3, 5)
     before = logits.clone()
     margin(logits, torch.tensor([0, 1, 2]))

@@ -27,7 +27,7 @@ def modules_after(code: str) -> set[str]:
 
 
 @pytest.mark.parametrize("code", ["import mohs", "import sys; sys.argv = ['mohs', '--help']; from mohs.cli import main; main()"])
-def test_importing_and_help_bring_in_nothing_heavy(code: str) -> None:
+def test_import_and_help_do_not_import_torch(code: str) -> None:
     assert not modules_after(code) & set(HEAVY)
 
 
@@ -74,7 +74,7 @@ assert margin is mohs.margin and audit is mohs.audit
 
 
 @pytest.mark.parametrize("name", sorted(mohs.__all__))
-def test_every_public_name_resolves_and_says_what_it_is(name: str) -> None:
+def test_every_public_name_resolves_and_has_a_docstring(name: str) -> None:
     value = getattr(mohs, name)
     assert value is not None
     if not name.isupper() or callable(value):  # tables such as LOSSES are plain dicts
@@ -84,11 +84,11 @@ def test_every_public_name_resolves_and_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
-def test_every_file_opens_with_what_it_is(file: Path) -> None:
+def test_every_file_begins_with_a_docstring(file: Path) -> None:
     assert ast.get_docstring(ast.parse(file.read_text()))
 
 
-def test_readme_links_lead_to_files() -> None:
+def test_readme_links_resolve() -> None:
     links = re.findall(r"(?:\]\(|src=\"|srcset=\")([^)\"#]+)", (ROOT / "README.md").read_text())
     assert links
     for link in links:

@@ -38,7 +38,7 @@ def launch(processes: int, folder: Path, *, port: int) -> subprocess.CompletedPr
 
 
 @pytest.mark.slow
-def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
+def test_two_processes_train_the_same_as_one(tmp_path: Path) -> None:
     for processes in (1, 2):
         answer = launch(processes, tmp_path / str(processes), port=29610 + processes)
         assert answer.returncode == 0, answer.stderr

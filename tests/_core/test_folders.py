@@ -13,7 +13,7 @@ from mohs._core.errors import RunError
 from mohs._core.folders import claimed
 
 
-def test_the_same_job_may_come_back_and_another_is_refused(tmp_path: Path) -> None:
+def test_the_same_job_may_resume_and_another_is_refused(tmp_path: Path) -> None:
     for _ in range(2):
         with claimed(str(tmp_path / "a" / "b"), "run.json", {"hash": "1", "note": "x"}, kind="run") as folder:
             assert folder == tmp_path / "a" / "b"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -9,21 +11,11 @@ from torch import nn
 from mohs._core.eval_mode import eval_mode
 from mohs._core.forward import inference, row_slices, to_device
 
-
-def mixed() -> nn.Sequential:
-    """Modes and gradients that differ between parts."""
-    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 3))
-    net[1].eval()
-    net[0].weight.requires_grad_(False)
-    return net
+State = Callable[[nn.Module], tuple[list[bool], list[bool]]]
 
 
-def state(net: nn.Module) -> tuple[list[bool], list[bool]]:
-    return [m.training for m in net.modules()], [p.requires_grad for p in net.parameters()]
-
-
-def test_a_model_is_left_as_it_was() -> None:
-    net = mixed()
+def test_model_state_is_restored(mixed_network: nn.Sequential, state: State) -> None:
+    net = mixed_network
     before = state(net)
     with eval_mode(net, freeze=True):
         modes, gradients = state(net)
@@ -36,8 +28,8 @@ def test_a_model_is_left_as_it_was() -> None:
     assert state(net) == before
 
 
-def test_devices() -> None:
-    with eval_mode(mixed()) as device:
+def test_devices(mixed_network: nn.Sequential) -> None:
+    with eval_mode(mixed_network) as device:
         assert device == torch.device("cpu")
     with eval_mode(nn.ReLU()) as device:
         assert device is None
@@ -48,8 +40,8 @@ def test_devices() -> None:
         assert device == net.weight.device == torch.device("cpu")
 
 
-def test_inference_runs_without_gradients_and_with_autocast() -> None:
-    net, x = mixed(), torch.randn(5, 4)
+def test_inference_runs_without_gradients_and_with_autocast(mixed_network: nn.Sequential) -> None:
+    net, x = mixed_network, torch.randn(5, 4)
     with inference(net) as run:
         out = run(net, x)
         assert not out.requires_grad

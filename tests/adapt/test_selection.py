@@ -52,13 +52,13 @@ def loop(outputs: Predictions, portion: float, by: str) -> tuple[list[int], list
 @pytest.mark.parametrize("by", ["cbst", "cbst_avh", "avh"])
 @settings(deadline=None, derandomize=True, max_examples=15)
 @given(seed=st.integers(0, 1000), portion=st.floats(0.01, 1.0))
-def test_the_loop_gives_the_same(by: str, seed: int, portion: float) -> None:
+def test_matches_a_plain_loop(by: str, seed: int, portion: float) -> None:
     outputs = made(seed, examples=60)
     found = create_selection(by)(outputs, portion)
     assert (found.places.tolist(), found.labels.tolist()) == loop(outputs, portion, by)
 
 
-def test_avc_is_that_of_the_score() -> None:
+def test_avc_matches_the_score() -> None:
     outputs = made()
     torch.testing.assert_close(outputs.avc.max(1).values.float(), avc(outputs.features, outputs.weight), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(outputs.avc.sum(1), torch.ones(300, dtype=torch.float64))
@@ -82,7 +82,7 @@ def test_portions_are_exact(portion: float) -> None:
     assert plain.tolist() == portion_counts(outputs.logits.argmax(1), portion, 5).tolist()
 
 
-def test_one_threshold_takes_the_most_confident() -> None:
+def test_one_threshold_selects_the_most_confident() -> None:
     outputs = made(5)
     found = create_selection("confidence")(outputs, 0.1)
     top = torch.softmax(outputs.logits, 1).max(1).values
@@ -92,7 +92,7 @@ def test_one_threshold_takes_the_most_confident() -> None:
 
 
 @pytest.mark.parametrize("name", SELECTIONS)
-def test_nothing_is_labeled_as_a_class_that_nothing_is_predicted_into(name: str) -> None:
+def test_classes_without_predictions_get_no_pseudo_labels(name: str) -> None:
     outputs = made(1)
     outputs.logits[:, 2] -= 100.0
     away = Predictions(outputs.logits, outputs.features.abs(), outputs.weight.abs())
@@ -129,7 +129,7 @@ def test_ties_are_all_kept() -> None:
     assert create_selection("cbst")(Predictions(logits, torch.ones(10, 2), torch.eye(2)), 0.2).places.tolist() == list(range(6))
 
 
-def test_the_weighed_class_may_differ_from_the_plain_one() -> None:
+def test_the_weighted_class_may_differ_from_the_argmax() -> None:
     """Class 0 is sure (λ = .9), class 1 is not (λ = .4): p = (.55, .42, .03) is labeled 1, and believed."""
     p = torch.tensor([[0.9, 0.05, 0.05]] * 5 + [[0.3, 0.4, 0.3]] * 4 + [[0.55, 0.42, 0.03]])
     found = create_selection("cbst")(Predictions(p.log(), torch.rand(10, 2), torch.rand(3, 2)), 0.5)

@@ -57,7 +57,7 @@ def assert_same(a: Adapted, b: Adapted) -> None:
     assert a.rounds == b.rounds
 
 
-def test_it_adapts_and_files_every_round(source: Examples, target: Examples, tmp_path: Path) -> None:
+def test_adapts_and_writes_every_round(source: Examples, target: Examples, tmp_path: Path) -> None:
     done = adapt(source, target, run=Run(**RUN), out=tmp_path / "a", rounds=3, test=clouds(1.6, seed=2), device="cpu")
     assert [line["round"] for line in done.rounds] == [0, 1, 2, 3]
     assert [line.get("portion") for line in done.rounds] == [None, 0.2, 0.25, 0.3]
@@ -84,7 +84,7 @@ def test_it_adapts_and_files_every_round(source: Examples, target: Examples, tmp
 
 
 @pytest.mark.parametrize("selection", ["cbst", "crst"])
-def test_stopped_anywhere_it_goes_on_to_the_same_end(source: Examples, target: Examples, tmp_path: Path, selection: str) -> None:
+def test_interrupted_resumes_to_the_same_result(source: Examples, target: Examples, tmp_path: Path, selection: str) -> None:
     asked: dict[str, Any] = {"run": Run(**RUN, ema=0.9), "rounds": 2, "selection": selection, "device": "cpu"}
     whole = adapt(source, target, out=tmp_path / "whole", **asked)
     for left in (20, 9, 4):
@@ -101,7 +101,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_end(source: Examples, target: E
     assert_same(whole, adapt(source, target, out=tmp_path / "stopped", **asked))
 
 
-def test_more_rounds_go_on_and_a_first_network_may_be_shared(source: Examples, target: Examples, tmp_path: Path) -> None:
+def test_more_rounds_continue_and_a_first_network_may_be_shared(source: Examples, target: Examples, tmp_path: Path) -> None:
     run = Run(**RUN)
     asked: dict[str, Any] = {"run": run, "selection": "cbst", "device": "cpu", "again": {"epochs": 1, "optimizer": "sgd:lr=0.05"}}
     whole = adapt(source, target, out=tmp_path / "whole", rounds=3, **asked)
@@ -133,7 +133,7 @@ def test_a_round_that_selects_nothing_keeps_the_network(source: Examples, target
     assert done.take("target_avc").folder.name == "round-0"
 
 
-def test_a_class_that_nothing_is_predicted_into_is_named(source: Examples, target: Examples, tmp_path: Path) -> None:
+def test_a_class_without_predictions_is_named(source: Examples, target: Examples, tmp_path: Path) -> None:
     two = target.take((target.labels != 1).nonzero().flatten())
     near = dataclasses.replace(two, inputs=clouds(0.0, seed=1).inputs[target.labels != 1])
     done = adapt(source, near, run=Run(**RUN), out=tmp_path, rounds=1, device="cpu")
@@ -198,7 +198,7 @@ def test_portions_and_criteria() -> None:
         best_round(lines, "target_accuracy")
 
 
-def test_training_begins_with_given_weights_and_soft_labels(source: Examples, tmp_path: Path) -> None:
+def test_training_starts_from_given_weights_and_soft_labels(source: Examples, tmp_path: Path) -> None:
     run = Run(**(RUN | {"epochs": 1, "validation": 0.0}))
     first = train(run, Data(source), out=tmp_path / "first", device="cpu")
     kept = train(
@@ -229,7 +229,7 @@ adapt(clouds(0.0), clouds(1.6, seed=1, name="target"), run=Run(**RUN), out=Path(
 
 
 @pytest.mark.slow
-def test_two_processes_select_what_one_selects(tmp_path: Path) -> None:
+def test_two_processes_select_the_same_as_one(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(TWO)
     words = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29642"]
     words += [str(tmp_path / "two.py"), str(tmp_path / "2"), str(Path(__file__).parent)]

@@ -53,7 +53,7 @@ ALL = [
 ]
 
 
-def test_every_decision_does_what_it_says_and_no_other_row_changes() -> None:
+def test_every_decision_changes_its_own_row_only() -> None:
     labels, summary = apply_decisions(table(), ALL[:4], HASH)
     assert labels.column_names == ["id", "path", "label", "previous", "decision"]
     assert labels.column("label").to_pylist() == ["dog", "cat", "=SUM(A1)", None, CLASSES[4]]
@@ -63,12 +63,12 @@ def test_every_decision_does_what_it_says_and_no_other_row_changes() -> None:
     assert (summary.examples, summary.changed) == (5, 2)
 
 
-def test_an_accepted_suggestion_without_a_name_is_the_tables_own() -> None:
+def test_an_accepted_suggestion_without_a_name_is_the_suggested_label() -> None:
     labels, _ = apply_decisions(table(), ALL, HASH)
     assert labels.column("label").to_pylist()[4] == "cat"
 
 
-def test_no_decisions_leave_all_as_it_is_and_numbers_stay_numbers() -> None:
+def test_no_decisions_change_nothing_and_numbers_stay_numbers() -> None:
     plain = make_table({"id": ["a", "b"], "label": [1, 2]}, classes=[0, 1, 2])
     labels, summary = apply_decisions(plain, [], HASH)
     assert labels.column_names == ["id", "label", "previous", "decision"]
@@ -77,13 +77,13 @@ def test_no_decisions_leave_all_as_it_is_and_numbers_stay_numbers() -> None:
     assert labels.column("label").to_pylist() == [None, 0]
 
 
-def test_the_file_and_back(tmp_path: Path) -> None:
+def test_file_round_trip(tmp_path: Path) -> None:
     assert read_decisions(write(tmp_path / "decisions.csv", ALL)) == ALL
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 @settings(deadline=None, derandomize=True)
-def test_cells_lose_nothing_and_run_nowhere(text: str) -> None:
+def test_cells_round_trip_and_are_never_formulas(text: str) -> None:
     assert from_cell(to_cell(text)) == text
     assert not to_cell(text).startswith(("=", "+", "-", "@", "\t", "\r", "\n", "＝"))
 
@@ -104,7 +104,7 @@ def test_decisions_on_other_data_are_refused_by_row(row: dict[str, str], message
         apply_decisions(table(), [row], HASH)
 
 
-def test_an_id_twice_is_refused() -> None:
+def test_repeated_ids_are_refused() -> None:
     with pytest.raises(DataError, match="row 3: the id '10' has two decisions"):
         apply_decisions(table(), [ALL[0], decision(10, "cat", "keep")], HASH)
     with pytest.raises(DataError, match="the table has the id '10' twice"):
@@ -121,7 +121,7 @@ def test_an_id_twice_is_refused() -> None:
         (b"id,data_hash,label,decision,new_label\n\xff,c,d,e,f\n", "cannot be read as a CSV file in UTF-8"),
     ],
 )
-def test_files_that_are_no_decisions(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_files_that_are_not_decisions(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = tmp_path / "d.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DataError, match=message):
@@ -133,7 +133,7 @@ def read(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "labels.parquet"])
-def test_undo_writes_the_labels_as_given_where_nothing_lay_there(tmp_path: Path, name: str) -> None:
+def test_undo_writes_the_original_labels_if_there_was_no_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     write_labels(apply_decisions(table(), ALL[:2], HASH)[0], path)
     write_labels(apply_decisions(table(), ALL, HASH)[0], path)  # a second time: the first was made of the same run
@@ -146,7 +146,7 @@ def test_undo_writes_the_labels_as_given_where_nothing_lay_there(tmp_path: Path,
     assert sorted(p.name for p in tmp_path.iterdir()) == [name]
 
 
-def test_a_file_of_the_users_own_is_kept_and_comes_back(tmp_path: Path) -> None:
+def test_a_user_file_is_kept_and_restored(tmp_path: Path) -> None:
     path = tmp_path / "labels.csv"
     path.write_text("mine\n1\n")
     for _ in range(2):
@@ -172,5 +172,5 @@ def test_nothing_is_lost_or_overwritten_by_mistake(tmp_path: Path) -> None:
     assert path.read_text() == "b"
     with pytest.raises(ValueError, match=r"written as .parquet or .csv"):
         write_labels(labels, tmp_path / "labels.txt")
-    with pytest.raises(ValueError, match="does not exist; make it first"):
+    with pytest.raises(ValueError, match="does not exist; create it first"):
         write_labels(labels, tmp_path / "no" / "labels.csv")

@@ -41,7 +41,7 @@ def test_wrong_labels_among_other_examples_are_found(halves: tuple[Examples, Exa
     assert done.held_out is not None
 
 
-def test_on_its_own_examples_it_is_said_so(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
+def test_scores_on_training_examples_are_reported(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
     done = run_audit(halves[0], run=trained.folder, out=tmp_path, device="cpu")
     assert "trained on these very examples" in done.facts["caution"]
     assert done.held_out is None
@@ -53,7 +53,7 @@ def test_classes_are_matched_by_name(halves: tuple[Examples, Examples], trained:
     assert torch.equal(matched(fewer, trained).labels, some.labels)
 
 
-def test_what_the_network_cannot_read(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
+def test_inputs_that_a_network_cannot_take(halves: tuple[Examples, Examples], trained: Trained, tmp_path: Path) -> None:
     larger = Examples(torch.zeros(4, 1, 9, 9, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), [0, 1])
     with pytest.raises(DataError, match=r"inputs are 1 × 9 × 9, but .* takes 1 × 8 × 8: pass image_size=8"):
         run_audit(larger, run=trained.folder, out=tmp_path / "a")

@@ -23,7 +23,7 @@ def run(digits: AuditResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_audit(digits, tmp_path_factory.mktemp("run") / "new")
 
 
-def test_they_come_back_the_same(digits: AuditResult, run: Path) -> None:
+def test_round_trip_of_all_fields(digits: AuditResult, run: Path) -> None:
     found = load_audit(run)
     assert sorted(path.name for path in run.iterdir()) == [
         "findings.json",
@@ -50,7 +50,7 @@ def test_they_come_back_the_same(digits: AuditResult, run: Path) -> None:
     assert page(found) == page(digits)
 
 
-def test_only_the_gallerys_pictures_are_kept(digits: AuditResult, run: Path) -> None:
+def test_only_thumbnails_of_the_gallery_are_stored(digits: AuditResult, run: Path) -> None:
     thumbnails = load_audit(run).thumbnails
     assert thumbnails is not None
     assert digits.thumbnails is not None
@@ -62,7 +62,7 @@ def test_only_the_gallerys_pictures_are_kept(digits: AuditResult, run: Path) -> 
     np.testing.assert_array_equal(np.asarray(kept[0].convert("L")), np.asarray(digits.thumbnails([rows[0]])[0]))
 
 
-def test_least_findings_and_writing_over_an_older_run(
+def test_minimal_result_and_overwriting_an_older_run(
     run: Path, synthetic: Callable[..., Any], tmp_path: Path, digits: AuditResult
 ) -> None:
     save_audit(digits, tmp_path)
@@ -73,7 +73,7 @@ def test_least_findings_and_writing_over_an_older_run(
     assert not (tmp_path / "thumbnails.parquet").exists()
 
 
-def test_hostile_names_are_kept_as_they_are(hostile: AuditResult, tmp_path: Path) -> None:
+def test_hostile_names_are_kept_unchanged(hostile: AuditResult, tmp_path: Path) -> None:
     found = load_audit(save_audit(hostile, tmp_path))
     assert (found.name, found.classes, found.left_out) == (hostile.name, hostile.classes, hostile.left_out)
 
@@ -95,7 +95,7 @@ def test_errors_name_what_is_wrong(synthetic: Callable[..., Any]) -> None:
         replace(good, held_out=(np.ones((4, 3)), np.ones(4)))
 
 
-def test_folders_that_are_no_runs(run: Path, tmp_path: Path) -> None:
+def test_folders_that_are_not_runs(run: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a folder: give the run directory of a finished audit"):
         load_audit(tmp_path / "none")
     with pytest.raises(DataError, match=r"has no findings.json"):

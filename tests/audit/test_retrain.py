@@ -65,7 +65,7 @@ def call(*words: str | Path) -> Result:
     return CliRunner().invoke(app, ["apply", *map(str, words), "--device", "cpu"])
 
 
-def test_both_are_trained_without_what_is_held_out(here: Path, tmp_path: Path) -> None:
+def test_both_are_trained_without_the_held_out_examples(here: Path, tmp_path: Path) -> None:
     findings, data = load_audit(here), demonstration(0)
     labels, applied = apply_decisions(findings.table, decide(here, tmp_path / "d.csv"), findings.data_hash)
     done = retrain(here, labels, data, device="cpu")
@@ -88,7 +88,7 @@ def test_both_are_trained_without_what_is_held_out(here: Path, tmp_path: Path) -
     assert (own.epochs, own.model, own.loss) == tuple(getattr(audited_run(here), name) for name in ("epochs", "model", "loss"))
 
 
-def test_a_test_set_of_the_data_is_what_counts(tmp_path: Path) -> None:
+def test_the_test_set_of_the_data_is_used(tmp_path: Path) -> None:
     train, test = split(demonstration(0).train, 0.3, 1)
     data = Data(train, None, test)
     made = run_audit(data, out=tmp_path / "audit", embed="none", epochs=2, model="cnn:width=4", device="cpu")

@@ -24,14 +24,14 @@ def colorful() -> Examples:
     return Examples(images, torch.arange(30) % 3, ["a", "b", "c"])
 
 
-def test_both_views_count_alike(colorful: Examples) -> None:
+def test_both_views_count_equally(colorful: Examples) -> None:
     assert isinstance(colorful.inputs, torch.Tensor)
     network = create_model("cnn", shape=(3, 16, 16), num_classes=3, seed=0).eval()
     with torch.no_grad():
         one = [network(x[None])[0] for x in colorful.inputs]
         other = [network(x[None].flip(-1))[0] for x in colorful.inputs]
     for mirror, want in ((False, torch.stack(one)), (True, (torch.stack(one) + torch.stack(other)) / 2)):
-        table, logits = score_network(network, colorful, mirror=mirror)
+        table, logits, _ = score_network(network, colorful, mirror=mirror)
         np.testing.assert_allclose(logits, want, atol=1e-5)
         np.testing.assert_allclose(column(table, "margin"), margin(want, colorful.labels), atol=1e-4)
         assert table.column("label").to_pylist() == ["a", "b", "c"] * 10
@@ -52,7 +52,7 @@ def test_which_runs_mirror(augment: list[str] | None, mirrored: bool) -> None:
     assert mirrors(Run(augment=augment)) is mirrored
 
 
-def test_scores_are_read_again_once_they_are_made(colorful: Examples, tmp_path: Path) -> None:
+def test_scores_are_cached(colorful: Examples, tmp_path: Path) -> None:
     run = train(Run(model="cnn", epochs=1, validation=0.0), Data(colorful), out=tmp_path / "run", device="cpu")
     file = tmp_path / "scores.parquet"
     table = scored(run, colorful, file)

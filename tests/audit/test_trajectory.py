@@ -9,7 +9,7 @@ from mohs.audit.trajectory import course_by_hardness
 from mohs.hardness.table import make_table
 
 
-def test_means_by_bin_as_a_loop_has_them() -> None:
+def test_means_by_bin_match_a_loop() -> None:
     random = np.random.default_rng(0)
     grades = random.integers(1, 9, 40)  # none of 9 and 10: an empty bin
     trace = {name: torch.from_numpy(random.random((3, 40))).half() for name in ("norm", "avh", "right")}

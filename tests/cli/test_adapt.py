@@ -32,7 +32,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return called
 
 
-def test_without_data_it_adapts_digits_to_turned_digits(tmp_path: Path, run: Callable[..., Shown]) -> None:
+def test_without_data_adapts_digits_to_rotated_digits(tmp_path: Path, run: Callable[..., Shown]) -> None:
     words = ["--epochs", "6", "--rounds", "2", "--device", "cpu", "--out", str(tmp_path / "a")]
     code, shown, said = run(*words)
     assert code == 0, said
@@ -78,7 +78,7 @@ def test_a_target_without_labels(tmp_path: Path, run: Callable[..., Shown]) -> N
         (["--selection", "lrent", "--loss", "taylor"], 2, "lrent trains with soft labels, but the loss is taylor"),
     ],
 )
-def test_what_is_wrong_is_one_line(tmp_path: Path, run: Callable[..., Shown], words: list[str], code: int, message: str) -> None:
+def test_errors_are_one_line(tmp_path: Path, run: Callable[..., Shown], words: list[str], code: int, message: str) -> None:
     found, shown, said = run(*words, "--out", str(tmp_path / "x"), "--device", "cpu")
     assert found == code, said
     assert message in said

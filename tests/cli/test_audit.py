@@ -38,7 +38,7 @@ def picture(file: Path, shade: int = 0) -> None:
     Image.fromarray(pixels).save(file)
 
 
-def test_gates_json_and_cleanlabs_columns(embeddings: Path, tmp_path: Path) -> None:
+def test_gates_json_and_cleanlab_columns(embeddings: Path, tmp_path: Path) -> None:
     words = ["audit", str(embeddings), "--out", str(tmp_path / "out"), "--json", "--cleanlab"]
     shown = RUNNER.invoke(app, [*words, "--gate", "mislabeled<0.02", "--gate", "noise<90%"])
     assert shown.exit_code == 1, shown.output
@@ -57,13 +57,13 @@ def test_gates_json_and_cleanlabs_columns(embeddings: Path, tmp_path: Path) -> N
     assert [step for step in steps if step != "2/5"] == ["1/5", "3/5", "4/5", "5/5"]  # features need no embedding
 
 
-def test_quiet_says_nothing_but_keeps_the_gate(embeddings: Path, tmp_path: Path) -> None:
+def test_quiet_prints_nothing_and_keeps_the_gate(embeddings: Path, tmp_path: Path) -> None:
     words = ["audit", str(embeddings), "--out", str(tmp_path / "out"), "--quiet"]
     shown = RUNNER.invoke(app, [*words, "--gate", "easy>2"])
     assert (shown.exit_code, shown.output) == (1, "")
 
 
-def test_names_that_mean_harm_and_files_that_are_no_images(tmp_path: Path) -> None:
+def test_hostile_names_and_files_that_are_not_images(tmp_path: Path) -> None:
     for shade, name in enumerate(("<script>alert(1)", "猫\u202eabc", "=1+1")):
         for i in range(5):
             picture(tmp_path / "data" / name / f"im'\"<i>{i}.png", 70 * shade)
@@ -94,7 +94,7 @@ def test_names_that_mean_harm_and_files_that_are_no_images(tmp_path: Path) -> No
         ("file", ["--out", "file/out"], 4, "cannot be written (Not a directory): give another folder with out"),
     ],
 )
-def test_problems_are_one_line_and_a_code(
+def test_errors_are_one_line_and_an_exit_code(
     make: str | None,
     words: list[str],
     code: int,

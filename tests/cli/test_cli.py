@@ -67,7 +67,7 @@ def test_list_the_rest(kind: str, names: set[str]) -> None:
         ("selections", "lrent", "softness="),
     ],
 )
-def test_list_what_training_and_studies_take(kind: str, name: str, settings: str) -> None:
+def test_list_names_for_training_and_studies(kind: str, name: str, settings: str) -> None:
     found = CliRunner().invoke(app, ["list", kind, "--json"])
     assert found.exit_code == 0
     rows = {row["name"]: row for row in json.loads(found.stdout)}
@@ -116,7 +116,7 @@ def test_emphasis_as_a_table() -> None:
 
 
 @needs_charts
-def test_emphasis_draws(tmp_path: Path) -> None:
+def test_emphasis_writes_a_chart(tmp_path: Path) -> None:
     for name, head in (("w.svg", b"<svg"), ("w.png", b"\x89PNG")):
         shown = run("emphasis", "cross_entropy", "focal", "--out", str(tmp_path / name))
         assert shown.returncode == 0

@@ -51,7 +51,7 @@ def test_losses_are_compared_and_drawn_and_their_runs_too(here: Path) -> None:
 
 
 @needs_charts
-def test_what_is_wrong_is_said(here: Path) -> None:
+def test_errors_name_the_problem(here: Path) -> None:
     for words, error, message in (
         (("a", "b"), DataError, "a does not hold a run"),
         (("a",), ValueError, "give two run folders, or --loss at least twice"),
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said(here: Path) -> None:
     assert not (here / "runs").exists()
 
 
-def test_with_no_words_it_shows_itself_on_digits() -> None:
+def test_without_arguments_runs_a_demonstration_on_digits() -> None:
     from mohs.cli.compare import DEMONSTRATION, settings_of
 
     settings = settings_of([], DEMONSTRATION, model=None, epochs=5)

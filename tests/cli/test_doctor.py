@@ -48,7 +48,7 @@ def test_this_installation_is_fine() -> None:
     assert re.search(r"a page of \d\.\d MB with", done.stdout)
 
 
-def test_as_json_it_holds_the_same() -> None:
+def test_json_output_holds_the_same() -> None:
     told = json.loads(run("--json", "--no-self-test").stdout)
     assert told["fine"] is True
     assert told["checks"] == []
@@ -58,13 +58,13 @@ def test_as_json_it_holds_the_same() -> None:
     assert run("--quiet", "--no-self-test").stdout == ""
 
 
-def test_it_knows_the_requirements_of_the_project() -> None:
+def test_doctor_lists_the_requirements_of_the_project() -> None:
     assert set(REQUIRED) == names(PROJECT["dependencies"])
     for name, (packages, _) in EXTRAS.items():
         assert set(packages) == names(PROJECT["optional-dependencies"][name]), name
 
 
-def test_a_package_is_imported_not_only_looked_for(broken_package: str) -> None:
+def test_a_package_is_imported_not_only_located(broken_package: str) -> None:
     assert check_package("no-such-package", "no_such_package") == Package("no-such-package", None)
     found = check_package("no-such-package", broken_package)
     assert not found.works
@@ -72,7 +72,7 @@ def test_a_package_is_imported_not_only_looked_for(broken_package: str) -> None:
     assert check_package("torch", "torch").works
 
 
-def test_a_broken_need_is_code_4_and_named(broken_package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_requirement_exits_with_4_and_is_named(broken_package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "REQUIRED", {**REQUIRED, "ember": "no_such_package", "cinder": broken_package})
     done = run("--no-self-test")
     assert done.exit_code == 4
@@ -95,7 +95,7 @@ def test_extras_are_not_needed_and_have_advice(broken_package: str, monkeypatch:
     ]
 
 
-def test_a_failed_part_of_the_self_test_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_self_test_does_not_affect_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(folder: Path) -> str:
         raise OSError(28, "No space left on device")
 
@@ -107,7 +107,7 @@ def test_a_failed_part_of_the_self_test_spoils_no_other(monkeypatch: pytest.Monk
     assert "the self-test of disk failed" in done.stdout
 
 
-def test_the_machine_without_a_gpu_and_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_with_and_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     def refuse() -> int:

@@ -75,7 +75,7 @@ def same(a: pa.Table, b: pa.Table) -> None:
             np.testing.assert_array_equal(left, right)
 
 
-def test_without_arguments_it_shows_the_digits(tmp_path: Path) -> None:
+def test_without_arguments_scores_digits(tmp_path: Path) -> None:
     shown = run("--out", tmp_path / "h.parquet")
     assert shown.returncode == 0, shown.stderr
     assert "1,797 rows scored" in shown.stdout
@@ -121,7 +121,7 @@ def test_npz_of_logits_json_csv_and_names(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("kind", ["features", "logits"])
-def test_shards_give_the_table_of_the_whole(tmp_path: Path, head: Path, kind: str) -> None:
+def test_shards_give_the_same_table(tmp_path: Path, head: Path, kind: str) -> None:
     words = [["ox", "ape", "cow", "yak"][i] for i in ARRAYS["labels"]]
     folder = shard(tmp_path / "s", kind=kind, label=words, path=[f"{i}.png" for i in range(N)])
     score(folder, out=tmp_path / "h.parquet", weight=head if kind == "features" else None, neighbors=kind == "features")
@@ -169,7 +169,7 @@ def test_no_more_than_a_batch_is_read_at_a_time(tmp_path: Path, head: Path, monk
     assert read_table(tmp_path / "h.parquet").num_rows == N
 
 
-def test_two_processes_write_the_table_of_one(tmp_path: Path, head: Path) -> None:
+def test_two_processes_write_the_same_table_as_one(tmp_path: Path, head: Path) -> None:
     folder = shard(tmp_path / "s")
     score(folder, out=tmp_path / "one.parquet", weight=head, neighbors=True)
     shown = run(folder, "--weight", head, "--out", tmp_path / "two.parquet", "--neighbors", ranks=2)
@@ -182,7 +182,7 @@ def test_two_processes_write_the_table_of_one(tmp_path: Path, head: Path) -> Non
 # --- data that is not as it should be ------------------------------------------------------------------------------------
 
 
-def test_a_nan_row_is_kept_named_and_an_exit_code(tmp_path: Path, head: Path) -> None:
+def test_a_nan_row_is_kept_and_named_and_sets_the_exit_code(tmp_path: Path, head: Path) -> None:
     features = ARRAYS["features"].tolist()
     features[150][2] = float("nan")
     folder = shard(tmp_path / "s", features=features)
@@ -194,7 +194,7 @@ def test_a_nan_row_is_kept_named_and_an_exit_code(tmp_path: Path, head: Path) ->
     assert unscored(read_table(tmp_path / "h.parquet")).tolist() == [150]
 
 
-def test_a_shard_that_breaks_off_keeps_the_rows_before(tmp_path: Path, head: Path) -> None:
+def test_a_truncated_shard_keeps_the_rows_before(tmp_path: Path, head: Path) -> None:
     folder = shard(tmp_path / "s", features=[*ARRAYS["features"].tolist()[:150], [1.0], *ARRAYS["features"].tolist()[151:]])
     with pytest.raises(DataError, match=r"2.parquet: features of row 50 holds 1 numbers, where others hold 6.*; 132 row\(s\)"):
         score(folder, out=tmp_path / "h.parquet", weight=head)
@@ -207,7 +207,7 @@ def test_a_shard_that_breaks_off_keeps_the_rows_before(tmp_path: Path, head: Pat
 def test_repeated_ids_are_named_after_the_table_is_written(tmp_path: Path) -> None:
     ids = IDS.copy()
     ids[100] = "e007"
-    with pytest.raises(DataError, match=r"a.npz: id 'e007' stands in rows 7 and 100"):
+    with pytest.raises(DataError, match=r"a.npz: id 'e007' occurs in rows 7 and 100"):
         score(save(tmp_path / "a.npz", ids=ids), out=tmp_path / "h.parquet")
     assert read_table(tmp_path / "h.parquet").num_rows == N
 
@@ -231,7 +231,7 @@ def test_repeated_ids_are_named_after_the_table_is_written(tmp_path: Path) -> No
         ({"logits": np.zeros((N, 7))}, "logits and weight must agree on at least 2 classes, got logits (N, 7) and weight (4, 6)"),
     ],
 )
-def test_what_is_wrong_with_a_npz_file(tmp_path: Path, change: dict, message: str) -> None:
+def test_errors_in_npz_files(tmp_path: Path, change: dict, message: str) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
         score(save(tmp_path / "a.npz", **change), out=tmp_path / "h.parquet")
     assert not (tmp_path / "h.parquet").exists()
@@ -249,12 +249,12 @@ def test_what_is_wrong_with_a_npz_file(tmp_path: Path, change: dict, message: st
         ({"features": [*ARRAYS["features"].tolist()[:-1], None]}, "3.parquet: features of row 39 is empty, where others hold 6"),
     ],
 )
-def test_what_is_wrong_with_a_shard(tmp_path: Path, head: Path, change: dict, message: str) -> None:
+def test_errors_in_shards(tmp_path: Path, head: Path, change: dict, message: str) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
         score(shard(tmp_path / "s", **change), out=tmp_path / "h.parquet", weight=head)
 
 
-def test_shards_that_are_not_alike_or_no_shards(tmp_path: Path, head: Path) -> None:
+def test_shards_that_differ_or_are_missing(tmp_path: Path, head: Path) -> None:
     folder = shard(tmp_path / "s")
     table = pq.read_table(folder / "3.parquet")
     pq.write_table(table.drop(["id"]), folder / "3.parquet")

@@ -14,31 +14,13 @@ from mohs.cli.study import study
 
 app = typer.Typer()
 app.command()(study)
-SMALL = """
-[study]
-id = "toy/table1"
-paper = "Nobody, Table 1"
-what = "does it run?"
-seeds = 2
-[base]
-data = "digits"
-model = {name = "cnn", width = 4}
-epochs = 1
-open = {limit = 10}
-[[row]]
-label = "CE"
-[[row]]
-label = "MAE"
-loss = "mae"
-against = "CE"
-"""
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_study: str) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes" / "toy").mkdir(parents=True)
-    (tmp_path / "recipes" / "toy" / "table1.toml").write_text(SMALL)
+    (tmp_path / "recipes" / "toy" / "table1.toml").write_text(small_study)
     return tmp_path
 
 
@@ -50,8 +32,8 @@ def test_a_study_writes_its_results_and_its_page(here: Path) -> None:
     done = mohs("recipes/toy/table1.toml")
     assert done.exit_code == 0, done.exception
     assert "toy/table1" in done.stdout
-    assert "MAE against CE" in done.stdout
-    assert "[4/4] toy/table1: MAE, seed 1:" in done.stderr
+    assert "GCE against CE" in done.stdout
+    assert "[4/4] toy/table1: GCE, seed 1:" in done.stderr
     assert (here / "results/toy/table1.csv").read_text().startswith("study,row,seed,")
     assert (here / "results/toy/table1.md").read_text().startswith("# does it run?")
     again = mohs("recipes", "--collect-only", "--out", "elsewhere", "--json")
@@ -60,7 +42,7 @@ def test_a_study_writes_its_results_and_its_page(here: Path) -> None:
     assert (here / "elsewhere/toy/table1.csv").read_text() == (here / "results/toy/table1.csv").read_text()
 
 
-def test_a_trial_leaves_results_alone(here: Path) -> None:
+def test_a_smoke_run_does_not_touch_results(here: Path) -> None:
     done = mohs("recipes/toy", "--scale", "smoke", "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
     assert not (here / "results").exists()
@@ -77,7 +59,7 @@ def test_a_plan_trains_nothing(here: Path) -> None:
     assert "to train   0" in plain
 
 
-def test_what_is_wrong_is_said(here: Path) -> None:
+def test_errors_name_the_problem(here: Path) -> None:
     (here / "empty").mkdir()
     for words, error, message in (
         ((), ValueError, "no study given"),

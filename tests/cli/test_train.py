@@ -31,7 +31,7 @@ def mohs(*words: str) -> dict[str, Any]:
     return told
 
 
-def test_a_plan_says_what_the_options_ask_for() -> None:
+def test_a_plan_reflects_the_options() -> None:
     told = mohs(
         "digits", *QUICK, "--dry-run", "--loss", "gce:q=0.5", "--regularizer", "adr:weight=0.05", "--noise", "symmetric:rate=0.2"
     )
@@ -42,7 +42,7 @@ def test_a_plan_says_what_the_options_ask_for() -> None:
     assert not Path("runs").exists()
 
 
-def test_a_domain_is_left_out_and_tested_on() -> None:
+def test_a_held_out_domain_is_the_test_set() -> None:
     plan = mohs("digits+digits:invert", "--without", "digits:invert", *QUICK, "--dry-run")
     assert plan["run"]["open"] == {"without": "digits:invert"}
     done = mohs("digits+digits:invert", "--without", "digits:invert", *QUICK)

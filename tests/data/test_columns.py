@@ -134,7 +134,7 @@ def test_a_column_that_nearly_gives_the_labels_is_kept_with_a_note() -> None:
     assert infer_columns(pa.table({"close": close}), np.where(np.arange(400) < 40, labels, -1))[1] == []  # too few labels
 
 
-def test_predicted_alone_agrees_with_what_is_known() -> None:
+def test_predictions_agree_with_the_known_classes() -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 4, 3000)
     right, of_class = predicted_alone(labels + draw.normal(0, 0.01, 3000), labels, categories=False)

@@ -10,7 +10,7 @@ from mohs.data.decode import CAP, Header, as_size, choose_mode, choose_size, hea
 from mohs.data.image_stores import formats
 
 
-def test_gray_stays_gray_only_where_all_are() -> None:
+def test_images_stay_gray_only_if_all_are_gray() -> None:
     gray, color = Header(8, 8, True), Header(8, 8, False)
     assert choose_mode([gray, gray]) == "L"
     assert choose_mode([gray, color]) == "RGB"
@@ -38,7 +38,7 @@ def test_the_size_is_kept_chosen_or_given(
 
 
 @pytest.mark.parametrize("wrong", [0, -3, (3,), (3, 0), 2.5, (1, 2, 3)])
-def test_sizes_that_are_none(wrong: object) -> None:
+def test_invalid_sizes(wrong: object) -> None:
     with pytest.raises(ValueError, match="image_size must be a number of pixels or"):
         as_size(wrong)  # type: ignore[arg-type]
 
@@ -68,7 +68,7 @@ def test_sixteen_bits_are_scaled_not_cut_off() -> None:
         pixels(Image.new("I", (2, 2), 70_000), "L", (2, 2))
 
 
-def test_images_are_turned_upright(tmp_path: Path) -> None:
+def test_images_are_rotated_by_exif_orientation(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (8, 4)).save(tmp_path / "1.jpg", exif=exif)

@@ -24,7 +24,7 @@ def test_contrast_is_the_formula() -> None:
     assert contrast(images(), level=0.0).unique().tolist() == [128]
 
 
-def test_noise_stays_within_its_width_and_is_by_the_generator() -> None:
+def test_noise_stays_within_its_width_and_is_seeded() -> None:
     x = torch.full((2, 3, 40, 40), 0.5)
     noisy = uniform_noise(x, width=0.2, generator=seeded())
     assert torch.equal(noisy, uniform_noise(x, width=0.2, generator=seeded()))
@@ -48,7 +48,7 @@ def test_blur_is_a_normal_density_by_rows_and_columns(sigma: float) -> None:
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16])
-def test_images_come_back_as_they_came(name: str, dtype: torch.dtype) -> None:
+def test_images_round_trip(name: str, dtype: torch.dtype) -> None:
     field = {"contrast": "level", "noise": "width", "blur": "sigma"}[name]
     worse = create_degradation(name, **{field: 0.3})(images(dtype), seeded())
     assert worse.dtype == dtype

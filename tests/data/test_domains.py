@@ -71,7 +71,7 @@ def test_invert_and_rotate() -> None:
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
-def test_a_pair_of_one_data_set_shares_no_image(shift: str) -> None:
+def test_a_pair_from_one_data_set_shares_no_image(shift: str) -> None:
     source, target = open_pair(f"digits->digits:{shift}", seed=3)
     assert set(source.train.keys).isdisjoint(target.train.keys)
     assert len(source.train) + len(target.train) == 1797
@@ -83,7 +83,7 @@ def test_a_pair_of_one_data_set_shares_no_image(shift: str) -> None:
     assert not torch.equal(target.train.inputs, whole.inputs[torch.tensor(target.train.keys)])
 
 
-def test_both_sides_come_to_one_shape_and_the_sources_classes() -> None:
+def test_both_sides_get_one_shape_and_the_classes_of_the_source() -> None:
     source = Data(images(6, shape=(1, 28, 28)))
     target = Data(
         images(9, shape=(3, 16, 20), classes=("2", "0", "1")), None, images(3, shape=(3, 16, 20), classes=("2", "0", "1"))

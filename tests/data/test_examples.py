@@ -51,7 +51,7 @@ def test_data_sum_up_their_splits() -> None:
         ({"inputs": torch.rand(4, 0)}, r"inputs of shape \(0,\) are empty"),
     ],
 )
-def test_what_no_classifier_can_be_trained_on(more: dict[str, object], message: str) -> None:
+def test_data_that_no_classifier_can_be_trained_on(more: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         check_examples(examples(**more))
 

@@ -24,7 +24,7 @@ def examples(classes: list[object] | None = None, n: int = 40) -> Examples:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.8, 1.0])
-def test_symmetric_moves_that_share_to_every_other_class_alike(rate: float) -> None:
+def test_symmetric_noise_moves_labels_uniformly_to_other_classes(rate: float) -> None:
     noisy = symmetric_noise(LABELS, rate=rate, num_classes=10, seed=0)
     moved = noisy != LABELS
     spread = 4 * (rate * (1 - rate) / len(LABELS)) ** 0.5
@@ -37,7 +37,7 @@ def test_symmetric_moves_that_share_to_every_other_class_alike(rate: float) -> N
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(st.integers(2, 6), st.floats(0, 1), st.integers(0, 100), st.booleans())
-def test_noise_is_by_the_seed_and_never_moves_a_label_to_itself(classes: int, rate: float, seed: int, exact: bool) -> None:
+def test_noise_is_seeded_and_never_keeps_a_moved_label(classes: int, rate: float, seed: int, exact: bool) -> None:
     labels = torch.arange(60) % classes
     for noise in (symmetric_noise, pair_noise):
         noisy = noise(labels, rate=rate, num_classes=classes, seed=seed, exact=exact)
@@ -48,7 +48,7 @@ def test_noise_is_by_the_seed_and_never_moves_a_label_to_itself(classes: int, ra
     assert torch.equal(symmetric_noise(labels, rate=1.0, num_classes=classes, seed=seed) == labels, torch.zeros(60).bool())
 
 
-def test_the_same_labels_move_at_a_higher_rate_and_more() -> None:
+def test_a_higher_rate_moves_the_same_labels_and_more() -> None:
     low, high = (symmetric_noise(LABELS, rate=rate, num_classes=10, seed=3) for rate in (0.2, 0.5))
     assert bool(((low == LABELS) | (low == high)).all())
 
@@ -67,14 +67,14 @@ def test_asymmetric_stays_within_the_group_and_is_uniform_there() -> None:
     assert int((exact != LABELS).sum()) == 5000  # half of the five classes that can move
 
 
-def test_maps_and_pairs_go_where_they_say() -> None:
+def test_map_and_pair_noise_move_to_the_given_classes() -> None:
     noisy = map_noise(LABELS, rate=1.0, to={0: 3, 4: 4}, num_classes=10, seed=0)
     assert set(noisy[LABELS == 0].tolist()) == {3}
     assert torch.equal(noisy[LABELS > 0], LABELS[LABELS > 0])
     assert torch.equal(pair_noise(LABELS, rate=1.0, num_classes=10, seed=0), (LABELS + 1) % 10)
 
 
-def test_by_name_the_first_labels_are_kept_as_the_truth() -> None:
+def test_noise_by_name_keeps_the_original_labels_as_the_truth() -> None:
     data = examples()
     noisy = add_noise(data, {"name": "symmetric", "rate": 0.5}, 1)
     assert torch.equal(noisy.truth, data.labels)  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def test_human_labels_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert torch.equal(add_noise(data, {"name": "human", "file": "n.csv:said"}, 0).labels, noisy.labels)
 
 
-def test_human_labels_that_cannot_be_theirs(tmp_path: Path) -> None:
+def test_human_labels_that_do_not_match_the_examples(tmp_path: Path) -> None:
     data = examples()
     y = data.labels.numpy()
     np.savez(tmp_path / "n.npz", clean=y[::-1], worse=y, short=y[:3])
@@ -151,7 +151,7 @@ def test_open_set_images_keep_their_labels_and_have_no_truth() -> None:
     with pytest.raises(DataError, match="others has 30 images, 40 are needed: lower the rate"):
         replace_images(data, others, rate=1.0, seed=0)
     wide = Examples(torch.rand(4, 3, 4, 4), torch.arange(4) % 2, ["a", "b"])
-    with pytest.raises(DataError, match=r"digits has inputs \(1, 4, 4\), data \(3, 4, 4\): they must be alike"):
+    with pytest.raises(DataError, match=r"digits has inputs \(1, 4, 4\), data \(3, 4, 4\): they must have the same shape"):
         add_noise(wide, {"name": "open_set", "rate": 0.2, "source": "digits"}, 0)
     shaped = Examples(torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.arange(6) % 2, ["a", "b"])
     assert int((add_noise(shaped, {"name": "open_set", "rate": 0.5, "source": "digits"}, 0).truth == NO_LABEL).sum()) == 3  # type: ignore[union-attr]
@@ -172,7 +172,7 @@ def test_open_set_images_keep_their_labels_and_have_no_truth() -> None:
         ({"name": "asymmetric", "rate": 0.2, "groups": [["a", "b"], ["a"]]}, "groups: class 0 occurs twice"),
     ],
 )
-def test_what_a_spec_may_not_say(spec: dict[str, object], message: str) -> None:
+def test_invalid_specs(spec: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         add_noise(examples(), spec, 0)
 

@@ -18,7 +18,7 @@ from mohs.data.open_single import DATA
 Save = Callable[..., Path]
 
 
-def test_nothing_is_the_digits() -> None:
+def test_default_data_are_digits() -> None:
     assert open_data().name == open_data("digits").name == "digits"
 
 
@@ -32,7 +32,7 @@ def test_what_is_in_memory(tmp_path: Path) -> None:
     assert open_data((np.zeros((2, 2)), ["a", "b"])).classes == ["a", "b"]
 
 
-def test_paths_by_what_they_are(tmp_path: Path, save: Save) -> None:
+def test_paths_by_their_kind(tmp_path: Path, save: Save) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 3)), y=[0, 1], test_x=np.zeros((4, 3)), test_y=[0, 1, 0, 1])
     assert len(open_data(tmp_path / "a.npz").train) == 2
     assert len(open_data(tmp_path / "a.npz", split="test").train) == 4
@@ -46,7 +46,7 @@ def test_paths_by_what_they_are(tmp_path: Path, save: Save) -> None:
     assert open_data(tmp_path / "pets", image_size=4).train.shape == (3, 4, 4)
 
 
-def test_known_names_lie_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_names_are_found_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.zeros((2, 16, 16), np.uint16)
     np.savez(tmp_path / "usps.npz", train_x=x, train_y=[0, 1], test_x=x, test_y=[1, 0])
     monkeypatch.delenv("MOHS_DATA", raising=False)
@@ -68,7 +68,7 @@ def test_known_names_lie_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyP
         open_data("usps:one")
 
 
-def test_what_cannot_be_opened(tmp_path: Path) -> None:
+def test_data_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"minst: no such file or folder, and not a known name; give a folder.*one of digits, mnist, fash"
     ):
@@ -88,6 +88,6 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         open_data(split="test")
 
 
-def test_every_known_name_says_what_it_is() -> None:
+def test_every_known_name_has_a_description() -> None:
     assert list(DATA) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "usps", "sphere", "pacs"]
     assert all("classes" in known.about for known in DATA.values())

@@ -32,7 +32,7 @@ def test_digits_and_clothes(name: str, numbers: tuple[int, int], shape: tuple[in
     assert int(data.train.inputs.max()) == 255  # type: ignore[union-attr]
 
 
-def test_cifar10_in_the_official_order_with_the_labels_people_gave() -> None:
+def test_cifar10_is_in_the_official_order_of_the_human_labels() -> None:
     data = open_data("cifar10")
     assert (len(data.train), len(data.test or ())) == (50_000, 10_000)
     pixels = data.train.inputs

@@ -12,7 +12,7 @@ from mohs.data.resize import resize_images
 
 
 @pytest.mark.parametrize("size", [(24, 20), (6, 5), (12, 6), (6, 10), (12, 4)])  # crops that fall on pixels
-def test_scaled_in_memory_as_files_are(size: tuple[int, int]) -> None:
+def test_images_in_memory_are_scaled_like_files(size: tuple[int, int]) -> None:
     across, down = np.meshgrid(np.linspace(0, 3, 10), np.linspace(0, 2, 12))
     smooth = (127 + 120 * np.sin(across) * np.cos(down)).astype(np.uint8)
     ours = resize_images(torch.from_numpy(smooth)[None, None], size)[0].numpy()
@@ -21,7 +21,7 @@ def test_scaled_in_memory_as_files_are(size: tuple[int, int]) -> None:
     assert np.abs(ours.astype(int) - theirs).max() <= 1
 
 
-def test_many_images_are_scaled_alike_and_keep_their_type() -> None:
+def test_many_images_are_scaled_equally_and_keep_their_type() -> None:
     images = torch.randint(0, 256, (5, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     every = resize_images(images, (9, 9))
     assert torch.equal(every, torch.cat([resize_images(one[None], (9, 9)) for one in images]))
@@ -29,7 +29,7 @@ def test_many_images_are_scaled_alike_and_keep_their_type() -> None:
     assert resize_images(images, (6, 6)) is images
 
 
-def test_any_source_of_images_takes_a_size_and_features_do_not() -> None:
+def test_image_size_applies_to_images_and_not_to_features() -> None:
     assert open_data(image_size=16).train.shape == (1, 16, 16)
     with pytest.raises(DataError, match=r"data: image_size is for images; these are features of shape \(2,\)"):
         open_data((np.zeros((2, 2)), [0, 1]), image_size=4)

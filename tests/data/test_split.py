@@ -15,7 +15,7 @@ def examples(labels: list[int], **more: object) -> Examples:
     return Examples(torch.arange(len(labels)).float()[:, None], y, list(range(int(y.max()) + 1)), **more)  # type: ignore[arg-type]
 
 
-def test_every_class_gives_its_share_and_all_examples_are_in_one_part() -> None:
+def test_every_class_contributes_its_share_and_parts_are_disjoint() -> None:
     labels = [0] * 50 + [1] * 30 + [2] * 20
     rest, held = split(examples(labels), 0.2, 3)
     assert torch.bincount(held.labels).tolist() == [10, 6, 4]
@@ -34,7 +34,7 @@ def test_tiny_classes_stay_whole_and_remainders_are_shared() -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=50)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=80), st.floats(0.05, 0.95), st.integers(0, 5))
-def test_no_class_is_emptied_and_a_seed_gives_one_split(labels: list[int], share: float, seed: int) -> None:
+def test_no_class_is_emptied_and_splits_are_seeded(labels: list[int], share: float, seed: int) -> None:
     y = torch.tensor(labels)
     held = held_out(y, share=share, seed=seed)
     assert torch.equal(held, held_out(y, share=share, seed=seed))
@@ -43,7 +43,7 @@ def test_no_class_is_emptied_and_a_seed_gives_one_split(labels: list[int], share
     assert len(held) <= round(share * len(y)) or len(held) <= int((share * all_of).floor().sum())
 
 
-def test_seeds_differ_and_left_out_is_counted_once() -> None:
+def test_seeds_differ_and_skipped_examples_are_counted_once() -> None:
     labels = [0, 1] * 50
     first, second = (split(examples(labels, left_out=[LeftOut("a", "b")]), 0.3, seed) for seed in (0, 1))
     assert first[1].keys != second[1].keys

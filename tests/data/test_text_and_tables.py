@@ -83,7 +83,7 @@ def test_columns_of_several_types_are_a_table(tmp_path: Path, ending: str) -> No
     assert open_data(path).train.kind == "features"
 
 
-def test_examples_of_rows_behave_as_others(tmp_path: Path) -> None:
+def test_examples_of_rows_behave_like_others(tmp_path: Path) -> None:
     write_csv(tmp_path / "rows.csv", ROWS)
     for train in (open_data(tmp_path / "rows.csv").train, open_data((TEXTS, LABELS)).train):
         assert isinstance(train.inputs, Texts | TableRows)
@@ -211,13 +211,13 @@ def test_categories_and_names_are_not_text(tmp_path: Path) -> None:
         ("a.csv", "id,label\n1,x\n2,y\n", "no column to learn from beside the label"),
     ],
 )
-def test_files_that_are_no_data_set(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_files_that_are_not_a_data_set(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message):
         open_data(tmp_path / name)
 
 
-def test_columns_named_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_column_names(tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", ROWS)
     with pytest.raises(DataError, match="no column 'body' for the text; its columns: age, income, city, y"):
         open_data(tmp_path / "a.csv", text="body")

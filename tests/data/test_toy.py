@@ -10,7 +10,7 @@ import torch
 from mohs.data.readers.toy import posterior, sphere
 
 
-def test_points_lie_on_the_sphere_and_are_the_same_each_time() -> None:
+def test_points_lie_on_the_sphere_and_are_deterministic() -> None:
     data = sphere(each=50)
     assert data.train.shape == (3,)
     assert torch.bincount(data.train.labels).tolist() == [50, 50]

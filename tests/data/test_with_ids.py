@@ -37,7 +37,7 @@ class Batched(Pairs):
         return [self[i] for i in indices]
 
 
-def test_tuples_and_mappings_gain_an_id() -> None:
+def test_tuples_and_mappings_get_an_id() -> None:
     values, label, place = WithIds(Pairs())[4]
     assert (float(values), label, place) == (40.0, 1, 4)
     assert WithIds(Records())[4]["id"] == 4
@@ -47,7 +47,7 @@ def test_tuples_and_mappings_gain_an_id() -> None:
     assert with_id(pair, 7) == with_id([1, 2], 7) == (1, 2, 7)
 
 
-def test_negative_numbers_and_numpy_like_ones_mean_the_same_item() -> None:
+def test_negative_and_numpy_indices_give_the_same_item() -> None:
     data = WithIds(Pairs())
     assert data[-1][2] == 11
     assert data[torch.tensor(3)][2] == 3
@@ -71,13 +71,13 @@ def test_through_a_shuffling_loader_every_id_keeps_its_item(kind: type, workers:
     assert sorted(seen) == list(range(12))
 
 
-def test_batches_are_fetched_as_the_data_set_likes_it() -> None:
+def test_batches_are_fetched_by_the_data_set_itself() -> None:
     inner = Batched()
     list(DataLoader(WithIds(inner), batch_size=4))
     assert inner.calls == 3
 
 
-def test_a_subset_of_it_keeps_the_numbers_and_it_of_a_subset_counts_afresh() -> None:
+def test_a_subset_keeps_its_ids_and_a_wrapped_subset_is_renumbered() -> None:
     chosen = [7, 2, 9]
     kept = [ids.tolist() for _, _, ids in DataLoader(Subset(WithIds(Pairs()), chosen), batch_size=3)]
     assert kept == [[7, 2, 9]]

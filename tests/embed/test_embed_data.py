@@ -57,7 +57,7 @@ def test_floating_point_images_reach_a_function_as_bytes():
     assert torch.allclose(found.features / 255, x.mean((2, 3)), atol=1 / 255)
 
 
-def test_features_are_left_as_they_are():
+def test_features_are_unchanged():
     x = torch.rand(20, 5)
     found = mohs.embed((x, LABELS), "lite0")
     assert torch.equal(found.features, x)
@@ -142,7 +142,7 @@ def test_large_features_are_kept_in_half_precision(monkeypatch):
     assert found.features.dtype == torch.float16
 
 
-def test_an_unwritable_cache_is_told(tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_reported(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MOHS_CACHE", str(tmp_path / "file"))
     told: list[str] = []

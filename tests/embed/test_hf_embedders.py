@@ -77,7 +77,7 @@ def test_the_version_changes_with_the_files(tmp_path):
     assert create_embedder(f"hf:{tmp_path}", kind="images").version != first
 
 
-def test_a_model_that_cannot_be_had(tmp_path, monkeypatch):
+def test_a_model_that_cannot_be_downloaded(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(mohs.RunError, match=r"hf:.*could not be loaded or downloaded .*hf:FOLDER"):
         create_embedder(f"hf:{tmp_path / 'none'}", kind="text")

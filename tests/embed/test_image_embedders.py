@@ -71,7 +71,7 @@ def test_the_weights_are_in_the_right_places():
 
 
 @pytest.mark.parametrize("ending", ["pth", "safetensors"])
-def test_a_checkpoint_of_ones_own(tmp_path, ending):
+def test_a_local_checkpoint(tmp_path, ending):
     network = timm.create_model(SMALL, pretrained=False, num_classes=5).eval()
     file = tmp_path / f"own.{ending}"
     if ending == "pth":

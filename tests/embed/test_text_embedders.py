@@ -38,7 +38,7 @@ def test_wordllama_needs_no_network():
     assert found[0] @ found[1] > found[0] @ found[2]
 
 
-def test_wordllama_gives_what_the_package_gives():
+def test_wordllama_matches_the_package():
     pytest.importorskip("wordllama")
     from safetensors.numpy import load_file
     from tokenizers import Tokenizer
@@ -53,7 +53,7 @@ def test_wordllama_gives_what_the_package_gives():
 
 
 @pytest.mark.parametrize("name", ["tfidf", "text"])
-def test_topics_are_apart(name):
+def test_topics_are_separated(name):
     if name == "text":
         pytest.importorskip("wordllama")
     found = run(name, TEXTS + OTHERS)
@@ -71,7 +71,7 @@ def test_tfidf_is_fitted_to_the_training_texts_alone():
     assert torch.allclose(torch.as_tensor(found.data.test.inputs), found.features[:4], atol=1e-5)
 
 
-def test_texts_that_share_nothing():
+def test_texts_without_common_terms():
     found = run("tfidf", ["", "?", "a", "a b"])
     assert len(found) == 4
     assert not found[0].any()

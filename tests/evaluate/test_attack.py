@@ -41,7 +41,7 @@ def test_on_a_linear_model_attacks_are_exact(norm: str, loss: str) -> None:
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_no_budget_is_clean_accuracy_and_more_is_never_better(trained, digits, norm: str) -> None:
+def test_zero_budget_is_clean_accuracy_and_accuracy_never_rises(trained, digits, norm: str) -> None:
     images, labels = digits[0][1200:1400], digits[1][1200:1400]
     curve = robustness_curve(trained, images, labels, eps=[0, 0.05, 0.2], norm=norm, attacks=["fgsm", "pgd"])
     clean = float((trained(images).argmax(1) == labels).double().mean())
@@ -55,7 +55,7 @@ def test_no_budget_is_clean_accuracy_and_more_is_never_better(trained, digits, n
 
 
 @pytest.mark.parametrize(("norm", "eps"), [("linf", 0.1), ("l2", 0.7)])
-def test_attacked_images_stay_in_ball_and_box_and_do_what_they_say(trained, digits, norm: str, eps: float) -> None:
+def test_attacked_images_stay_in_ball_and_box_and_are_misclassified_as_reported(trained, digits, norm: str, eps: float) -> None:
     images, labels = digits[0][1200:1300], digits[1][1200:1300]
     for attack in (FGSM(), PGD(steps=5, restarts=2)):
         moved, broken = perturb(trained, images, labels, attack, eps=eps, norm=norm, batch_size=33)
@@ -85,7 +85,7 @@ def test_uint8_is_the_same_image(trained, digits) -> None:
     assert whole.attacks == part.attacks
 
 
-def test_model_and_caller_are_left_alone(trained, digits) -> None:
+def test_model_and_caller_state_are_unchanged(trained, digits) -> None:
     trained.body[3].train()
     trained.head.bias.requires_grad_(False)
     try:
@@ -101,7 +101,7 @@ def test_model_and_caller_are_left_alone(trained, digits) -> None:
         trained.head.bias.requires_grad_(True)
 
 
-def test_losses_by_a_loop() -> None:
+def test_losses_match_a_loop() -> None:
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(6, 5, generator=generator, dtype=torch.float64)
     y = torch.randint(5, (6,), generator=generator)
@@ -121,7 +121,7 @@ def test_losses_by_a_loop() -> None:
             assert float(ATTACK_LOSSES[name](z[i : i + 1], y[i : i + 1])) == pytest.approx(value)
 
 
-def test_a_model_that_saturates_is_found_out(trained, digits) -> None:
+def test_a_saturated_model_is_detected(trained, digits) -> None:
     images, labels = digits[0][1200:1400], digits[1][1200:1400]
     honest = masking_report(trained, images, labels, eps=0.1, steps=10)
     assert not honest.suspected

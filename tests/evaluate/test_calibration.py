@@ -35,13 +35,13 @@ def loop_ece(probs: list[list[float]], labels: list[int], bins: int) -> float:
 
 @given(seed=st.integers(0, 2**31), bins=st.sampled_from([1, 10, 15]), n=st.integers(1, 40))
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_ece_is_the_loop(seed: int, bins: int, n: int) -> None:
+def test_ece_matches_a_loop(seed: int, bins: int, n: int) -> None:
     z, y = drawn(n, seed=seed)
     probs = z.double().softmax(1)
     assert ece(probs, y, bins) == pytest.approx(loop_ece(probs.tolist(), y.tolist(), bins), abs=1e-9)
 
 
-def test_as_torchmetrics() -> None:
+def test_matches_torchmetrics() -> None:
     from torchmetrics.functional.classification import multiclass_calibration_error
 
     z, y = drawn()
@@ -59,7 +59,7 @@ def test_brier_and_nll_by_their_definitions() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_an_edge_belongs_to_the_bin_below(dtype: torch.dtype) -> None:
+def test_bins_include_their_upper_edge(dtype: torch.dtype) -> None:
     p = torch.tensor([0.1, 0.2, 0.3, 0.6, 0.7, 1.0, 0.0], dtype=dtype)
     found = reliability(p, torch.ones(7, dtype=torch.long), 10)
     assert (found.share * 7).round().tolist() == [2, 1, 1, 0, 0, 1, 1, 0, 0, 1]
@@ -74,7 +74,7 @@ def test_an_events_probability() -> None:
     assert nll(p, y) == pytest.approx(-(math.log(0.9) + math.log(0.1) + 2 * math.log(0.8)) / 4)
 
 
-def test_equal_mass_bins_hold_as_many_and_do_not_depend_on_the_order() -> None:
+def test_equal_mass_bins_hold_equal_numbers_and_ignore_order() -> None:
     z, y = drawn(600)
     probs = z.double().softmax(1)
     found = reliability(probs, y, 6, binning="mass")
@@ -87,7 +87,7 @@ def test_equal_mass_bins_hold_as_many_and_do_not_depend_on_the_order() -> None:
     assert ece(torch.full((10,), 0.5), torch.arange(10) % 2, 4, binning="mass") == 0
 
 
-def test_temperature_is_scipys_and_mends_calibration() -> None:
+def test_temperature_matches_scipy_and_improves_calibration() -> None:
     from scipy.optimize import minimize_scalar
 
     z, y = drawn(2000)

@@ -43,7 +43,7 @@ def test_k_means_on_directions_ignores_lengths() -> None:
     assert kmeans_grouping(x, y, clusters=2).homogeneity < 0.8
 
 
-def test_angles_are_the_loops() -> None:
+def test_angles_match_a_loop() -> None:
     x, y = cones(30, 0.4)
     units = torch.nn.functional.normalize(x.double(), dim=1)
     centers = [sum(u for u, k in zip(units, y, strict=True) if k == c) for c in range(3)]

@@ -99,7 +99,7 @@ def test_the_map_is_found() -> None:
     assert not any(module._forward_hooks for module in with_token.modules())
 
 
-def test_as_computed_by_hand(striped) -> None:
+def test_matches_values_computed_by_hand(striped) -> None:
     x, _, _ = quadrants(5)
     maps = grad_cam(striped, x, batch_size=2)
     front, back = striped[:6], striped[6:]
@@ -160,7 +160,7 @@ def test_numbers_of_known_maps() -> None:
 
 
 @torch.no_grad()
-def test_deletion_and_insertion_by_a_loop() -> None:
+def test_deletion_and_insertion_match_a_loop() -> None:
     torch.manual_seed(0)
     net, x, maps = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), torch.rand(2, 1, 3, 4), torch.rand(2, 3, 4)
     for curve, before, after in ((deletion, x, x.mean((2, 3), keepdim=True).expand_as(x)), (insertion, blurred(x), x)):
@@ -176,7 +176,7 @@ def test_deletion_and_insertion_by_a_loop() -> None:
     assert blurred(torch.full((1, 3, 9, 9), 0.4)).sub(0.4).abs().max() < 1e-6
 
 
-def test_pictures() -> None:
+def test_images_in_the_report() -> None:
     cam = torch.linspace(0, 1, 12).view(3, 4)
     for image in (torch.rand(3, 3, 4), torch.rand(1, 3, 4), (torch.rand(4, 3, 4) * 255).byte()):
         picture = overlay(image, cam)
@@ -186,7 +186,7 @@ def test_pictures() -> None:
     assert (light.flatten().diff() > 0).all()  # more is always lighter
 
 
-def test_a_trained_network_of_ours(trained, digits) -> None:
+def test_a_trained_mohs_network(trained, digits) -> None:
     found = explain(trained, digits[0][1200:1230], digits[1][1200:1230], steps=5)
     assert found.layer == "body.4"
     assert found.maps.shape == (30, 8, 8)

@@ -16,7 +16,7 @@ from mohs.evaluate.outputs import Outputs, outputs_over
 
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 60), m=st.integers(1, 60), levels=st.sampled_from([2, 10, 10_000]))
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_metrics_are_scikit_learns(seed: int, n: int, m: int, levels: int) -> None:
+def test_metrics_match_scikit_learn(seed: int, n: int, m: int, levels: int) -> None:
     rng = np.random.default_rng(seed)
     inside, outside = rng.integers(0, levels, n) * 3.0 - 5, rng.integers(0, levels, m) * 3.0 - 8
     labels, scores = np.r_[np.ones(n), np.zeros(m)], np.r_[inside, outside]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -11,27 +13,17 @@ from mohs.evaluate.outputs import logits_over, outputs_over
 from mohs.heads.cosface import CosFaceHead
 from mohs.models.network import Network, Scale
 
-
-def mixed() -> nn.Sequential:
-    """Modes and gradients set differently here and there."""
-    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 3))
-    net[1].eval()
-    net[0].weight.requires_grad_(False)
-    return net
+State = Callable[[nn.Module], tuple[list[bool], list[bool]]]
 
 
-def state(net: nn.Module) -> tuple[list[bool], list[bool]]:
-    return [m.training for m in net.modules()], [p.requires_grad for p in net.parameters()]
-
-
-def test_a_model_is_left_as_it_was() -> None:
-    net = mixed()
+def test_model_state_is_restored(mixed_network: nn.Sequential, state: State) -> None:
+    net = mixed_network
     before = state(net)
     outputs_over(net, torch.randn(5, 4))
     assert state(net) == before
 
 
-def test_anything_callable_and_any_answer() -> None:
+def test_any_callable_and_any_form_of_output() -> None:
     x = torch.randn(5, 3)
     for model in (lambda x: x, lambda x: (x, 1), lambda x: {"logits": x}):
         torch.testing.assert_close(logits_over(model, x, batch_size=2), x)
@@ -54,7 +46,7 @@ def test_features_are_what_enters_the_head() -> None:
     assert outputs_over(margin_head, x).weight.shape == (3, 5)
 
 
-def test_examples_and_inputs_that_are_read_when_asked_for() -> None:
+def test_examples_and_inputs_that_are_read_on_access() -> None:
     class Doubling:
         shape = (6, 3)
 

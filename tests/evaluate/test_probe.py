@@ -9,7 +9,7 @@ from mohs._core.errors import DataError
 from mohs.evaluate.probe import probe
 
 
-def test_as_good_as_logistic_regression_and_of_raw_features(digits) -> None:
+def test_matches_logistic_regression_also_on_raw_features(digits) -> None:
     from sklearn.linear_model import LogisticRegression
 
     x, y = digits[0].flatten(1) * 16, digits[1]
@@ -32,7 +32,7 @@ def test_balanced_sampling_lifts_the_tail(digits) -> None:
     assert balanced.balanced_accuracy > plain.balanced_accuracy + 0.1
 
 
-def test_classes_that_training_lacks_and_constant_features() -> None:
+def test_classes_missing_in_training_and_constant_features() -> None:
     x = torch.cat([torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), torch.ones(40, 1)], 1)
     y = (x[:, 0] > 0).long()
     for sampling in ("as_is", "balanced"):
@@ -45,7 +45,7 @@ def test_classes_that_training_lacks_and_constant_features() -> None:
     assert far.accuracy == 0
 
 
-def test_gradients_switched_off_by_the_caller_do_not_matter() -> None:
+def test_works_under_no_grad() -> None:
     x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert probe(x, (x[:, 0] > 0).long(), x, (x[:, 0] > 0).long(), epochs=5).accuracy > 0.8

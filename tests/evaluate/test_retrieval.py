@@ -30,7 +30,7 @@ def loop(
 
 @given(seed=st.integers(0, 2**31), n=st.integers(2, 15), m=st.integers(1, 15), block=st.sampled_from([1, 20, 2**20]))
 @settings(deadline=None, derandomize=True, max_examples=30)
-def test_as_the_loop(seed: int, n: int, m: int, block: int) -> None:
+def test_matches_the_loop(seed: int, n: int, m: int, block: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, g = (torch.randn(k, 4, generator=generator, dtype=torch.float64) for k in (n, m))
     y, h = (torch.randint(3, (k,), generator=generator) for k in (n, m))
@@ -53,7 +53,7 @@ def test_perfect_features_and_digits(digits) -> None:
     assert list(found.cmc) == [1]
 
 
-def test_average_precision_is_scikit_learns() -> None:
+def test_average_precision_matches_scikit_learn() -> None:
     from sklearn.metrics import average_precision_score
 
     generator = torch.Generator().manual_seed(3)

@@ -31,7 +31,7 @@ def test_amc_table_1_is_students_two_sided_of_five_runs(data: str, amc, euclid, 
 
 @given(seed=st.integers(0, 2**31), n=st.integers(2, 8), m=st.integers(2, 8))
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_tests_are_scipys(seed: int, n: int, m: int) -> None:
+def test_tests_match_scipy(seed: int, n: int, m: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.normal(1, 2, n), rng.normal(0, 1, m)
     for pooled in (False, True):
@@ -94,7 +94,7 @@ def test_verdicts() -> None:
     assert alone.sentence.endswith("one run cannot show a difference")
 
 
-def test_pairing_finds_what_seeds_hide() -> None:
+def test_pairing_detects_differences_that_seeds_hide() -> None:
     base = np.array([0.70, 0.75, 0.80, 0.85, 0.90])
     ours = base + np.array([0.010, 0.011, 0.009, 0.010, 0.012])
     assert compare(ours, base).verdict == "draw"

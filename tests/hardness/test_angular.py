@@ -47,7 +47,7 @@ def data(
 
 @given(seed=st.integers(0, 2**31), classes=st.integers(2, 9), dim=st.integers(3, 9), chunk=st.sampled_from([1, 20, 2**21]))
 @settings(deadline=None, derandomize=True, max_examples=30)
-def test_as_in_a_float64_loop(seed: int, classes: int, dim: int, chunk: int) -> None:
+def test_matches_a_float64_loop(seed: int, classes: int, dim: int, chunk: int) -> None:
     x, w, y = data(12, classes, dim, seed)
     x[::3] = w[y[::3]] + 1e-3 * x[::3]  # some near their class, where arccos loses digits
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +66,7 @@ def test_float32_is_close_for_examples_near_their_own_class() -> None:
     torch.testing.assert_close(avc(x, w).double(), torch.tensor(loop_avc(x, w), dtype=torch.float64), atol=1e-6, rtol=0)
 
 
-def test_off_the_cpu_the_same_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_other_devices_the_result_is_the_same_without_synchronization(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w, y = data(300, 20, 32)
     x = w[y] + torch.logspace(-7, 0, 300).unsqueeze(1) * x
     x[5] = 0.0
@@ -76,7 +76,7 @@ def test_off_the_cpu_the_same_without_looking(monkeypatch: pytest.MonkeyPatch) -
     torch.testing.assert_close(there, here, atol=1e-6, rtol=0)
 
 
-def test_every_class_in_turn_sums_to_one() -> None:
+def test_probabilities_of_all_classes_sum_to_one() -> None:
     x, w, _ = data(10, 6)
     total = sum(avh(x, w, torch.full((10,), k)) for k in range(6))
     torch.testing.assert_close(total, torch.ones(10), atol=1e-5, rtol=0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mohs.hardness.classes import decode, encode
 
 
-def test_whole_numbers_in_range_are_rows_though_classes_are_missing() -> None:
+def test_integers_in_range_are_class_indices_even_if_classes_are_missing() -> None:
     for labels in ([0, 2, 2], np.array([0, 2, 2], np.uint8), torch.tensor([0, 2, 2]), torch.tensor([0, 2, 2], dtype=torch.int32)):
         index, classes = encode(labels, num_classes=4)
         assert index.dtype == np.int64
@@ -45,7 +45,7 @@ def test_given_classes_set_the_order() -> None:
     assert encode([1, 0], num_classes=2, classes=range(2))[0].tolist() == [1, 0]
 
 
-def test_numbers_beside_names_are_rows() -> None:
+def test_integers_are_class_indices_if_names_are_strings() -> None:
     index, classes = encode(torch.tensor([2, 0]), num_classes=3, classes=["dog", "emu", "cat"])
     assert decode(index, classes).tolist() == ["cat", "dog"]
     with pytest.raises(ValueError, match=r"labels\[1\] is 3, not one of the head's 3 classes \('dog', 'emu', 'cat'\)"):

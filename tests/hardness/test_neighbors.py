@@ -34,14 +34,14 @@ def data(n: int, seed: int = 0, dim: int = 6) -> tuple[torch.Tensor, torch.Tenso
 
 @given(n=st.integers(1, 80), k=st.integers(1, 12), seed=st.integers(0, 2**31), block=st.sampled_from([1, 7, 32, 2048]))
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_nearest_is_as_in_a_loop(n: int, k: int, seed: int, block: int) -> None:
+def test_nearest_matches_a_loop(n: int, k: int, seed: int, block: int) -> None:
     features, _ = data(n, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbors, "BLOCK", block)
         assert nearest(features, k=k).tolist() == loop(features, k)
 
 
-def test_groups_find_what_topk_finds() -> None:
+def test_grouped_search_matches_topk() -> None:
     cos = torch.randn(50, 2048, generator=torch.Generator().manual_seed(0))
     for k in (1, 10, 31):
         values, at = neighbors._top(cos, k)
@@ -49,7 +49,7 @@ def test_groups_find_what_topk_finds() -> None:
         assert torch.equal(cos.gather(1, at), values)
 
 
-def test_a_sample_of_references_is_seeded_and_leaves_the_row_itself_out() -> None:
+def test_a_sample_of_references_is_seeded_and_excludes_the_row_itself() -> None:
     features, labels = data(120)
     near = nearest(features, k=5, references=40, seed=3)
     drawn = sorted(set(near.flatten().tolist()))
@@ -62,7 +62,7 @@ def test_a_sample_of_references_is_seeded_and_leaves_the_row_itself_out() -> Non
     assert torch.equal(neighbor_agreement(features, labels, k=5, references=40, seed=3), agreement(near, labels))
 
 
-def test_pieces_of_the_queries_find_the_same() -> None:
+def test_blocks_of_queries_give_the_same_result() -> None:
     features, _ = data(70)
     directions, usable = directions_of(features)
     rows = usable.nonzero().squeeze(1)
@@ -88,7 +88,7 @@ def test_majority_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(majority(near, labels), whole)
 
 
-def test_features_without_a_direction_have_no_neighbors_and_are_nobodys() -> None:
+def test_features_without_a_direction_are_not_neighbors() -> None:
     features, labels = data(20)
     features[3], features[7], features[11] = 0.0, torch.nan, torch.inf
     near = nearest(features, k=18)

@@ -19,10 +19,13 @@ from mohs.hardness.noise_model import (
     STRENGTH,
     _transition_step,
     _weights_step,
+    ambiguous_share,
     choose_flags,
     even_noise,
     fit_noise,
     judge_labels,
+    kept_right,
+    sharpen,
     softmax,
 )
 
@@ -157,7 +160,7 @@ def test_posterior_is_bayes_rule() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.05, 0.95))
 @settings(deadline=None, derandomize=True, max_examples=150)
-def test_flags_are_the_largest_set_of_that_precision(values: list[float], precision: float) -> None:
+def test_flags_are_the_largest_set_with_that_precision(values: list[float], precision: float) -> None:
     p = np.array(values)
     flagged = choose_flags(p, precision)
     fits = [i for i in range(len(p)) if p[i] >= precision - SLACK]
@@ -238,7 +241,7 @@ def test_few_flags_where_there_is_nothing_to_find(k: int, n: int, seed: int) -> 
 
 @pytest.mark.parametrize("k", [2, 8])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_weak_judge_says_that_it_cannot_tell(k: int, seed: int) -> None:
+def test_a_weak_judge_gives_the_verdict_cannot_tell(k: int, seed: int) -> None:
     scores, y = made(k, 800, seed)
     strong = judge_labels(scores, y)
     weak = judge_labels(scores + 8 * np.random.default_rng(seed + 50).normal(size=scores.shape), y)
@@ -304,3 +307,83 @@ def test_extremes() -> None:
 def test_bad_input(scores: Array, labels: list[Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         judge_labels(scores, labels, **options)
+
+
+# --- ambiguity and noise that depends on the example ---------------------------------------------------------------------
+
+
+def doubtful(doubt: float, n: int = 1000, k: int = 3, seed: int = 0) -> Array:
+    """Probabilities (N, K) with this doubt in every row."""
+    top = np.random.default_rng(seed).integers(0, k, n)
+    return np.where(np.eye(k, dtype=bool)[top], 1 - doubt, doubt / (k - 1))
+
+
+@pytest.mark.parametrize(
+    ("again", "width", "share"),
+    [
+        (0.2, 250, 1.0),  # refitted heads doubt as much
+        (0.1, 250, 1.0),  # half as much, as √(D/N) = ½ allows
+        (0.05, 250, 0.5**2 / 0.85),
+        (0.05, 62, 1.0),  # fewer features: a boundary is known more exactly, and a quarter is what ambiguity leaves
+        (0.0, 250, 0.0),
+    ],
+)
+def test_doubt_that_refitted_heads_lose_is_noise(again: float, width: int, share: float) -> None:
+    p = doubtful(0.2)
+    assert ambiguous_share(p, doubtful(again), p.argmax(1), width=width) == pytest.approx(share, rel=0.02)
+
+
+def test_a_judge_without_skill_says_nothing_about_noise() -> None:
+    labels = (np.arange(1000) % 5 == 0).astype(int)
+    sure = np.tile([0.9, 0.1], (1000, 1))
+    assert ambiguous_share(sure, np.tile([0.999, 0.001], (1000, 1)), labels, width=10) == 1
+
+
+@given(st.floats(0.02, 0.98), st.integers(0, 99))
+@settings(deadline=None, max_examples=40)
+def test_sharpened_predictions_have_the_doubt_asked_for_and_the_same_order(share: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    p, known = softmax(2 * random.normal(size=(200, 4))), random.random(200) < 0.9
+    q = sharpen(p, known, share)
+    before, after = (float((1 - one.max(1))[known].mean()) for one in (p, q))
+    assert after == pytest.approx(share * before, rel=1e-3) or (after > share * before and share < 0.1)  # f ≤ 10
+    assert (q.argsort(1) == p.argsort(1)).all()
+
+
+def test_labels_kept_right_obey_the_law_of_total_probability() -> None:
+    """With the same share kept in every class: Σ_g P(given = g) P(right | g) = kept Σ_g q_g over classes that lose nothing."""
+    p = softmax(2 * np.random.default_rng(0).normal(size=(500, 4)))
+    q = sharpen(p, np.ones(500, bool), 0.5)
+    top = p.argmax(1)
+    for g in range(4):
+        y = np.full(500, g)
+        right, at = kept_right(p, q, y), np.arange(500)
+        kept = p[at, top] / q[at, top]
+        expected = np.where(y == top, 1, np.minimum(1, kept * q[:, g] / p[:, g]))
+        np.testing.assert_allclose(right, expected)
+        assert (right[y != top] < 1).all()
+
+
+def test_noise_on_separable_classes_is_found_once_the_doubt_is_known_to_be_noise() -> None:
+    """Class 0 is labeled 1 in 5 to 35 % of the cases, by a slope that a judge learns: without more, that is ambiguity."""
+    random, n = np.random.default_rng(1), 4000
+    true, slope = random.integers(0, 2, n), random.random(n)
+    chance = np.where(true == 0, 0.05 + 0.3 * slope, 0.0)
+    labels = np.where(random.random(n) < chance, 1, true)
+    p = np.stack([np.where(true == 0, 1 - chance, 0.01), np.where(true == 0, chance, 0.99)], 1)
+    wrong = labels != true
+    blind, told = judge_labels(p, labels), judge_labels(p, labels, ambiguity=0.05)
+    assert blind.flagged.sum() < 0.5 * wrong.sum()
+    assert told.flagged.sum() > 0.9 * wrong.sum()
+    assert wrong[told.flagged].mean() > 0.95
+    assert (told.suggested[told.flagged] == true[told.flagged]).mean() > 0.95
+    assert abs(told.rate - wrong.mean()) < 0.02
+    np.testing.assert_allclose(told.posterior.sum(1), 1)
+
+
+def test_ambiguity_of_one_changes_nothing() -> None:
+    scores, labels, _, _ = drawn(even_noise(0.1, 4), n=1000)
+    one, other = judge_labels(scores, labels), judge_labels(scores, labels, ambiguity=1.0)
+    np.testing.assert_array_equal(one.p_mislabeled, other.p_mislabeled)
+    with pytest.raises(ValueError, match="ambiguity"):
+        judge_labels(scores, labels, ambiguity=1.5)

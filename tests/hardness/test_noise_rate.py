@@ -67,7 +67,7 @@ def test_rate_and_kind_are_near_the_truth(kind: str, rate: float, tolerance: flo
     assert estimate.disagreement == pytest.approx((probs.argmax(1) != given).mean())
 
 
-def test_class_table_says_which_classes_were_taken_for_which() -> None:
+def test_class_table_shows_which_classes_were_confused() -> None:
     true, given, probs = digits("pair", 0.2, 0)
     estimate = estimate_noise(given, probs)
     truth = np.zeros((CLASSES, CLASSES))
@@ -91,7 +91,7 @@ def test_much_noise_between_two_classes_stays_within_the_interval(rate: float, s
     assert estimate.low <= (true != given).mean() <= estimate.high
 
 
-def test_the_estimate_is_that_of_the_judgment() -> None:
+def test_the_estimate_matches_the_judgment() -> None:
     _, given, probs = digits("symmetric", 0.2, 0)
     estimate, judgment = estimate_noise(given, probs), mohs.judge_labels(probs, given)
     assert (estimate.rate, estimate.low, estimate.high) == (judgment.rate, judgment.low, judgment.high)
@@ -158,7 +158,7 @@ def test_labels_learned_late_are_not_lost() -> None:
     assert both.low <= both.rate <= both.high == alone.high
 
 
-def test_class_names_go_through() -> None:
+def test_class_names_are_passed_on() -> None:
     names = [f"digit {k}" for k in range(CLASSES)]
     given = spoil(load_digits().target, "symmetric", 0.2, 0)
     by_name, by_number = estimate_noise(table=recorded(given, classes=names)), estimate_noise(table=recorded(given))
@@ -179,7 +179,7 @@ def test_few_examples_leave_a_wide_interval() -> None:
     assert "6 labels" in estimate.summary
 
 
-def test_classes_without_examples_are_left_alone() -> None:
+def test_classes_without_examples_are_unchanged() -> None:
     rng = np.random.default_rng(0)
     given = rng.integers(0, 2, 200)
     probs = np.full((200, 4), 0.02)
@@ -220,7 +220,7 @@ GOOD = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
         (None, None, {"table": make_table({"id": [0, 1], "aum": [1.0, 2.0]})}, "no column 'label'"),
     ],
 )
-def test_errors_say_what_and_where(labels: object, probs: object, options: dict, match: str) -> None:
+def test_errors_name_problem_and_place(labels: object, probs: object, options: dict, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         estimate_noise(labels, probs, **options)
 
@@ -279,7 +279,7 @@ def test_suggestions(estimate: NoiseEstimate, spec: str, words: list[str]) -> No
     assert torch.isclose(suggestion.loss(logits, labels), cross_entropy(logits, labels)) == (spec == "cross_entropy")
 
 
-def test_estimate_reads_well() -> None:
+def test_estimate_summary_text() -> None:
     estimate = pretended(0.09, "about uniform")
     assert "rate=0.09" in repr(estimate)
     assert "array" not in repr(estimate)

@@ -87,7 +87,7 @@ def same(first: Any, second: Any) -> None:
 
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 12), epochs=st.integers(1, 7), size=st.integers(1, 5), told=st.booleans())
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_every_dynamic_is_that_of_a_loop_however_shuffled(seed: int, n: int, epochs: int, size: int, told: bool) -> None:
+def test_every_dynamic_matches_a_loop_in_any_order(seed: int, n: int, epochs: int, size: int, told: bool) -> None:
     logits, labels = story(n, epochs, seed)
     generator = torch.Generator().manual_seed(seed)
     recorder = Recorder(n)
@@ -144,7 +144,7 @@ def test_without_an_epoch_every_row_counts() -> None:
 
 
 @pytest.mark.parametrize("track", [None, ("aum",)])
-def test_going_on_from_a_saved_state_is_going_on(track: tuple[str, ...] | None, tmp_path: Path) -> None:
+def test_resuming_from_a_saved_state_continues_exactly(track: tuple[str, ...] | None, tmp_path: Path) -> None:
     logits, labels = story()
     whole, first = Recorder(30, track=track), Recorder(30, track=track)
     steps = [(e, ids) for e in range(6) for ids in torch.arange(30).split(7)]
@@ -190,7 +190,7 @@ def rank_main(rank: int, ranks: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_two_ranks_are_one_process(tmp_path: Path) -> None:
+def test_two_ranks_match_one_process(tmp_path: Path) -> None:
     multiprocessing.spawn(rank_main, (2, str(tmp_path)), nprocs=2)
     logits, labels = story(31)
     alone = Recorder(33)
@@ -229,7 +229,7 @@ def spoilt(what: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("track", [None, ("aum",)])
 @pytest.mark.parametrize(("what", "match"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_a_bad_row_is_named_and_its_batch_left_out(what: dict, match: str, track: tuple[str, ...] | None) -> None:
+def test_a_bad_row_is_named_and_its_batch_not_recorded(what: dict, match: str, track: tuple[str, ...] | None) -> None:
     logits, labels = story()
     recorder, clean = Recorder(30, track=track), Recorder(30, track=track)
     for one in (recorder, clean):
@@ -243,7 +243,7 @@ def test_a_bad_row_is_named_and_its_batch_left_out(what: dict, match: str, track
 
 @pytest.mark.parametrize("track", [None, ("aum",)])
 @pytest.mark.parametrize(("what", "match"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_off_the_cpu_a_bad_row_is_left_out_and_told_later(
+def test_on_other_devices_a_bad_row_is_skipped_and_reported_later(
     what: dict, match: str, track: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The path of other devices, run on CPU tensors: the one question that parts them is answered for it."""
@@ -265,7 +265,7 @@ def test_off_the_cpu_a_bad_row_is_left_out_and_told_later(
     same(recorder.table(skip_bad=True), alone.table())
 
 
-def test_a_masked_class_is_no_bad_row_on_any_device() -> None:
+def test_a_masked_class_is_not_a_bad_row_on_any_device() -> None:
     logits, labels = torch.tensor([[0.0, -math.inf, 1.0], [0.0, -math.inf, -math.inf]]), torch.tensor([2, 0])
     assert broken_rows(logits, labels).tolist() == [False, True]  # with nothing beside the label there is no margin
     recorder = Recorder(2)
@@ -319,7 +319,7 @@ def test_with_a_head_avh_is_averaged() -> None:
         recorder.update(torch.arange(10), torch.zeros(10, CLASSES), labels)
 
 
-def test_what_was_never_seen_has_no_values() -> None:
+def test_unseen_examples_have_no_values() -> None:
     recorder = Recorder(3)
     recorder.update(torch.tensor([1]), torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
     recorder.update(torch.zeros(0, dtype=torch.long), torch.zeros(0, 2), torch.zeros(0, dtype=torch.long))  # an empty batch
@@ -357,7 +357,7 @@ def test_only_what_is_tracked_comes_back(track: tuple[str, ...]) -> None:
             recorder.update(torch.arange(30), logits[0], labels, epoch=0)
 
 
-def test_memory_grows_with_the_examples_and_with_nothing_else() -> None:
+def test_memory_depends_only_on_the_number_of_examples() -> None:
     def held(recorder: Recorder) -> int:
         return sum(value.nbytes for value in vars(recorder).values() if isinstance(value, torch.Tensor))
 
@@ -380,7 +380,7 @@ def test_updates_keep_no_graph_and_change_no_input() -> None:
     assert np.isfinite(recorder.table().column("aum").to_numpy()).all()
 
 
-def test_aum_is_the_packages(tmp_path: Path) -> None:
+def test_aum_matches_the_aum_package(tmp_path: Path) -> None:
     """The peer's own package on the same looks."""
     aum = pytest.importorskip("aum", reason="needs the bench extra")
     generator = torch.Generator().manual_seed(0)

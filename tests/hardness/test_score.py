@@ -80,7 +80,7 @@ class Wrapped(Dataset):
 
 
 @pytest.mark.parametrize("chunk", [1, 17, 2**20])
-def test_features_are_measured_as_the_functions_measure_them(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def test_features_are_measured_by_the_same_functions(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(score_module, "CHUNK_ENTRIES", chunk)
     x, w, b, y = head()
     table = score_features(x, w, y, b, neighbors=True)
@@ -99,7 +99,7 @@ def test_features_are_measured_as_the_functions_measure_them(monkeypatch: pytest
     assert set(table.column_names) == {*expected, "mohs"}
 
 
-def test_logits_give_what_they_can() -> None:
+def test_logits_alone_give_the_columns_without_features() -> None:
     x, w, b, y = head()
     table = score_logits(x @ w.T + b, y, ids=[f"e{i}" for i in range(40)], paths=["p"] * 40)
     same(table.drop(["id", "path"]), score_features(x, w, y, b).drop(["id", *FEATURE_COLUMNS]), close=1e-6)
@@ -173,7 +173,7 @@ def test_a_row_without_finite_logits_is_kept_without_scores(tmp_path: Path) -> N
         ({"weight": np.zeros(8, np.float32)}, "got features (40, 8) and weight (8,)"),
         ({"bias": np.zeros(4, np.float32)}, "bias must have shape (5,), one per row of weight, got (4,)"),
         ({"logits": np.zeros((40, 4), np.float32)}, "logits must have shape (40, 5) for these features, got (40, 4)"),
-        ({"ids": [*range(39), 17]}, "id 17 stands in rows 17 and 39: give every example an id of its own"),
+        ({"ids": [*range(39), 17]}, "id 17 occurs in rows 17 and 39: give every example a distinct id"),
         ({"ids": range(3)}, "ids must be 40, one per row of features, got 3"),
         ({"features": np.zeros((0, 8), np.float32), "labels": np.zeros(0, int)}, "features holds no rows"),
     ],
@@ -214,7 +214,7 @@ def test_any_data(data: object) -> None:
     same(score(net(), data, batch_size=11), direct(), close=1e-6)
 
 
-def test_other_samplers_and_streams_are_read_as_they_come() -> None:
+def test_other_samplers_and_streams_are_read_in_their_order() -> None:
     rows = [5, 2, 30]
     picked = DataLoader(Wrapped(lambda row, x, y: (x, y, row)), batch_size=2, sampler=_Fixed(rows))
     same(score(net(), picked).drop(["norm_in_class", "mohs"]), direct().take(rows).drop(["norm_in_class", "mohs"]), close=1e-6)
@@ -256,7 +256,7 @@ def test_any_outputs(wrap) -> None:
     same(table.drop(["path"]), direct(), close=1e-6)
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_state_is_restored() -> None:
     model = net().train()
     model[2].eval()
     before = copy.deepcopy(model.state_dict())
@@ -299,12 +299,12 @@ def test_an_error_names_the_row_and_keeps_the_rows_before() -> None:
 
 
 def test_repeated_ids_are_an_error_that_keeps_the_table() -> None:
-    with pytest.raises(DataError, match="id 8 stands in rows 8 and 9") as caught:
+    with pytest.raises(DataError, match="id 8 occurs in rows 8 and 9") as caught:
         score(net(), Wrapped(lambda row, x, y: (x, y, row - row // 9 if row < 18 else row)))
     assert caught.value.table.num_rows == 37
 
 
-def test_a_layer_that_is_not_the_classifier_is_told() -> None:
+def test_a_layer_that_is_not_the_classifier_is_reported() -> None:
     class Convolved(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -385,7 +385,7 @@ if several:
 """
 
 
-def test_two_processes_give_the_table_of_one_on_both(tmp_path: Path) -> None:
+def test_two_processes_return_the_same_table_as_one(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(RANKS)
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     alone = [sys.executable, str(tmp_path / "job.py"), str(tmp_path)]

@@ -71,7 +71,7 @@ def test_exceptions_are_real(name: str, raised: list[list]) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in BLIND if name != "neighbors"])
-def test_scores_of_the_features_alone_stay(name: str, raised: list[list]) -> None:
+def test_scores_of_the_features_alone_are_kept(name: str, raised: list[list]) -> None:
     assert rises(name, raised) == 0
 
 
@@ -84,7 +84,7 @@ def test_signs_agree_with_the_columns(name: str) -> None:
     assert (got[1] > got[0]) == (COLUMNS[score.column].direction == "harder")
 
 
-def test_every_directed_column_is_a_score_but_the_grade_and_the_prediction_s_own_probability() -> None:
+def test_every_directed_column_is_a_score_except_two() -> None:
     assert {name for name, about in COLUMNS.items() if about.direction} - {"mohs", "top_confidence"} == {
         s.column for s in SCORES.values()
     }
@@ -119,7 +119,7 @@ def loop_grade(values: list[float]) -> list[int]:
     )
 )
 @settings(deadline=None, derandomize=True, max_examples=200)
-def test_grade_is_the_decile_as_in_a_loop(values: list[float]) -> None:
+def test_grade_matches_deciles_computed_in_a_loop(values: list[float]) -> None:
     assert grade(values).tolist() == loop_grade(values)
 
 
@@ -135,7 +135,7 @@ def test_grade_of_few_many_and_equal() -> None:
         grade(np.zeros((2, 2)))
 
 
-def test_with_grade_takes_the_best_there_is() -> None:
+def test_with_grade_uses_the_best_available_score() -> None:
     both = make_table({"margin": [2.0, 1.0, np.nan], "mean_margin": [1.0, 2.0, 3.0]}, classes=["a", "b"])
     assert with_grade(both).column("mohs").to_pylist() == [9, 5, 2]
     assert with_grade(both, by="margin").column("mohs").to_pylist() == [3, 8, None]

@@ -31,7 +31,7 @@ def loop(z: list[float], y: int) -> dict[str, float]:
 
 @given(seed=st.integers(0, 2**31), classes=st.integers(2, 8), scale=st.sampled_from([0.1, 2.0, 8.0]))
 @settings(deadline=None, derandomize=True, max_examples=30)
-def test_as_in_a_loop(seed: int, classes: int, scale: float) -> None:
+def test_matches_a_loop(seed: int, classes: int, scale: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     z = scale * torch.randn(6, classes, generator=generator, dtype=torch.float64)
     y = torch.randint(classes, (6,), generator=generator)
@@ -86,7 +86,7 @@ def test_norms() -> None:
     assert norm_in_class(torch.empty(0), torch.empty(0, dtype=torch.int64)).shape == (0,)
 
 
-def test_norm_in_class_leaves_a_class_alone_when_one_row_is_broken() -> None:
+def test_norm_in_class_ignores_a_bad_row() -> None:
     norms = torch.tensor([1.0, torch.nan, 3.0, 2.0, torch.inf, torch.nan])
     got = norm_in_class(norms, torch.tensor([0, 0, 0, 0, 0, 1])).numpy()
     np.testing.assert_array_equal(got, [0, np.nan, 1, 0.5, np.nan, np.nan])

@@ -51,7 +51,7 @@ def test_round_trip_keeps_values_order_and_metadata(tmp_path: Path) -> None:
     assert classes_of(read) == ["cat", "dog"]
 
 
-def test_every_column_says_what_it_means_and_which_way_is_harder() -> None:
+def test_every_column_has_a_meaning_and_a_direction() -> None:
     for name, about in COLUMNS.items():
         said = make_table({name: [1.0]}).schema.field(name).metadata
         assert said[b"meaning"].decode() == about.meaning
@@ -65,7 +65,7 @@ def test_csv(tmp_path: Path) -> None:
     assert read.column("label").to_pylist() == ["cat", "dog"]
 
 
-def test_pieces_make_the_same_file(tmp_path: Path) -> None:
+def test_writing_in_pieces_gives_the_same_file(tmp_path: Path) -> None:
     for name in ("t.parquet", "t.csv"):
         with table_writer(tmp_path / name) as write:
             write(example().slice(0, 1))
@@ -98,7 +98,7 @@ def versioned(path: Path, version: int) -> Path:
     return path
 
 
-def test_an_older_layout_is_read_and_lacks_what_it_lacks(tmp_path: Path) -> None:
+def test_an_older_layout_is_read_without_newer_columns(tmp_path: Path) -> None:
     read = read_table(versioned(tmp_path / "old.parquet", SCHEMA_VERSION - 1))
     assert column(read, "label").tolist() == ["cat", "dog"]
     assert classes_of(read) is None
@@ -106,7 +106,7 @@ def test_an_older_layout_is_read_and_lacks_what_it_lacks(tmp_path: Path) -> None
         column(read, "mohs")
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
     new = versioned(tmp_path / "new.parquet", SCHEMA_VERSION + 1)
     with pytest.raises(ValueError, match=rf"new.parquet has the layout of version {SCHEMA_VERSION + 1}, .*: upgrade mohs"):
         read_table(new)
@@ -139,6 +139,6 @@ def test_errors(tmp_path: Path) -> None:
         make_table({"loss": [1], "id": [1, 2]})
     with pytest.raises(ValueError, match=r"t.json: tables are written as .parquet or .csv"):
         write_table(example(), tmp_path / "t.json")
-    with pytest.raises(ValueError, match=r"the folder .*no does not exist; make it first"):
+    with pytest.raises(ValueError, match=r"the folder .*no does not exist; create it first"):
         write_table(example(), tmp_path / "no" / "t.csv")
     assert tables.SUFFIXES == (".parquet", ".csv")

@@ -71,7 +71,7 @@ def test_rows_without_a_margin_get_no_verdict() -> None:
     assert judged.column("suggested_label").to_pylist()[1] == 1
 
 
-def test_all_alike_or_empty() -> None:
+def test_identical_values_and_empty_input() -> None:
     for margins in ([0.0, 0.0], [2.0, 2.0], [1.0], []):
         judged = verdict(make_table({"id": list(range(len(margins))), "margin": np.array(margins, dtype=float)}))
         assert len(judged) == len(margins)
@@ -79,7 +79,7 @@ def test_all_alike_or_empty() -> None:
         np.testing.assert_allclose(total, 1)
 
 
-def test_facts_are_told_in_words() -> None:
+def test_facts_are_shown_in_words() -> None:
     table = make_table(
         {
             "id": [0, 1],
@@ -173,7 +173,7 @@ def test_wrong_digits_from_out_of_fold_logits(seed: int) -> None:
 @pytest.mark.parametrize(
     ("rate", "classes", "precision", "recall"), [(0.0, 8, 0.0, 0.0), (0.1, 8, 0.75, 0.72), (0.3, 30, 0.9, 0.7)]
 )
-def test_made_classes_from_out_of_fold_logits(rate: float, classes: int, precision: float, recall: float) -> None:
+def test_synthetic_classes_from_out_of_fold_logits(rate: float, classes: int, precision: float, recall: float) -> None:
     x, clean = make_classification(
         250 * min(classes, 12), 40, n_informative=20, n_redundant=0, n_classes=classes, n_clusters_per_class=1, class_sep=2.0,
         flip_y=0, random_state=0,

@@ -63,7 +63,7 @@ def test_torchvision_features_give_the_logits() -> None:
     torch.testing.assert_close(features @ found.weight.T + found.bias, outputs)
 
 
-def test_squeezenet_has_none() -> None:
+def test_squeezenet_has_no_linear_head() -> None:
     models = pytest.importorskip("torchvision.models")
     with torch.device("meta"):
         model = models.squeezenet1_1(weights=None)
@@ -100,14 +100,14 @@ def test_heads_of_this_package(name: str) -> None:
     assert torch.equal(outputs, model(x, labels))
 
 
-def test_weights_are_those_of_now() -> None:
+def test_weights_are_the_current_ones() -> None:
     model = mlp()
     found = find_head(model)
     model[3] = nn.Linear(8, 9)
     assert found.weight is model[3].weight
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_state_is_restored() -> None:
     model = mlp().train()
     found = find_head(model)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -127,7 +127,7 @@ def test_hook_is_removed_when_the_model_raises() -> None:
     assert not model[3]._forward_pre_hooks
 
 
-def test_auxiliary_classifiers_are_passed_over() -> None:
+def test_auxiliary_classifiers_are_skipped() -> None:
     layers = {"fc": nn.Linear(4, 2), "aux1": nn.Linear(4, 2), "AuxLogits": nn.Linear(4, 2), "head_dist": nn.Linear(4, 2)}
     model = Parts(lambda self, x: (self.fc(x), self.aux1(x)), **layers)
     assert find_head(model).name == "fc"
@@ -143,7 +143,7 @@ def test_a_name_that_only_contains_the_letters_is_not_auxiliary() -> None:
     assert find_head(nn.Sequential(Parts(None, fauxmobile=nn.Linear(2, 2)))).name == "0.fauxmobile"
 
 
-def test_features_of_many_dimensions_are_flattened_and_keywords_caught() -> None:
+def test_features_of_many_dimensions_are_flattened_and_keyword_inputs_are_hooked() -> None:
     model = Parts(lambda self, x: self.fc(input=x), fc=nn.Linear(4, 2))
     x = torch.randn(3, 5, 4)
     outputs, features = find_head(model).run(x=x)
@@ -170,7 +170,7 @@ def test_named_layers() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature:UserWarning")
-def test_a_lazy_head_has_to_run_first() -> None:
+def test_a_lazy_head_must_run_first() -> None:
     model = nn.Sequential(nn.LazyLinear(3))
     with pytest.raises(ValueError, match="layer '0' of Sequential is lazy"):
         find_head(model)

@@ -47,7 +47,7 @@ def test_every_head_has_a_case() -> None:
 
 
 @every_head
-def test_weights_are_as_a_linear_layers(name: str, case: dict) -> None:
+def test_weights_are_initialized_like_a_linear_layer(name: str, case: dict) -> None:
     head = make(name, case, torch.float32)
     torch.manual_seed(0)
     assert torch.equal(head.weight, nn.Linear(IN, CLASSES, bias=False).weight)
@@ -196,7 +196,7 @@ def test_logits_with_a_margin_do_depend_on_labels(name: str) -> None:
 
 @every_margin
 @pytest.mark.parametrize("strength", [0.0, 0.25, 0.5, 1.0])
-def test_strength_goes_from_the_plain_logits_to_the_margin(name: str, strength: float) -> None:
+def test_strength_interpolates_between_plain_logits_and_margin(name: str, strength: float) -> None:
     head = make(name, {})
     features, labels = batch()
     head.strength = 0.0
@@ -261,8 +261,8 @@ def test_bad_input(name: str, features: torch.Tensor, labels: torch.Tensor, mess
         ("normface", {"scale": float("inf")}, "scale must be above 0 and finite, got inf"),
         ("arcface", {"margin": 4.0}, "margin must be between 0 and 3.14159, got 4.0"),
         ("cosface", {"margin": -0.1}, "margin must be between 0 and 2, got -0.1"),
-        ("sphereface", {"margin": 1.5}, "margin multiplies the angle and must be a whole number.* got 1.5"),
-        ("lsoftmax", {"margin": 0}, "margin multiplies the angle and must be a whole number.* got 0"),
+        ("sphereface", {"margin": 1.5}, "margin multiplies the angle and must be an integer.* got 1.5"),
+        ("lsoftmax", {"margin": 0}, "margin multiplies the angle and must be an integer.* got 0"),
         ("lsoftmax", {"strength": 1.5}, "strength must be between 0 and 1, got 1.5"),
     ],
 )

@@ -80,7 +80,7 @@ def replayed(net: Net) -> Any:
 
 @pytest.mark.parametrize("gives", [("logits", "labels", "ids"), ("logits",)])
 @pytest.mark.parametrize("as_mapping", [False, True])
-def test_the_record_is_that_of_a_plain_loop(gives: tuple[str, ...], as_mapping: bool, tmp_path: Path) -> None:
+def test_the_record_matches_a_plain_loop(gives: tuple[str, ...], as_mapping: bool, tmp_path: Path) -> None:
     net, recorder = Net(gives), Recorder(N)
     data = WithIds([{"input": x, "label": y} for x, y in examples()]) if as_mapping else None
     fit(net, recorder, tmp_path, data=data)
@@ -109,7 +109,7 @@ def test_a_checkpoint_holds_the_record(tmp_path: Path) -> None:
     assert second.table().equals(replayed(net))
 
 
-def test_a_step_that_tells_too_little_says_what_to_return(tmp_path: Path) -> None:
+def test_a_step_without_outputs_says_what_to_return(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a training step has no logits: let training_step return"):
         fit(Net(()), Recorder(N), tmp_path)
     with pytest.raises(ValueError, match="no logits and no labels and no ids"):
@@ -118,7 +118,7 @@ def test_a_step_that_tells_too_little_says_what_to_return(tmp_path: Path) -> Non
         step_parts({"logits": 1, "labels": 2}, (torch.zeros(3), torch.zeros(3)))
 
 
-def test_what_the_step_returns_goes_before_the_batch() -> None:
+def test_outputs_of_the_step_take_precedence_over_the_batch() -> None:
     found = step_parts({"logits": "z", "labels": "own"}, {"labels": "batch", "id": "i", "input": "x"})
     assert found == {"logits": "z", "labels": "own", "ids": "i"}
 

@@ -28,7 +28,7 @@ def test_keeps_scikit_learn_s_contract(estimator: MohsClassifier) -> None:
         check_estimator(estimator)
 
 
-def test_finds_the_noise_and_the_loss_it_calls_for() -> None:
+def test_finds_the_noise_and_a_suitable_loss() -> None:
     pixels, clean = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
     wrong = rng.random(len(clean)) < 0.25
@@ -61,7 +61,7 @@ def test_two_classes_with_names() -> None:
 
 
 @pytest.mark.parametrize("loss", ["gce", {"name": "gradient_rescaling", "beta": 4.0}, mohs.EncouragingLoss(), "cross_entropy"])
-def test_any_loss_in_pipelines_searches_and_pickles(loss: object) -> None:
+def test_any_loss_works_in_pipelines_searches_and_pickles(loss: object) -> None:
     pipe = make_pipeline(StandardScaler(), MohsClassifier(loss=loss, **QUICK))  # type: ignore[arg-type]
     pipe.fit(IRIS, SPECIES)
     again = pickle.loads(pickle.dumps(pipe))
@@ -92,7 +92,7 @@ def test_weights() -> None:
     assert len(model.table_) == 100
 
 
-def test_global_randomness_is_left_alone() -> None:
+def test_global_random_state_is_unchanged() -> None:
     torch.manual_seed(0)
     first = torch.get_rng_state()
     MohsClassifier(hidden=10, **QUICK).fit(IRIS, SPECIES)

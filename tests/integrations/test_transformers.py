@@ -106,7 +106,7 @@ def test_tokens_are_items() -> None:
     torch.testing.assert_close(as_compute_loss_func(mohs.CrossEntropyLoss())({"logits": logits}, labels, 8), expected)
 
 
-def test_the_loss_given_is_left_as_it_was() -> None:
+def test_the_given_loss_is_unchanged() -> None:
     loss = mohs.GeneralizedCrossEntropyLoss(q=0.5, weight=[1.0, 2.0, 3.0])
     func = as_compute_loss_func(loss)
     assert (loss.reduction, func.mean.reduction, func.total.reduction) == ("mean", "mean", "sum")
@@ -133,7 +133,7 @@ def test_training_is_recorded_and_evaluation_is_not(accumulate: int, tmp_path: P
     assert recorder.table().column("label").to_pylist() == [item["labels"] for item in examples()]
 
 
-def test_the_trainer_learns_what_it_learns_without_us(tmp_path: Path) -> None:
+def test_the_trainer_gives_the_same_result_without_mohs(tmp_path: Path) -> None:
     """Cross-entropy through our function moves the weights as the model's own loss does."""
     ours = train(tmp_path, as_compute_loss_func(mohs.CrossEntropyLoss()), data=examples(), num_train_epochs=1).model
     plain = train(tmp_path, None, data=examples(), num_train_epochs=1).model
@@ -141,7 +141,7 @@ def test_the_trainer_learns_what_it_learns_without_us(tmp_path: Path) -> None:
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=name)
 
 
-def test_after_training_the_model_is_as_it_was_before(tmp_path: Path) -> None:
+def test_the_model_is_restored_after_training(tmp_path: Path) -> None:
     recorder = Recorder(N)
     func = as_compute_loss_func(mohs.CrossEntropyLoss(), recorder)
     model = train(tmp_path, func, callbacks=[RecorderCallback(func)], num_train_epochs=1).model

@@ -59,7 +59,7 @@ def gradient(f, logits: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("shape", [(6, 5), (3, 401)], ids=str)
-def test_value_and_gradient_are_those_of_the_plain_loop(options, shape):
+def test_value_and_gradient_match_a_plain_loop(options, shape):
     logits = draw(*shape)
     torch.testing.assert_close(adr(logits, **options), plain(logits, **options))
     torch.testing.assert_close(gradient(lambda z: adr(z, **options), logits), gradient(lambda z: plain(z, **options), logits))
@@ -67,7 +67,7 @@ def test_value_and_gradient_are_those_of_the_plain_loop(options, shape):
 
 @pytest.mark.parametrize("options", [*OPTIONS, {"tau": 4}, {"tau": 5}], ids=str)
 @pytest.mark.parametrize("classes", [384, 1000])
-def test_the_quick_search_in_float32_agrees_with_the_plain_loop_in_float64(options, classes):
+def test_the_fast_search_in_float32_matches_a_float64_loop(options, classes):
     logits = draw(3, classes, dtype=torch.float32)
     exact = logits.double()
     torch.testing.assert_close(adr(logits, **options).double(), plain(exact, **options), rtol=1e-5, atol=0)
@@ -126,7 +126,7 @@ def test_a_gradient_for_each_batch_by_vmap():
 
 @pytest.mark.parametrize("entries", [1, 2000, 4000, 1 << 19], ids=str)
 @pytest.mark.parametrize("precision", ["highest", "medium"])
-def test_rows_in_blocks_give_what_all_rows_at_once_give(entries, precision, monkeypatch):
+def test_blocks_of_rows_give_the_same_result(entries, precision, monkeypatch):
     logits = draw(9, 1000, dtype=torch.float32) + 50.0
     value, slopes = torch.func.grad_and_value(adr)(logits)[::-1]  # traced: all rows at once
     monkeypatch.setattr(certainty_module, "BLOCK_ENTRIES", entries)
@@ -227,7 +227,7 @@ def test_half_precision_is_computed_in_float32():
     assert entropy_penalty(logits) == entropy_penalty(logits.float())
 
 
-def test_classes_may_be_followed_by_places():
+def test_classes_may_be_followed_by_indices():
     logits = draw(2, 5, 3, 4)
     rows = logits.permute(0, 2, 3, 1).reshape(-1, 5)
     assert adr(logits) == adr(rows)
@@ -267,7 +267,7 @@ def test_compiles_without_a_graph_break(f):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_module_is_the_function_and_can_be_rebuilt(options):
+def test_module_equals_the_function_and_can_be_rebuilt(options):
     logits = draw(4, 6)
     module = ADR(**options)
     for twin in (module, eval(repr(module)), pickle.loads(pickle.dumps(module))):

@@ -70,7 +70,7 @@ def test_every_loss_has_a_case(loss_cases: dict) -> None:
     assert set(loss_cases) == set(mohs.LOSSES)
 
 
-def test_function_is_module(name: str, case: dict) -> None:
+def test_function_equals_module(name: str, case: dict) -> None:
     logits, labels = batch()
     if name in OTHER_FUNCTION:
         pytest.skip(OTHER_FUNCTION[name])
@@ -335,7 +335,7 @@ def test_any_integer_labels_are_taken(dtype: torch.dtype, loss_cases: dict) -> N
         assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
 
 
-def test_unknown_names_list_the_known() -> None:
+def test_unknown_names_list_known_names() -> None:
     with pytest.raises(ValueError, match="unknown loss 'ember'; known: cross_entropy, mae"):
         mohs.create_loss("ember")
     with pytest.raises(ValueError, match="gce has no field 'beta'; its fields: q, weight"):

@@ -53,7 +53,7 @@ def test_amc_is_the_loop(n, dim, classes, seed, margin):
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(st.integers(2, 17), st.integers(1, 6), st.integers(0, 10**6), st.floats(0, 5), st.sampled_from(["sum", "mean"]))
-def test_euclidean_contrastive_is_the_loop(n, dim, seed, margin, over):
+def test_euclidean_contrastive_matches_a_loop(n, dim, seed, margin, over):
     features, labels = batch(n, dim, 2, seed)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def edges(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_pair_angles_are_those_of_angle_in_value_and_gradient(dtype):
+def test_pair_angles_match_angle_in_value_and_gradient(dtype):
     a, b = edges(dtype)
     ours, theirs = torch.stack([a, b]).requires_grad_(), torch.stack([a, b]).requires_grad_()
     theta, expected = pair_angles(ours), angle(theirs[0], theirs[1])
@@ -147,7 +147,7 @@ def test_coincident_vectors_have_no_euclidean_gradient(same):
 @pytest.mark.parametrize(
     "module", [AMC(), AMC(margin=1.25), EuclideanContrastive(), EuclideanContrastive(margin=3.0, over="mean")]
 )
-def test_module_is_the_function_and_can_be_rebuilt(module):
+def test_module_equals_the_function_and_can_be_rebuilt(module):
     features, labels = batch(9)
     f = amc if isinstance(module, AMC) else lambda x, y, margin: euclidean_contrastive(x, y, margin=margin, over=module.over)
     for twin in (module, eval(repr(module)), pickle.loads(pickle.dumps(module))):

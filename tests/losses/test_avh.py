@@ -28,7 +28,7 @@ def batch(n: int = 12) -> tuple[AVHHead, torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_function_is_head_and_module_and_torchs_cross_entropy(options: dict) -> None:
+def test_function_equals_head_module_and_torch_cross_entropy(options: dict) -> None:
     head, features, labels = batch()
     value = avh_loss(features, head.weight, labels, scale=7.0, **options)
     weight = options.get("class_weight")
@@ -47,7 +47,7 @@ def test_sample_weight_and_gradient() -> None:
     assert torch.autograd.gradcheck(lambda x, v: avh_loss(x, v, labels, scale=7.0), (features, head.weight))
 
 
-def test_scale_has_to_be_given_and_class_weight_is_not_the_heads() -> None:
+def test_scale_is_required_and_class_weights_are_separate() -> None:
     head, features, labels = batch()
     with pytest.raises(TypeError, match="scale"):
         avh_loss(features, head.weight, labels)

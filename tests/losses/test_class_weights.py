@@ -45,7 +45,7 @@ def test_weights_go_from_equal_to_inverse_frequency() -> None:
     assert (middle.diff() > 0).all()  # rarer, heavier
 
 
-def test_a_class_without_examples_weighs_one_and_leaves_the_others_alone() -> None:
+def test_a_class_without_examples_has_weight_one_and_does_not_affect_others() -> None:
     present = class_weights([1000, 10, 1], "auto")
     weights = class_weights([1000, 0, 10, 1], "auto")
     assert weights[1] == 1
@@ -139,7 +139,7 @@ LOSSES = [LDAMLoss, LogitAdjustedLoss]
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_counts_stay_whole_move_and_are_not_saved(kind) -> None:
+def test_counts_stay_integers_move_with_the_module_and_are_not_saved(kind) -> None:
     loss = kind(counts=COUNTS)
     assert f"counts={COUNTS}, " in repr(loss)
     assert "counts=[2.5, 1.0]" in repr(kind(counts=[2.5, 1.0]))
@@ -149,7 +149,7 @@ def test_counts_stay_whole_move_and_are_not_saved(kind) -> None:
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_classes_are_not_alike(kind) -> None:
+def test_classes_differ(kind) -> None:
     logits, labels = batch()
     names = torch.tensor([1, 0, 2, 3])
     renamed = (logits[:, names], names.argsort()[labels])

@@ -64,7 +64,7 @@ def test_rows_of_the_built_matrices_sum_to_one(classes: int) -> None:
         torch.testing.assert_close(transition.diagonal(), torch.full((classes,), 0.6))
 
 
-def test_function_is_module_and_the_inverse_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_equals_module_and_the_inverse_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = batch()
     loss = BackwardLoss(transition=UNEVEN)
     expected = backward_loss(logits, labels, transition=torch.tensor(UNEVEN))
@@ -73,7 +73,7 @@ def test_function_is_module_and_the_inverse_is_taken_once(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("kind", CORRECTIONS)
-def test_the_matrix_is_shown_moves_and_is_not_saved(kind) -> None:
+def test_the_matrix_is_in_the_repr_moves_with_the_module_and_is_not_saved(kind) -> None:
     loss = kind(transition=UNEVEN)
     assert f"transition={UNEVEN}, weight=None" in repr(loss)
     assert "inverse" not in repr(loss)
@@ -97,7 +97,7 @@ def test_backward_can_be_negative() -> None:
     assert backward_loss(logits, torch.tensor([0]), transition=symmetric_transition(4, 0.5)) < -1
 
 
-def test_a_label_the_matrix_never_gives() -> None:
+def test_a_label_with_transition_probability_0() -> None:
     never = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     values = forward_loss(torch.zeros(2, 2), torch.tensor([0, 1]), transition=never, reduction="none")
     assert values.tolist() == [0.0, float("inf")]
@@ -137,7 +137,7 @@ def test_minus_infinity_masks_a_class_out(loss, is_cross_entropy: bool) -> None:
         torch.testing.assert_close(value, loss(masked[:, :3], labels))
 
 
-def test_detaching_the_target_leaves_the_value() -> None:
+def test_detaching_the_target_does_not_change_the_value() -> None:
     logits, labels = batch()
     values = [bootstrap_soft_loss(logits, labels, detach=detach) for detach in (False, True)]
     assert torch.equal(*values)

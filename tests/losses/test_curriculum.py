@@ -97,7 +97,7 @@ def test_ignored_and_bad_rows_do_not_move_the_threshold() -> None:
 
 
 @pytest.mark.parametrize("start", [torch.inf, 1.5])
-def test_a_batch_of_none_leaves_the_threshold(start: float) -> None:
+def test_an_empty_batch_keeps_the_threshold(start: float) -> None:
     old = torch.tensor(start)
     for ce, kept in ((torch.ones(3), torch.zeros(3, dtype=torch.bool)), (torch.ones(0), torch.ones(0, dtype=torch.bool))):
         assert next_threshold(old, ce, kept, percentile=0.75, decay=0.5) == start
@@ -105,7 +105,7 @@ def test_a_batch_of_none_leaves_the_threshold(start: float) -> None:
     assert next_threshold(old, endless, torch.ones(3, dtype=torch.bool), percentile=0.75, decay=0.5) == start
 
 
-def test_equal_losses_teach_nothing() -> None:
+def test_equal_losses_have_zero_weight() -> None:
     logits = torch.zeros(5, 4, requires_grad=True)
     SelfPacedLoss()(logits, torch.arange(5) % 4).backward()
     assert (logits.grad == 0).all()
@@ -126,7 +126,7 @@ def test_a_checkpoint_keeps_the_threshold() -> None:
     assert repr(loss).startswith("SelfPacedLoss(kind='hard', percentile=0.75, decay=0.5, weight=None")
 
 
-def test_the_emphasis_is_cross_entropys_under_the_threshold() -> None:
+def test_the_emphasis_equals_cross_entropy_below_the_threshold() -> None:
     loss = SelfPacedLoss()
     loss.threshold.fill_(1.0)
     p = torch.tensor([0.2, 0.36, 0.37, 0.9], dtype=torch.float64)  # e^−1 = .368
@@ -134,7 +134,7 @@ def test_the_emphasis_is_cross_entropys_under_the_threshold() -> None:
     assert loss.threshold == 1.0
 
 
-def test_compiled_it_follows_as_well() -> None:
+def test_follows_the_threshold_when_compiled() -> None:
     torch._dynamo.reset()
     plain, other = SelfPacedLoss(kind="linear"), SelfPacedLoss(kind="linear")
     compiled = torch.compile(other, fullgraph=True, backend="eager")

@@ -21,7 +21,7 @@ def drawn(n: int = 6, k: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
     return logits, 0.9 * torch.softmax(2 * torch.randn(n, k, generator=g, dtype=torch.float64), 1)
 
 
-def test_value_as_in_a_loop() -> None:
+def test_value_matches_a_loop() -> None:
     logits, targets = drawn()
     values = []
     for z, t in zip(logits.tolist(), targets.tolist(), strict=True):
@@ -30,7 +30,7 @@ def test_value_as_in_a_loop() -> None:
     assert float(early_learning(logits, targets)) == pytest.approx(sum(values) / len(values), rel=1e-12)
 
 
-def test_gradient_is_that_of_the_docstring() -> None:
+def test_gradient_matches_the_docstring() -> None:
     logits, targets = drawn()
     z, t = logits.clone().requires_grad_(), targets.clone().requires_grad_()
     early_learning(z, t).backward()
@@ -42,7 +42,7 @@ def test_gradient_is_that_of_the_docstring() -> None:
     assert torch.autograd.gradcheck(early_learning, (logits.requires_grad_(), targets))
 
 
-def test_it_offsets_the_pull_of_cross_entropy_to_a_wrong_label() -> None:
+def test_offsets_the_gradient_of_cross_entropy_on_a_wrong_label() -> None:
     """The target is sure of class 0, the label is 1: with the term, cross-entropy's step toward the label nearly ends."""
     logits, label = torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([1])
     target = torch.tensor([[0.97, 0.015, 0.015]])
@@ -72,7 +72,7 @@ def test_clamped_and_finite_at_extremes(dtype: torch.dtype) -> None:
     assert float(early_learning(logits[:1], torch.eye(3)[:1])) >= math.log(FLOOR) - 1e-3
 
 
-def test_targets_are_running_means_as_in_a_loop() -> None:
+def test_targets_match_running_means_in_a_loop() -> None:
     term = EarlyLearning(7, 3, momentum=0.6)
     expected = [[0.0] * 3 for _ in range(7)]
     g = torch.Generator().manual_seed(0)
@@ -99,7 +99,7 @@ def test_in_eval_mode_targets_stay() -> None:
     assert torch.equal(term.targets, before)
 
 
-def test_state_comes_back() -> None:
+def test_state_round_trips() -> None:
     first, second = EarlyLearning(5, 3), EarlyLearning(5, 3)
     g = torch.Generator().manual_seed(0)
     first(torch.randn(5, 3, generator=g), torch.arange(5))

@@ -12,7 +12,7 @@ FEATURES = torch.randn(12, 7, generator=torch.Generator().manual_seed(1))
 LABELS = torch.tensor([0, 1, 2, 3, 4, 0, 0, 1, 2, 4, 4, 1])  # some pairs k, k + 6 agree
 
 
-def test_total_is_the_weighted_sum_and_parts_tell_it() -> None:
+def test_total_is_the_weighted_sum_of_the_parts() -> None:
     terms = [(0.05, mohs.ADR(tau=3)), (mohs.ramp_up(epochs=80, peak=0.1), mohs.AMC(margin=0.5))]
     objective = Objective(mohs.EncouragingLoss(), terms)
     predicted = LOGITS.argmax(1)
@@ -39,7 +39,7 @@ def test_pair_labels_true_or_predicted() -> None:
     assert true.parts["amc"] == mohs.AMC()(FEATURES, LABELS)
 
 
-def test_no_regularizer_is_the_loss_and_any_callable_will_do() -> None:
+def test_without_regularizers_it_is_the_loss_and_any_callable_works() -> None:
     plain = Objective(nn.CrossEntropyLoss())
     assert plain(LOGITS, LABELS) == nn.CrossEntropyLoss()(LOGITS, LABELS)
     weighted = Objective(mohs.FocalLoss())(LOGITS, LABELS, sample_weight=torch.arange(12.0))

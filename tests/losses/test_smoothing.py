@@ -28,7 +28,7 @@ def collected_by_loop(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return sums, counts
 
 
-def test_collects_what_a_loop_does_and_skips_ignored_rows() -> None:
+def test_collection_matches_a_loop_and_skips_ignored_rows() -> None:
     logits, labels = batch()
     labels[:10] = -100
     labels[3] = -100
@@ -145,7 +145,7 @@ def test_a_class_masked_out_counts_for_nothing_while_its_soft_label_is_zero() ->
     torch.testing.assert_close(loss(logits, labels), 0.5 * cross_entropy(logits, labels))
 
 
-def test_compiled_it_collects_as_well() -> None:
+def test_collects_when_compiled() -> None:
     torch._dynamo.reset()
     logits, labels = batch()
     loss = OnlineSmoothingLoss(num_classes=4)

@@ -15,7 +15,7 @@ LABELS = torch.arange(12) % 5
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "gce", "focal", "mae", "encouraging"])
-def test_whole_labels_are_the_plain_loss(name: str) -> None:
+def test_hard_labels_give_the_plain_loss(name: str) -> None:
     loss, logits = create_loss(name), LOGITS.clone().requires_grad_()
     soft, plain = soft_label_loss(loss, logits, one_hot(LABELS, 5)), loss(logits, LABELS)
     torch.testing.assert_close(soft, plain)
@@ -23,7 +23,7 @@ def test_whole_labels_are_the_plain_loss(name: str) -> None:
     torch.testing.assert_close(a, b)
 
 
-def test_shares_are_torchs_and_mrklds_gradient_is_the_printed_one() -> None:
+def test_soft_labels_match_torch_and_mrkld_has_the_printed_gradient() -> None:
     shares = torch.softmax(torch.randn(12, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64), 1)
     objective = Objective(create_loss("cross_entropy"))
     torch.testing.assert_close(objective(LOGITS, LABELS, soft=shares), cross_entropy(LOGITS, shares))

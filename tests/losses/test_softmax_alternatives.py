@@ -17,7 +17,7 @@ def batch(n: int = 12) -> tuple[Tensor, Tensor]:
     return logits.requires_grad_(), torch.randint(4, (n,), generator=generator)
 
 
-def test_taylor_is_spherical_one_step_to_the_right() -> None:
+def test_taylor_is_a_shifted_spherical_loss() -> None:
     logits, labels = batch()
     torch.testing.assert_close(taylor_loss(logits, labels), spherical_loss(1 + logits, labels, eps=1.0))
 

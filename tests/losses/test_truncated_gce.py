@@ -19,7 +19,7 @@ def test_keep_mask_leaves_examples_out_but_counts_them() -> None:
     assert (logits.grad[keep] != 0).any(1).all()
 
 
-def test_keep_mask_is_the_likelier_half_of_the_threshold() -> None:
+def test_keep_mask_keeps_probabilities_above_the_threshold() -> None:
     logits = torch.tensor([[3.0, 0.0], [0.0, 3.0], [0.1, 0.0]])
     assert keep_mask(logits, torch.tensor([0, 0, 0])).tolist() == [True, False, True]
     assert keep_mask(logits, torch.tensor([0, 0, 0]), threshold=0.6).tolist() == [True, False, False]

@@ -19,7 +19,7 @@ def examples(inputs: object) -> Examples:
 
 
 @pytest.mark.parametrize("chunk", [1, 700, 10**9])
-def test_images_by_channel_whatever_the_chunks(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_statistics_per_channel_for_any_chunk_size(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_scale, "CHUNK", chunk)
     x = torch.randint(0, 256, (23, 3, 5, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     found = scale_of(examples(x))
@@ -40,7 +40,7 @@ def test_features_far_from_zero(dtype: torch.dtype, monkeypatch: pytest.MonkeyPa
     assert torch.allclose(found.sd, x.double().std(0, correction=0).float(), rtol=1e-4)
 
 
-def test_what_never_changes_has_the_scale_one() -> None:
+def test_constant_features_have_scale_one() -> None:
     x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
     x[:, 1], x[:, 2] = 0.1, 0.0
     found = scale_of(examples(x))
@@ -88,7 +88,7 @@ def test_what_has_no_scale_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             scale_of(examples(x))
 
 
-def test_the_same_inputs_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identical_inputs_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randint(0, 256, (4, 3, 2, 2), dtype=torch.uint8)
     examples = Examples(name="x", inputs=x, labels=torch.zeros(4, dtype=torch.long), classes=["a"])
     first = scale_of(examples)

@@ -100,7 +100,7 @@ def test_bodies_have_no_control_flow_that_depends_on_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_the_smallest_image_is_what_the_error_says(name: str) -> None:
+def test_the_error_names_the_smallest_image_size(name: str) -> None:
     side = SMALLEST[name]
     for shape in ((1, side, side + 3), (3, side, side), (4, side + 1, side)):
         net = create_model(spec_of(name), shape=shape, num_classes=3)
@@ -160,7 +160,7 @@ def test_mlp_takes_widths_and_images() -> None:
     assert torch.equal(net.features(x), x)
 
 
-def test_weights_depend_on_the_seed_alone_and_the_global_state_stays() -> None:
+def test_weights_depend_only_on_the_seed_and_the_global_state_is_unchanged() -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()
     first = create_model("cnn", shape=(3, 8, 8), num_classes=4, seed=5)
@@ -182,7 +182,7 @@ def test_heads_by_name(head: str) -> None:
     assert create_model("linear", shape=(6,), num_classes=3, head={"name": "cosface", "margin": 0.3}).head.margin == 0.3
 
 
-def test_scale_is_what_was_given_or_leaves_inputs_alone() -> None:
+def test_scale_is_the_given_one_or_the_identity() -> None:
     images = batch((3, 8, 8))
     net = create_model("linear", shape=(3, 8, 8), num_classes=2)
     assert torch.allclose(net.features(images), (images / 255).flatten(1))
@@ -228,7 +228,7 @@ def test_bad_heads_and_classes_are_named() -> None:
         create_model("linear", shape=(4,), num_classes=1)
 
 
-def test_every_model_says_what_it_is() -> None:
+def test_every_model_has_a_description() -> None:
     for name, piece in MODELS.items():
         assert piece.purpose, name
         assert piece.formula, name
@@ -268,7 +268,7 @@ def test_a_model_learns() -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_batch_normalization_is_torch_s_but_for_the_count(momentum: float | None) -> None:
+def test_batch_normalization_matches_torch_except_for_the_count(momentum: float | None) -> None:
     ours, theirs = BatchNorm(2, momentum=momentum), nn.BatchNorm2d(2, momentum=momentum)
     for i in range(4):
         x = torch.randn(8, 2, 3, 3, generator=torch.Generator().manual_seed(i)) + i

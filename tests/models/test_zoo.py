@@ -73,7 +73,7 @@ def test_weights_are_drawn_from_the_seed() -> None:
         ("torchvision:resnet18:depth=3", (3, 32, 32), "torchvision has no field 'depth'; its fields: net, pretrained, size"),
     ],
 )
-def test_what_cannot_be_is_refused_before_any_work(spec: str, shape: tuple[int, ...], message: str) -> None:
+def test_invalid_options_are_refused_before_any_work(spec: str, shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         create_model(spec, shape=shape, num_classes=3)
 
@@ -93,7 +93,7 @@ def test_timm_suggests_names() -> None:
 
 
 @pytest.mark.parametrize("package", ["torchvision", "timm"])
-def test_a_missing_package_is_named_with_its_remedy(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_with_the_command_that_installs_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ModuleNotFoundError, match=rf"{package} is not installed: pip install 'mohs\[vision\]'") as caught:
         create_model(f"{package}:resnet18", shape=(3, 32, 32), num_classes=3)

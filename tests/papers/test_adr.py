@@ -110,11 +110,11 @@ def test_uncertainty_is_1_at_uniform_and_0_at_one_hot(phi, classes):
 @pytest.mark.parametrize(
     ("p", "slope"), [(0.5, 0.044), (0.7, 0.033), (0.8, 0.046), (0.9, 0.097), (0.956, 0.143), (0.99, 0.015), (0.996, 0.0)]
 )
-def test_the_pull_of_the_binary_function_is_strongest_on_confident_predictions(p, slope):
+def test_the_gradient_of_the_binary_function_is_largest_on_confident_predictions(p, slope):
     assert abs(binary(p)[1]) == pytest.approx(slope, abs=6e-4)
 
 
-def test_the_strongest_pull_is_at_a_quarter_of_the_uncertainty():
+def test_the_largest_gradient_is_at_a_quarter_of_the_uncertainty():
     found = minimize_scalar(lambda p: -abs(binary(p)[1]), bounds=(0.91, 0.989), method="bounded", options={"xatol": 1e-6}).x
     assert found == pytest.approx(0.956, abs=1e-3)
     assert entropy_penalty(path(found, 2)) / math.log(2) == pytest.approx(0.26, abs=5e-3)
@@ -141,7 +141,7 @@ def test_figure_4_the_pull_of_the_exponential_variance_ends_sooner():
 
 
 @pytest.mark.parametrize(("classes", "tau"), [(2, 2), (10, 3), (10, 5), (100, 5), (1000, 5)])
-def test_without_the_normalizer_it_falls_with_certainty(classes, tau):
+def test_without_the_normalizer_it_decreases_with_certainty(classes, tau):
     grid = [1 / classes + (0.999 - 1 / classes) * i / 100 for i in range(101)]
     values = [adr(path(p, classes), tau=tau, normalizer=False).item() for p in grid]
     assert all(a > b for a, b in pairwise(values))

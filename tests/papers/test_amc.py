@@ -25,7 +25,7 @@ def pair(theta: float, lengths: tuple[float, float] = (1.0, 1.0), dtype: torch.d
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 9])
-def test_half_as_many_pairs_as_examples_in_order(n):
+def test_pairs_are_consecutive_examples(n):
     """Every example k < n//2 meets k + n//2 and no other: turning one example changes one pair, an odd one out none."""
     generator = torch.Generator().manual_seed(n)
     features = torch.randn(n, 5, generator=generator, dtype=torch.float64)
@@ -66,7 +66,7 @@ def test_a_zero_vector_is_at_a_right_angle_to_everything(same):
 
 @pytest.mark.parametrize("theta", [1e-6, 1e-3, 0.1, 1.0, 2.0, 3.0])
 @pytest.mark.parametrize("lengths", [(1.0, 1.0), (0.2, 30.0)], ids=str)
-def test_the_gradient_is_tangent_and_goes_with_the_angle_over_the_length(theta, lengths):
+def test_the_gradient_is_tangent_with_the_right_length(theta, lengths):
     x = pair(theta, lengths)
     grad = gradient(x, torch.tensor([0, 0]))
     for row, g, length in zip(x, grad, lengths, strict=True):

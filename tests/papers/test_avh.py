@@ -38,7 +38,7 @@ def test_figure_20_confidence_moves_with_the_norm_and_avh_does_not(own: float, o
     torch.testing.assert_close(avh(features, weight)[:, 0], torch.full_like(norms, own / (own + other)), atol=1e-12, rtol=0)
 
 
-def test_angles_and_their_loss_are_free_of_every_length() -> None:
+def test_angles_and_their_loss_ignore_lengths() -> None:
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (8, 4))
     labels = torch.randint(4, (8,), generator=generator)
@@ -87,7 +87,7 @@ def test_gradient_by_angle() -> None:
         (100, 8, 0.0003, 4),
     ],
 )
-def test_floor_of_the_loss_with_weights_as_far_apart_as_they_can_be(classes: int, scale: int, floor: float, digits: int) -> None:
+def test_lower_bound_of_the_loss_at_maximally_separated_weights(classes: int, scale: int, floor: float, digits: int) -> None:
     weight = simplex(classes)
     loss = float(avh_loss(weight, weight, torch.arange(classes), scale=scale))
     formula = math.log1p((classes - 1) * math.exp(-scale * math.acos(-1 / (classes - 1))))

@@ -55,10 +55,10 @@ def test_table_9_spearman_row_is_a_copy_of_table_2_pearson() -> None:
     assert copied == pytest.approx(printed, abs=0.01)
 
 
-def test_p_of_section_4_is_smaller_than_the_text_has_it() -> None:
+def test_p_of_section_4_is_smaller_than_printed() -> None:
     assert fisher_z(0.360, 0.325, EXAMPLES).p == pytest.approx(6e-7, rel=0.01)  # "0.00001" in the text
 
 
 @pytest.mark.parametrize("between", [0.6, 0.9])
-def test_a_test_that_knows_the_scores_overlap_is_sharper(between: float) -> None:
+def test_a_test_for_dependent_correlations_is_more_powerful(between: float) -> None:
     assert steiger(0.339, 0.325, between, EXAMPLES).p < fisher_z(0.339, 0.325, EXAMPLES).p / 2

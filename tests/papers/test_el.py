@@ -96,7 +96,7 @@ def test_log_end_0_is_not_cross_entropy_but_bonus_0_is() -> None:
         torch.testing.assert_close(mohs.EncouragingLoss(log_end=log_end, bonus=0)(logits, labels), ce)
 
 
-def test_clamp_hands_back_cross_entropys_gradient_beyond_1_minus_eps() -> None:
+def test_beyond_1_minus_eps_the_clamp_gives_the_gradient_of_cross_entropy() -> None:
     loss = mohs.EncouragingLoss(log_end=1)  # ε = 1e-5
     assert mohs.emphasis(loss, 1 - 1.1e-5).item() == pytest.approx(1)
     assert mohs.emphasis(loss, 1 - 0.9e-5).item() == pytest.approx(0.9e-5, rel=1e-6)
@@ -126,7 +126,7 @@ def test_label_smoothing_smooths_every_class_term(log_end: float) -> None:
     torch.testing.assert_close(none, mohs.EncouragingLoss(log_end=log_end)(logits, labels))
 
 
-def test_cross_entropy_smoothing_and_weights_are_torchs() -> None:
+def test_cross_entropy_smoothing_and_weights_match_torch() -> None:
     logits, labels = batch()
     labels[5] = -100
     weight = torch.rand(6, dtype=torch.float64)

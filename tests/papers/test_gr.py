@@ -38,7 +38,7 @@ def author_gradient(logits: torch.Tensor, labels: torch.Tensor, beta: float, lam
 
 @given(st.integers(0, 10**6), st.floats(0, 24), st.floats(0, 3), st.sampled_from([0.0, 1e-8, 1e-6]))
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_gradient_is_the_author_code(seed: int, beta: float, lam: float, eps: float) -> None:
+def test_gradient_matches_the_authors_code(seed: int, beta: float, lam: float, eps: float) -> None:
     logits, labels = batch(seed)
     loss = mohs.GradientRescalingLoss(beta=beta, lam=lam, eps=eps)
     grad = torch.autograd.grad(loss(logits, labels), logits)[0]
@@ -95,7 +95,7 @@ def test_l1_norms_of_a_batch_sum_to_1(seed: int, beta: float, lam: float, transf
     assert logit_gradient(mohs.GradientRescalingLoss(beta=beta, lam=lam, transform=transform), seed).abs().sum().item() <= 1
 
 
-def test_identity_with_beta_0_is_silent_not_nan() -> None:
+def test_identity_with_beta_0_has_zero_gradient_not_nan() -> None:
     assert (logit_gradient(mohs.GradientRescalingLoss(beta=0, transform="identity")) == 0).all()
 
 
@@ -180,7 +180,7 @@ def test_the_weight_is_not_differentiated() -> None:
     torch.testing.assert_close(logit_gradient(mohs.GradientRescalingLoss()), fixed, rtol=1e-9, atol=1e-15)
 
 
-def test_a_batch_of_one_feels_no_weight() -> None:
+def test_a_batch_of_one_is_not_reweighted() -> None:
     logits, labels = batch(n=1)
     grads = [torch.autograd.grad(mohs.GradientRescalingLoss(beta=b)(logits, labels), logits)[0] for b in (0, 20)]
     torch.testing.assert_close(*grads)
@@ -194,7 +194,7 @@ def test_huge_beta_cannot_overflow() -> None:
         mohs.GradientRescalingLoss(beta=100, normalize="mean")
 
 
-def test_exact_form_pulls_by_half_at_any_margin() -> None:
+def test_exact_form_has_gradient_one_half_at_any_margin() -> None:
     z = torch.tensor([[500.0, 0.0], [50.0, 0.0], [-500.0, 0.0]], requires_grad=True)
     loss = mohs.GradientRescalingLoss(beta=0, eps=0, normalize="mean", reduction="sum")
     grad = torch.autograd.grad(loss(z, torch.zeros(3).long()), z)[0]

@@ -86,7 +86,7 @@ def test_arcface_equation_3_and_its_fallback(margin: float) -> None:
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.2, 0.5, 1.0])
-def test_arcface_target_falls_all_the_way(margin: float) -> None:
+def test_arcface_target_decreases_throughout(margin: float) -> None:
     values = margin_cosine(THETA, margin=margin)
     assert (values.diff() < 0).all()
     last, first = (margin_cosine(torch.tensor(math.pi - margin + d, dtype=torch.float64), margin=margin) for d in (-1e-9, 1e-9))
@@ -111,7 +111,7 @@ def test_psi_is_its_piecewise_definition(margin: int) -> None:
 
 @pytest.mark.parametrize("margin", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_psi_falls_from_1_without_a_jump(margin: int, dtype: torch.dtype) -> None:
+def test_psi_decreases_continuously_from_1(margin: int, dtype: torch.dtype) -> None:
     values = psi(THETA.to(dtype), margin=margin)
     assert values[0] == 1
     assert float(values[-1]) == pytest.approx(1 - 2 * margin)

@@ -82,7 +82,7 @@ def saved(page: Any, button: str, path: Path) -> Path:
     return path
 
 
-def test_keys_decide_and_the_download_can_be_applied(visit: Any, report: Path, digits: AuditResult, tmp_path: Path) -> None:
+def test_keyboard_decisions_can_be_downloaded_and_applied(visit: Any, report: Path, digits: AuditResult, tmp_path: Path) -> None:
     page = visit(report)
     page.focus("#cards > li:first-child article")
     for key in "124":
@@ -145,7 +145,7 @@ def test_decisions_outlive_the_page_but_not_the_data(visit: Any, report: Path, h
     assert page.inner_text("#decided-count") == "No decisions yet"
 
 
-def test_filters_more_and_all_at_once(visit: Any, report: Path, digits: AuditResult, tmp_path: Path) -> None:
+def test_filters_show_more_and_accept_all(visit: Any, report: Path, digits: AuditResult, tmp_path: Path) -> None:
     page = visit(report)
     assert len(shown(page)) == 60
     page.click("#gallery-more")
@@ -187,7 +187,7 @@ def test_one_card_at_a_time_is_in_the_tab_order(visit: Any, report: Path) -> Non
     assert page.get_attribute("#cards > li:nth-child(2) [data-act=accept]", "aria-pressed") == "true"
 
 
-def test_the_map_is_read_by_keys_and_pointer_and_opens_cards(visit: Any, report: Path) -> None:
+def test_the_map_works_with_keys_and_pointer_and_opens_cards(visit: Any, report: Path) -> None:
     page = visit(report)
     page.focus("#map-front")
     page.keyboard.press("Home")
@@ -212,7 +212,7 @@ def test_the_map_is_read_by_keys_and_pointer_and_opens_cards(visit: Any, report:
     assert "labeled" in page.inner_text("#map-reading")
 
 
-def test_charts_are_drawn_and_their_numbers_can_be_had(visit: Any, report: Path, tmp_path: Path) -> None:
+def test_charts_are_drawn_and_their_numbers_can_be_downloaded(visit: Any, report: Path, tmp_path: Path) -> None:
     page = visit(report)
     figures = page.query_selector_all("[data-figure]")
     assert len(figures) == 12
@@ -227,7 +227,7 @@ def test_charts_are_drawn_and_their_numbers_can_be_had(visit: Any, report: Path,
     assert page.inner_text("#figure-grades thead").strip() == "grade\tverdict\texamples"
 
 
-def test_light_dark_and_the_users_own_choice(visit: Any, report: Path) -> None:
+def test_light_dark_and_manual_color_scheme(visit: Any, report: Path) -> None:
     def paper(page: Any) -> str:
         color: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
         return color
@@ -244,7 +244,7 @@ def test_light_dark_and_the_users_own_choice(visit: Any, report: Path) -> None:
     assert light.inner_text("#theme") == "Colors: dark"
 
 
-def test_names_that_mean_harm_do_none(visit: Any, hostile: AuditResult, tmp_path: Path) -> None:
+def test_hostile_names_are_harmless(visit: Any, hostile: AuditResult, tmp_path: Path) -> None:
     page = visit(write_report(hostile, tmp_path / "hostile.html"))
     for figure in page.query_selector_all("[data-figure]"):
         figure.scroll_into_view_if_needed()
@@ -269,7 +269,7 @@ def test_names_that_mean_harm_do_none(visit: Any, hostile: AuditResult, tmp_path
     assert set(labels.column("label").to_pylist()) <= set(hostile.classes)
 
 
-def test_texts_are_read_on_their_cards_and_on_the_map(visit: Any, texts: AuditResult, tmp_path: Path) -> None:
+def test_texts_are_shown_on_cards_and_on_the_map(visit: Any, texts: AuditResult, tmp_path: Path) -> None:
     page = visit(write_report(texts, tmp_path / "texts.html"))
     excerpts = page.query_selector_all("#cards > li:not([hidden]) .excerpt")
     assert len(excerpts) > 10
@@ -290,7 +290,7 @@ def test_fifty_thousand_examples_and_a_narrow_window(visit: Any, synthetic: Call
     assert "these are the most certain of" in page.inner_text("#gallery-count")
 
 
-def test_without_scripts_everything_written_can_be_read(browser: Any, report: Path) -> None:
+def test_without_scripts_all_text_is_readable(browser: Any, report: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(report.as_uri())

@@ -34,7 +34,7 @@ def made(digits: AuditResult) -> dict[str, Figure]:
     return {figure.key: figure for figure in figures(digits)}
 
 
-def test_everything_there_is_to_draw_is_drawn(made: dict[str, Figure]) -> None:
+def test_every_available_figure_is_drawn(made: dict[str, Figure]) -> None:
     assert list(made) == [
         "pairs", "classes", "grades", "margins", "emphasis", "norm", "avh", "accuracy", "loss", "accuracies", "reliability",
         "confusion",
@@ -42,7 +42,7 @@ def test_everything_there_is_to_draw_is_drawn(made: dict[str, Figure]) -> None:
     assert all(figure.meaning.endswith(".") and len(figure.rows) <= 1000 for figure in made.values())
 
 
-def test_counts_by_an_obvious_loop(digits: AuditResult, made: dict[str, Figure]) -> None:
+def test_counts_match_a_loop(digits: AuditResult, made: dict[str, Figure]) -> None:
     rows = digits.table.to_pylist()
     for cell in made["pairs"].rows:
         same = [
@@ -63,7 +63,7 @@ def test_counts_by_an_obvious_loop(digits: AuditResult, made: dict[str, Figure])
         assert bar["examples"] == sum(bar["from"] <= r["margin"] < bar["to"] and r["verdict"] == bar["verdict"] for r in rows)
 
 
-def test_emphasis_is_that_of_the_loss_over_the_users_own_p(digits: AuditResult, made: dict[str, Figure]) -> None:
+def test_emphasis_figure_uses_the_loss_and_the_examples_probabilities(digits: AuditResult, made: dict[str, Figure]) -> None:
     rows = made["emphasis"].rows
     p = torch.tensor([row["p"] for row in rows if row["part"] == "gce:q=0.7"], dtype=torch.float64)
     w = mohs.emphasis(mohs.GeneralizedCrossEntropyLoss(q=0.7), p)
@@ -75,7 +75,7 @@ def test_emphasis_is_that_of_the_loss_over_the_users_own_p(digits: AuditResult, 
 
 
 @pytest.mark.parametrize("chosen", ["", "forward", "ember", "gce:q"])
-def test_a_loss_that_cannot_be_made_of_its_name_has_no_emphasis_figure(digits: AuditResult, chosen: str) -> None:
+def test_a_loss_with_required_settings_has_no_emphasis_figure(digits: AuditResult, chosen: str) -> None:
     assert "emphasis" not in {figure.key for figure in figures(replace(digits, chosen=chosen))}
 
 
@@ -87,7 +87,7 @@ def test_held_out_figures_agree_with_the_arrays(digits: AuditResult, made: dict[
     assert {(c["label"], c["predicted"]): c["examples"] for c in made["confusion"].rows if c["examples"]} == wrong
 
 
-def test_many_classes_are_cut_to_those_with_most_to_tell(synthetic: Callable[..., Any]) -> None:
+def test_many_classes_are_reduced_to_the_most_informative(synthetic: Callable[..., Any]) -> None:
     classes = [f"class {i:04}" for i in range(300)]
     made = {figure.key: figure for figure in figures(AuditResult(synthetic(4000, classes), "n", "h", classes))}
     assert (PAIRED - 1) ** 2 <= len(made["pairs"].rows) <= PAIRED**2
@@ -102,7 +102,7 @@ def test_numbers_and_names_may_be_classes_at_once() -> None:
 
 
 @needs_charts
-def test_every_chart_is_valid_and_its_data_stand_in_it_by_name_only(digits: AuditResult, hostile: AuditResult) -> None:
+def test_every_chart_is_valid_and_refers_to_its_data_by_name(digits: AuditResult, hostile: AuditResult) -> None:
     from mohs.report.drawings import specification
 
     for figure in (*figures(digits), *figures(hostile)):
@@ -150,7 +150,7 @@ def test_a_large_map_thins_the_easy_and_keeps_the_rest(synthetic: Callable[..., 
     assert unpacked(table, ["a", "b"])[0].count == 100
 
 
-def test_without_dynamics_the_map_uses_what_there_is(synthetic: Callable[..., Any]) -> None:
+def test_without_dynamics_the_map_uses_other_columns(synthetic: Callable[..., Any]) -> None:
     table = synthetic(50, ["a", "b"]).drop_columns(["variability"])
     assert data_map(table, ["a", "b"]) is None
     torch.manual_seed(0)

@@ -31,7 +31,7 @@ class Gone:
         raise DataError("gone.png: no such file")
 
 
-def test_groups_hold_their_verdicts_the_surest_first(digits: AuditResult) -> None:
+def test_groups_hold_their_verdicts_most_certain_first(digits: AuditResult) -> None:
     table = digits.table
     verdicts = table.column("verdict").to_pylist()
     for group, rows in group_rows(table).items():
@@ -48,14 +48,14 @@ def test_groups_hold_their_verdicts_the_surest_first(digits: AuditResult) -> Non
     assert len(set(gallery_rows(table))) == len(gallery_rows(table))
 
 
-def test_at_most_600_and_what_one_group_leaves_others_take(synthetic: Callable[..., Any]) -> None:
+def test_at_most_600_and_unused_places_go_to_other_groups(synthetic: Callable[..., Any]) -> None:
     groups = group_rows(synthetic(9000, ["a", "b", "c"]))
     assert sum(map(len, groups.values())) == sum(SHARES.values()) == MOST == 600
     assert len(groups["hard"]) < SHARES["hard"]
     assert len(groups["mislabeled"]) > SHARES["mislabeled"]
 
 
-def test_cards_and_flags_say_what_the_table_says(digits: AuditResult) -> None:
+def test_cards_and_flags_match_the_table(digits: AuditResult) -> None:
     names = names_of(digits.table, digits.classes)
     rows = digits.table.to_pylist()
     for card in cards(digits.table, names):
@@ -72,14 +72,14 @@ def test_cards_and_flags_say_what_the_table_says(digits: AuditResult) -> None:
     assert all(old != new and 0 < p <= 100 for _, old, new, p in found)
 
 
-def test_labels_beyond_the_classes_are_named_too(synthetic: Callable[..., Any]) -> None:
+def test_labels_outside_the_classes_are_named_too(synthetic: Callable[..., Any]) -> None:
     table = synthetic(60, ["a", "b", "c"])
     assert sorted(names_of(table, ["z", "b"])[:2]) == ["b", "z"]
     assert set(names_of(table, ["z", "b"])) == {"a", "b", "c", "z"}
     assert cards(table, names_of(table, []))
 
 
-def test_rows_without_a_verdict_are_left_aside(synthetic: Callable[..., Any]) -> None:
+def test_rows_without_a_verdict_are_skipped(synthetic: Callable[..., Any]) -> None:
     table = synthetic(60, ["a", "b", "c"])
     verdicts = [None, *table.column("verdict").to_pylist()[1:]]
     assert 0 not in gallery_rows(add_columns(table, {"verdict": verdicts}))
@@ -123,7 +123,7 @@ def test_pictures_of_any_kind_become_small_webp(mode: str) -> None:
     assert data_address(image).startswith("data:image/webp;base64,")
 
 
-def test_tiny_pictures_lose_nothing() -> None:
+def test_tiny_images_are_stored_losslessly() -> None:
     import io
 
     pixels = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)

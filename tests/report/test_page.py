@@ -111,7 +111,7 @@ def test_only_its_own_scripts_may_run(digits: AuditResult, hostile: AuditResult)
         assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0e-\x1f]", text)
 
 
-def test_hostile_names_are_shown_not_obeyed(hostile: AuditResult) -> None:
+def test_hostile_names_are_shown_not_executed(hostile: AuditResult) -> None:
     text = page(hostile)
     assert "<script>window.hit" not in text
     assert "<img src=x" not in text
@@ -123,7 +123,7 @@ def test_hostile_names_are_shown_not_obeyed(hostile: AuditResult) -> None:
     assert json.loads(data[1])["classes"] == list(hostile.classes)
 
 
-def test_landmarks_headings_and_words_for_pictures(digits: AuditResult) -> None:
+def test_landmarks_headings_and_alternative_texts(digits: AuditResult) -> None:
     found = Elements(page(digits))
     tags = [tag for tag, _ in found.tags]
     assert tags.count("main") == tags.count("h1") == tags.count("header") == 1
@@ -136,7 +136,7 @@ def test_landmarks_headings_and_words_for_pictures(digits: AuditResult) -> None:
     assert [a["lang"] for tag, a in found.tags if tag == "html"] == ["en"]
 
 
-def test_without_charts_the_numbers_stand_in_tables(digits: AuditResult, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_charts_the_numbers_are_shown_as_tables(digits: AuditResult, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "chart_script", lambda: "")
     text = page(digits)
     assert "Charts need the report extra" in text
@@ -160,10 +160,10 @@ def test_50_000_examples_stay_under_5_mb(synthetic: Callable[..., Any], tmp_path
     assert out.read_text().count("<img loading") == 600
 
 
-def test_where_it_may_be_written(digits: AuditResult, tmp_path: Path) -> None:
+def test_paths_that_can_be_written(digits: AuditResult, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the report is an HTML page; give the file the ending .html"):
         write_report(digits, tmp_path / "report.pdf")
-    with pytest.raises(ValueError, match="does not exist; make it first"):
+    with pytest.raises(ValueError, match="does not exist; create it first"):
         write_report(digits, tmp_path / "no" / "report.html")
 
 
@@ -172,7 +172,7 @@ def test_colors_of_verdicts_are_those_of_the_style(digits: AuditResult) -> None:
     assert all(f"--{css_name(name)}: {label_of(name).color};" in style for name in VERDICTS)
 
 
-def test_a_hard_case_for_templates_an_empty_class_name(synthetic: Callable[..., Any]) -> None:
+def test_an_empty_class_name(synthetic: Callable[..., Any]) -> None:
     assert "(empty)" in page(AuditResult(synthetic(60, ["", "b"]), "n", "h", ["", "b"]))
 
 

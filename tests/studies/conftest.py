@@ -14,42 +14,13 @@ from mohs.train.resolve import prepare_data
 from mohs.train.run_data import opened
 from mohs.train.trained import Trained, load_run
 
-SMALL = """
-[study]
-id = "toy/table1"
-paper = "Nobody, Table 1"
-what = "does it run?"
-seeds = 2
-
-[base]
-data = "digits"
-noise = {name = "symmetric", rate = 0.2}
-validation = 0.0
-model = {name = "cnn", width = 4}
-epochs = 2
-batch = 32
-record = false
-open = {limit = 12}
-
-[[row]]
-label = "CE"
-paper = 60.9
-
-[[row]]
-label = "GCE"
-loss = {name = "gce", q = 0.5}
-paper = 83.3
-against = "CE"
-deviation = "digits | in place of CIFAR-10"
-"""
-
 
 @pytest.fixture
-def written(tmp_path: Path) -> Callable[..., Path]:
+def written(tmp_path: Path, small_study: str) -> Callable[..., Path]:
     """The small study as a file, with some of its text replaced and more put behind it."""
 
     def write(*changes: tuple[str, str], more: str = "", name: str = "table1.toml") -> Path:
-        text = SMALL
+        text = small_study
         for old, new in changes:
             assert old in text
             text = text.replace(old, new)
@@ -61,11 +32,11 @@ def written(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trained, Data]:
+def trained(tmp_path_factory: pytest.TempPathFactory, small_study: str) -> tuple[Trained, Data]:
     """A run with wrong labels, a trace and two classes held out, and its data as they were trained on."""
     folder = tmp_path_factory.mktemp("study")
     path = folder / "one.toml"
-    text = SMALL.replace("limit = 12", "limit = 30, holdout_classes = [8, 9]").replace("seeds = 2", "seeds = 1")
+    text = small_study.replace("limit = 12", "limit = 30, holdout_classes = [8, 9]").replace("seeds = 2", "seeds = 1")
     text = text.replace("epochs = 2", "epochs = 4\ntrace = true\ntrace_test = true")
     path.write_text(text.partition('[[row]]\nlabel = "GCE"')[0])
     recipe = read_recipe(path)

@@ -19,7 +19,7 @@ CHOOSING = '\n[[row]]\nlabel = "chosen"\nchoose = {key = "optimizer.lr", values 
 LONGER = (("epochs = 2", "epochs = 6"), ("limit = 12", "limit = 40"))
 
 
-def test_all_seeds_take_what_the_first_does_best_with(written: Write, tmp_path: Path) -> None:
+def test_all_seeds_use_the_value_that_is_best_for_the_first(written: Write, tmp_path: Path) -> None:
     recipe, runs = read_recipe(written(HELD, *LONGER, more=CHOOSING)), tmp_path / "runs"
     planned = plan(recipe)
     assert len(planned) == 2 * 3
@@ -36,7 +36,7 @@ def test_all_seeds_take_what_the_first_does_best_with(written: Write, tmp_path: 
     assert len(list(runs.glob("*/measures.json"))) == len(planned)  # of the other trial nothing is measured
 
 
-def test_trials_are_trained_with_the_rest(written: Write, tmp_path: Path) -> None:
+def test_trials_are_trained_with_the_other_runs(written: Write, tmp_path: Path) -> None:
     recipe = read_recipe(written(HELD, more=CHOOSING))
     assert train_pooled([recipe], runs=tmp_path, device="cpu") == 2 * 2 + 2
 
@@ -53,7 +53,7 @@ def test_trials_are_trained_with_the_rest(written: Write, tmp_path: Path) -> Non
         (('label = "chosen"', 'label = "chosen"\nrelabel_from = "CE"'), "choose does not go with relabel_from"),
     ],
 )
-def test_what_cannot_be_chosen_is_said_at_once(written: Write, change: tuple[str, str], message: str) -> None:
+def test_invalid_choices_are_reported_at_once(written: Write, change: tuple[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan(read_recipe(written(HELD, more=CHOOSING.replace(*change))))
 

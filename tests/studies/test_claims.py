@@ -92,7 +92,7 @@ def test_a_second_counterpart_of_nothing_is_an_error(tmp_path: Path, change: tup
         repository(tmp_path, ENTRY + COMPUTED + SECOND.replace(*change))
 
 
-def test_rows_that_are_still_to_be_run_give_no_verdict(tmp_path: Path) -> None:
+def test_rows_not_yet_run_give_no_verdict(tmp_path: Path) -> None:
     (claim,) = repository(tmp_path, ENTRY + COMPUTED.replace('"B"', '"C"'), results=CSV)
     assert verdict_of(claim, tmp_path) == Verdict("not run", "row C of its study has not been run yet")
     assert problems([claim], tmp_path) == []
@@ -109,7 +109,7 @@ def test_a_second_counterpart_counts_where_the_first_was_not_run(tmp_path: Path)
     assert "The summary covers 1 main claims; 0 of them have not been run yet." in page
 
 
-def test_the_mean_of_several_rows_may_be_what_is_compared(tmp_path: Path) -> None:
+def test_the_mean_of_several_rows_can_be_compared(tmp_path: Path) -> None:
     table = "row,seed,test_accuracy,source_accuracy\n" + "".join(
         f"{row},{seed},{value},0.5\n"
         for row, values in {"A1": (0.9, 0.92), "A2": (0.5, 0.52), "B1": (0.7, 0.71), "B2": (0.6, 0.63)}.items()
@@ -127,7 +127,7 @@ def test_the_mean_of_several_rows_may_be_what_is_compared(tmp_path: Path) -> Non
         repository(tmp_path, ENTRY + rows.replace('["B1", "B2"]', '"B1"'))
 
 
-def test_said_shown_and_not_run(tmp_path: Path) -> None:
+def test_hostile_text_is_shown_and_not_executed(tmp_path: Path) -> None:
     (late,) = repository(tmp_path, ENTRY + COMPUTED)
     assert (verdict_of(late, tmp_path).verdict, verdict_of(late, tmp_path).evidence) == (
         "not run",
@@ -239,7 +239,7 @@ def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str
         ("[[claim]", "not TOML"),
     ],
 )
-def test_a_register_that_is_wrong_says_where(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_register_names_the_place(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         repository(tmp_path, text)
 
@@ -286,12 +286,12 @@ def test_rows_that_claims_name_are_rows_of_their_recipes() -> None:
 
 
 @needs_register
-def test_the_page_in_docs_is_the_one_that_is_generated() -> None:
+def test_the_page_in_docs_is_up_to_date() -> None:
     assert (ROOT / PAGE).is_file(), "write it: mohs study --claims"
     assert (ROOT / PAGE).read_text() == claims_page(ROOT), "write it anew: mohs study --claims"
 
 
 @needs_register
-def test_thirty_verdicts_rest_on_runs() -> None:
+def test_at_least_thirty_verdicts_come_from_runs() -> None:
     run = [claim for claim in read_register() if claim.results is not None and verdict_of(claim, ROOT).verdict != "not run"]
     assert len(run) >= 30

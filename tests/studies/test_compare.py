@@ -19,7 +19,7 @@ from mohs.train.run import Run
 SMALL = {"data": "digits", "model": "cnn:width=4", "epochs": 2, "batch": 64, "record": False, "open": {"limit": 30}}
 
 
-def test_two_sides_by_example() -> None:
+def test_two_classifiers_by_example() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.random(400) < 0.8, rng.random(400) < 0.7
     found = paired_by_example(a, b)
@@ -41,7 +41,7 @@ def test_equal_sides_and_bad_ones() -> None:
         paired_by_example([True], [True, False])
 
 
-def test_two_runs_on_what_both_hold_out(tmp_path: Path) -> None:
+def test_two_runs_on_shared_held_out_examples(tmp_path: Path) -> None:
     one, other = (train(Run(data="digits", model=f"cnn:width={w}", epochs=1), open_data("digits"), runs=tmp_path) for w in (2, 4))
     found = compare_runs(one.folder, other.folder)
     assert (found.on, found.n) == ("validation", 180)
@@ -73,7 +73,7 @@ def test_settings_on_equal_budgets(tmp_path: Path) -> None:
     assert (wild.n, wild.failed, math.isnan(wild.mean)) == (0, 3, True)
 
 
-def test_one_setting_is_none() -> None:
+def test_a_single_setting_is_an_error() -> None:
     with pytest.raises(ValueError, match="a comparison needs at least two settings, got ce"):
         compare_settings({"ce": Run(**SMALL)})
     with pytest.raises(ValueError, match="seeds must be at least 1, got 0"):

@@ -30,7 +30,7 @@ def test_the_threshold_is_twice_chance_or_less_where_classes_are_few(classes: in
     assert learning_threshold(classes) == pytest.approx(least)
 
 
-def test_either_accuracy_will_do() -> None:
+def test_either_accuracy_suffices() -> None:
     assert failed_to_learn(made_up("x", 0.11, 0.10), "x").startswith(
         "x: training accuracy 11.1 %, test accuracy 10.1 %, under 20.0 %"
     )
@@ -58,7 +58,7 @@ def test_the_page_warns_and_does_not_judge(written: Write) -> None:
     assert "## Caution" not in study_page(recipe, made_up("CE", 0.6, 0.6) + made_up("GCE", 0.8, 0.8))
 
 
-def test_one_call_judges_and_files_a_study(written: Write, tmp_path: Path) -> None:
+def test_one_call_judges_and_writes_a_study(written: Write, tmp_path: Path) -> None:
     recipe = read_recipe(written(("seeds = 2", "seeds = 3")))
     done = write_study_page(recipe, made_up("CE", 0.6, 0.6) + made_up("GCE", 0.8, 0.8), tmp_path)
     assert (done.study, done.runs, done.failed) == ("toy/table1", 6, 0)

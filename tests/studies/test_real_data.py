@@ -44,7 +44,7 @@ label = "CE"
 
 
 @pytest.mark.skipif("MOHS_DATA" not in os.environ, reason="MOHS_DATA names no folder with CIFAR-10, CIFAR-10H and Fashion-MNIST")
-def test_people_and_other_data(tmp_path: Path) -> None:
+def test_human_agreement_and_other_data(tmp_path: Path) -> None:
     """Even a small network is more confident where people agree, and the measure is Spearman's ρ with their votes."""
     (tmp_path / "real.toml").write_text(RECIPE)
     (one,) = run_study(read_recipe(tmp_path / "real.toml"), runs=tmp_path / "runs", device="cpu")

@@ -44,7 +44,7 @@ def test_sweeps_multiply_rows_and_fill_labels(written: Write) -> None:
     assert rows[-1].run.epochs == 3
 
 
-def test_a_trial_is_small_and_its_table_goes_further(written: Write) -> None:
+def test_a_smoke_run_is_small_and_has_its_own_overrides(written: Write) -> None:
     more = '\n[smoke]\nmodel = "mlp"\n"noise.rate" = 0.1\n[[measure]]\nname = "attack"\neps = 0.1\nsteps = 40\nexamples = 500\n'
     recipe = read_recipe(written(more=more), scale="smoke")
     run = recipe.rows[0].run
@@ -54,7 +54,7 @@ def test_a_trial_is_small_and_its_table_goes_further(written: Write) -> None:
     assert read_recipe(written(), scale="smoke", seeds=3).study.seeds == 3
 
 
-def test_a_trial_that_opens_data_otherwise_is_small_too(written: Write) -> None:
+def test_a_smoke_run_with_other_data_is_small_too(written: Write) -> None:
     more = "\n[smoke]\nopen = {test = 0.5}\n"
     assert read_recipe(written(more=more), scale="smoke").rows[0].run.open == {"test": 0.5, "limit": 20}
 
@@ -83,7 +83,7 @@ def test_one_field_of_a_spec_may_change() -> None:
         (("[study]", "[study"), r"not TOML"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_file(written: Write, change: tuple[str, str], message: str) -> None:
+def test_errors_name_the_file(written: Write, change: tuple[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_recipe(written(change))
 
@@ -166,7 +166,7 @@ def like(first: Path, text: str = LIKE) -> Path:
     return path
 
 
-def test_a_recipe_like_another_has_its_rows_on_other_data(written: Write) -> None:
+def test_a_recipe_inherits_rows_for_other_data(written: Write) -> None:
     first = written(('against = "CE"', 'against = "CE"\nclaim = ["toy/table1/gce", "else/1"]'))
     old = read_recipe(first)
     new = read_recipe(like(first, LIKE + '[base]\n"open.limit" = 5\nepochs = 7\n'))
@@ -177,7 +177,7 @@ def test_a_recipe_like_another_has_its_rows_on_other_data(written: Write) -> Non
     assert list(new.rows[1].claim) == ["toy/table1-small/gce"]
 
 
-def test_of_another_recipe_some_rows_may_be_taken(written: Write) -> None:
+def test_rows_of_another_recipe_can_be_selected(written: Write) -> None:
     path = like(written(), LIKE + 'rows = ["CE"]\n')
     assert [row.label for row in read_recipe(path).rows] == ["CE"]
 

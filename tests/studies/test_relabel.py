@@ -27,7 +27,7 @@ AGAIN = '\n[[row]]\nlabel = "CE again"\nrelabel_from = "CE"\nclaim = ["a/1", "a/
 LEARNING = (("epochs = 2", "epochs = 8"), ("limit = 12", "limit = 40"), ("seeds = 2", "seeds = 1"))
 
 
-def test_a_row_is_trained_on_the_labels_that_another_gives(written: Write, tmp_path: Path) -> None:
+def test_a_row_is_trained_on_the_predicted_labels_of_another(written: Write, tmp_path: Path) -> None:
     recipe, runs = read_recipe(written(*LEARNING, more=AGAIN)), tmp_path / "runs"
     results = {one["row"]: one for one in run_study(recipe, runs=runs, device="cpu")}
     first, again = (load_run(next(runs.glob(f"*-{results[row]['run']}"))) for row in ("CE", "CE again"))
@@ -48,7 +48,7 @@ def test_a_row_is_trained_on_the_labels_that_another_gives(written: Write, tmp_p
     assert results["CE again"]["test_accuracy"] > 0.5
 
 
-def test_it_is_trained_once_and_collected_like_any_other(written: Write, tmp_path: Path) -> None:
+def test_is_trained_once_and_collected_like_any_other(written: Write, tmp_path: Path) -> None:
     recipe, runs = read_recipe(written(*LEARNING, more=AGAIN)), tmp_path / "runs"
     first, steps = run_study(recipe, runs=runs, device="cpu"), []
     watch: Callable[[dict[str, Any]], None] = lambda event: steps.append(event) if "step" in event else None
@@ -56,7 +56,7 @@ def test_it_is_trained_once_and_collected_like_any_other(written: Write, tmp_pat
     assert steps == []
 
 
-def test_rows_go_after_those_they_need_and_come_along_with_them(written: Write) -> None:
+def test_rows_are_ordered_after_their_prerequisites(written: Write) -> None:
     more = AGAIN + '[[row]]\nlabel = "third"\nrelabel_from = "CE again"\nvalidation = 0.2\n'
     recipe = read_recipe(written(more=more))
     assert list(recipe.rows[2].claim) == ["a/1", "a/2"]
@@ -82,7 +82,7 @@ def test_rows_go_after_those_they_need_and_come_along_with_them(written: Write) 
         ('label = "x"\nclaim = [1]', "claim must be an id of the register or a list of ids"),
     ],
 )
-def test_wrong_sources_are_said(written: Write, row: str, message: str) -> None:
+def test_wrong_sources_are_reported(written: Write, row: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_recipe(written(more=f"\n[[row]]\n{row}\n"))
 
@@ -97,7 +97,7 @@ def test_a_sweep_fills_the_name_of_the_source(written: Write) -> None:
     ]  # fmt: skip
 
 
-def test_without_labels_the_row_fails_and_the_study_goes_on(written: Write, tmp_path: Path) -> None:
+def test_without_labels_the_row_fails_and_the_study_continues(written: Write, tmp_path: Path) -> None:
     wild = '\n[[row]]\nlabel = "wild"\noptimizer = "sgd:lr=1e30"\n[[row]]\nlabel = "after"\nrelabel_from = "wild"\n'
     told: list[dict[str, Any]] = []
     results = run_study(

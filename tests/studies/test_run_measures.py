@@ -79,7 +79,7 @@ def test_names_of_all_measures(trained: Run, tmp_path: Path, monkeypatch: pytest
         assert all(isinstance(value, float) for value in made.values())
 
 
-def test_calibration_and_history_and_fit_against_the_plain_way(trained: Run) -> None:
+def test_calibration_history_and_fit_match_direct_computation(trained: Run) -> None:
     run, data = trained
     logits = predict(run.network, data.test).logits.double()
     p = logits.softmax(1)
@@ -114,13 +114,13 @@ def test_attacks_by_name_and_only_those(trained: Run) -> None:
     assert made["robust_worst"] <= min(made["robust_fgsm"], made["robust_pgd_margin"]) <= made["robust_clean"]
 
 
-def test_degraded_at_no_noise_is_the_test_set_itself(trained: Run) -> None:
+def test_degradation_of_level_0_is_the_test_set_itself(trained: Run) -> None:
     run, _ = trained
     made = asked("degrade", trained, kind="noise", levels=[0.0])
     assert made["accuracy_0"] == pytest.approx(run.history[-1]["test_accuracy"], abs=1e-6)
 
 
-def test_measures_that_cannot_be_say_why(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_measures_are_explained(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, data = trained
     blind = Data(replace(data.train, truth=None), None, data.test)
     with pytest.raises(DataError, match="the true labels are unknown"):
@@ -145,7 +145,7 @@ def test_measures_that_cannot_be_say_why(trained: Run, tmp_path: Path, monkeypat
         subset(data.test, 0)
 
 
-def test_votes_go_with_the_examples_they_were_given_for(trained: Run, tmp_path: Path) -> None:
+def test_votes_are_matched_to_their_examples(trained: Run, tmp_path: Path) -> None:
     counts = np.tile(np.arange(1, 1798)[:, None], (1, 8))
     np.savez(tmp_path / "votes.npz", counts=counts)
     test = trained[1].test
@@ -177,7 +177,7 @@ def test_numbers_are_kept_and_not_measured_twice(trained: Run, tmp_path: Path) -
         measure_run(run, data, broken)
 
 
-def test_a_trial_needs_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smoke_run_needs_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOHS_DATA", raising=False)
     specs = [
         {"name": "human"},

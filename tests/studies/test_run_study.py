@@ -25,7 +25,7 @@ class StoppedError(Exception):
     """The study is stopped from outside."""
 
 
-def test_a_study_runs_past_a_row_that_diverges_and_says_so(written: Write, tmp_path: Path) -> None:
+def test_a_study_continues_after_a_row_diverges_and_reports_it(written: Write, tmp_path: Path) -> None:
     recipe, told = read_recipe(written(more=WILD)), []
     results = run_study(recipe, runs=tmp_path / "runs", device="cpu", watch=told.append)
     assert [(one["row"], one["seed"]) for one in results] == [(row, seed) for row in ("CE", "GCE", "wild") for seed in (0, 1)]
@@ -65,7 +65,7 @@ def test_what_is_done_is_only_read_and_collecting_gives_the_same(written: Write,
         collect(read_recipe(path), runs=runs)
 
 
-def test_a_study_that_was_stopped_goes_on_to_the_same_end(written: Write, tmp_path: Path) -> None:
+def test_an_interrupted_study_resumes_to_the_same_result(written: Write, tmp_path: Path) -> None:
     path = written()
     whole = run_study(read_recipe(path), runs=tmp_path / "whole", device="cpu")
     left = 9
@@ -146,14 +146,14 @@ def test_two_studies_share_their_runs(written: Write, tmp_path: Path, monkeypatc
     assert len(run_study(recipe, runs=tmp_path / "runs", device="cpu")) == len(recipe.rows)
 
 
-def test_waves_are_of_one_kind_and_even(written: Write) -> None:
+def test_groups_are_of_one_kind_and_balanced(written: Write) -> None:
     planned = plan(read_recipe(written(), seeds=5))  # two rows
     assert [len(wave) for wave in waves(planned, 8)] == [5, 5]
     assert [len(wave) for wave in waves(planned, 4)] == [4, 4, 2]
     assert [len(wave) for wave in waves(planned, 1)] == [1] * 10
 
 
-def test_a_whole_label_is_meant_where_there_is_one(written: Write) -> None:
+def test_an_exact_label_takes_precedence(written: Write) -> None:
     recipe = read_recipe(written())
     assert [row.label for row in select_rows(recipe, ["CE"]).rows] == ["CE"]
     assert [row.label for row in select_rows(recipe, ["C"]).rows] == ["CE", "GCE"]

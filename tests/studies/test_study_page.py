@@ -1,21 +1,30 @@
-"""Judgments and pages, from results that are made up."""
+"""Judgments and pages, from made-up results; and the committed pages."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import mohs
 from mohs._core.errors import DataError
 from mohs.evaluate.statistics import holm, paired
+from mohs.studies.collect import read_results
 from mohs.studies.judge import judge, judge_all, judge_equal, judge_number
 from mohs.studies.recipe import read_recipe
 from mohs.studies.study_page import study_page, table, verdicts
 
 Write = Callable[..., Path]
+SOURCE = Path(mohs.__file__).parents[2]
+
+
+def result_of(recipe: Path) -> Path:
+    """The committed results of a recipe."""
+    return SOURCE / "results" / recipe.parent.name / f"{recipe.stem}.csv"
 
 
 def made_up(row: str, values: Sequence[float], **more: Any) -> list[dict[str, Any]]:
@@ -40,7 +49,7 @@ def test_a_judgment_is_a_paired_test_over_shared_seeds() -> None:
 @pytest.mark.parametrize(
     ("gaps", "verdict"), [((0.05, 0.05), "holds"), ((0.03, 0.03), "fails"), ((-0.05, -0.05), "fails"), ((0.03, 0.06), "draw")]
 )
-def test_a_margin_asks_for_a_gain_as_large(gaps: tuple[float, float], verdict: str) -> None:
+def test_a_margin_requires_a_gain_that_large(gaps: tuple[float, float], verdict: str) -> None:
     ours, less = ({seed: 0.5 + sign * gap for seed, gap in enumerate(gaps)} for sign in (1, -1))
     assert judge(ours, {0: 0.5, 1: 0.5}, margin=0.04).verdict == verdict
     assert judge(less, {0: 0.5, 1: 0.5}, margin=0.04, direction="lower").verdict == verdict
@@ -64,7 +73,7 @@ def test_the_page_of_a_study(written: Write) -> None:
     assert "| CE | 61.00 ± 1.00 (3) | [58.52, 63.48] | 60.9 | +0.10 |  |  |  |  |" in page
     assert "| GCE | 81.17 ± 1.04 (3) |" in page
     assert "| CE | +20.17 [19.45, 20.88] | 6.8e-05 | **holds** |" in page
-    assert "- GCE: digits | in place of CIFAR-10" in page
+    assert "- GCE: digits | instead of CIFAR-10" in page
     assert "6 run(s) on 1 × abacus, 2031-01-01; mohs 9." in page
     assert "Numbers are from the last epoch." in page
     assert "| CE | 0.1 ± 0 (3) |" in page
@@ -73,7 +82,7 @@ def test_the_page_of_a_study(written: Write) -> None:
     assert "its numbers mean nothing" in trial
 
 
-def test_choosing_on_the_test_labels_is_said(written: Write) -> None:
+def test_selection_on_test_labels_is_reported(written: Write) -> None:
     page = study_page(read_recipe(written(("seeds = 2", 'seeds = 2\nselect = "best"'))), made_up("CE", [0.6]))
     assert "selected on the test labels, too high" in page
     assert "| GCE | not run |" in page
@@ -83,7 +92,7 @@ def test_a_bar_in_a_cell_is_escaped() -> None:
     assert table(["a|b"], [["c\nd"]]) == "| a\\|b |\n|---|\n| c d |"
 
 
-def test_as_good_as_is_an_interval_within_the_margin() -> None:
+def test_equality_requires_the_interval_within_the_margin() -> None:
     one = {0: 0.910, 1: 0.912, 2: 0.911}
     assert judge_equal(one, {0: 0.911, 1: 0.911, 2: 0.911}, margin=0.005).verdict == "holds"
     assert judge_equal(one, {0: 0.901, 1: 0.902, 2: 0.9015}, margin=0.005).verdict == "fails"
@@ -95,7 +104,7 @@ def test_as_good_as_is_an_interval_within_the_margin() -> None:
         judge_equal(one, one, margin=0.0)
 
 
-def test_a_number_is_passed_by_the_whole_interval() -> None:
+def test_a_bound_holds_if_the_whole_interval_is_beyond_it() -> None:
     values = {0: 0.95, 1: 0.96, 2: 0.94, 3: math.nan}
     assert [judge_number(values, above=bound).verdict for bound in (0.9, 0.95, 0.99)] == ["holds", "draw", "fails"]
     assert [judge_number(values, below=bound).verdict for bound in (0.9, 0.95, 0.99)] == ["fails", "draw", "holds"]
@@ -105,3 +114,14 @@ def test_a_number_is_passed_by_the_whole_interval() -> None:
         judge_number(values)
     with pytest.raises(DataError, match="the row has no finite value"):
         judge_number({0: math.nan}, above=0.0)
+
+
+RECIPES = sorted(recipe for recipe in (SOURCE / "recipes").glob("*/*.toml") if result_of(recipe).exists())
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_pages_in_results_are_up_to_date(path: Path) -> None:
+    """Every page is what the recipe and the committed results give; the page says how many seeds were run."""
+    page = result_of(path).with_suffix(".md").read_text()
+    seeds = int(re.search(r"(\d+) seed\(s\)", page)[1])  # type: ignore[index]
+    assert page == study_page(read_recipe(path, seeds=seeds), read_results(result_of(path)))

@@ -26,7 +26,7 @@ from mohs.train.trained import Trained
 Pair = tuple[Trained, Data]
 
 
-def test_when_a_curve_is_done() -> None:
+def test_epoch_at_which_a_curve_has_converged() -> None:
     assert done_by(np.array([1.0, 0.5, 0.1, 0.0]), 0.9) == 3
     assert done_by(np.array([1.0, 0.0, 0.5, 0.0]), 0.9) == 4  # for good
     assert done_by(np.array([0.0, 1.0, 2.0, 10.0]), 0.95) == 4
@@ -38,7 +38,7 @@ def test_when_a_curve_is_done() -> None:
     assert math.isnan(rising(np.array([4.0, 1.0])))
 
 
-def test_the_course_is_of_the_traced_means(trained: Pair) -> None:
+def test_trends_are_those_of_the_traced_means(trained: Pair) -> None:
     run, _ = trained
     made = MEASURES["course"](values=["norm"])(*trained)
     curve = [float(run.trace["norm"][n].double().mean()) for n in range(4)]
@@ -48,7 +48,7 @@ def test_the_course_is_of_the_traced_means(trained: Pair) -> None:
         MEASURES["course"](values=["loss"])
 
 
-def test_every_epoch_of_a_traced_run_looks_at_the_test_set(trained: Pair) -> None:
+def test_a_traced_run_evaluates_the_test_set_every_epoch(trained: Pair) -> None:
     run, data = trained
     found = load_test_traces(run.folder)
     assert list(found) == [1, 2, 3, 4]
@@ -81,7 +81,7 @@ def test_bins_of_agreement_epoch_by_epoch(trained: Pair, tmp_path: Path) -> None
         MEASURES["agreement_bins"](**fields)(bare, data)
 
 
-def test_gradients_are_those_of_the_objective(trained: Pair) -> None:
+def test_gradients_match_the_objective(trained: Pair) -> None:
     run, data = trained
     whole = MEASURES["gradients"](batch=10_000)(run, data)
     logits, _ = run.network.outputs(data.train.inputs)
@@ -97,7 +97,7 @@ def test_gradients_are_those_of_the_objective(trained: Pair) -> None:
         MEASURES["gradients"](batch=0)
 
 
-def test_half_way_along_a_path() -> None:
+def test_halfway_along_a_path() -> None:
     assert half_way([0.0, 1.0, 2.0]) == 0.5
     assert half_way([0.0, 4.0, 4.0]) == pytest.approx(0.25)
     assert half_way([3.0, 2.0, 2.0, 1.0]) == pytest.approx(1 / 3)

@@ -31,7 +31,7 @@ portion = [1.0, 0.0, 1.0]
 """
 
 
-def test_a_domain_left_out_is_what_is_tested_on(written: Write) -> None:
+def test_without_holds_out_a_domain_as_the_test_set(written: Write) -> None:
     two = ('data = "digits"', 'data = "digits+digits:invert"')
     run = read_recipe(written(two, ("limit = 12", 'limit = 12, without = "digits:invert"'))).rows[0].run
     data = opened(with_test(run))
@@ -40,7 +40,7 @@ def test_a_domain_left_out_is_what_is_tested_on(written: Write) -> None:
     assert data.test.inputs.float().mean() > data.train.inputs.float().mean()
 
 
-def test_less_to_train_on_and_all_to_test_on(written: Write) -> None:
+def test_train_limit_keeps_the_whole_test_set(written: Write) -> None:
     run = read_recipe(written(*PAIR[:1], ("limit = 12", "train_limit = 12"))).rows[0].run
     source, target = pair_of(run)
     data = opened(run)
@@ -50,7 +50,7 @@ def test_less_to_train_on_and_all_to_test_on(written: Write) -> None:
     assert len(data.test) > 800  # half of all digits
 
 
-def test_self_training_is_measured_on_the_source_network(written: Write, tmp_path: Path) -> None:
+def test_self_training_starts_from_the_source_network(written: Write, tmp_path: Path) -> None:
     recipe = read_recipe(written(*PAIR, ("validation = 0.0", "validation = 0.25"), more=ROUNDS))
     results = run_study(recipe, runs=tmp_path, device="cpu")
     for row in ("CE", "GCE"):

@@ -47,7 +47,7 @@ def shifted_by_loop(x: Tensor, down: Tensor, right: Tensor, flip: Tensor, mode: 
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(st.integers(0, 6), st.sampled_from(["constant", "reflect"]), st.booleans(), st.integers(0, 1000))
-def test_shifts_are_the_loops(reach: int, mode: str, floating: bool, seed: int) -> None:
+def test_shifts_match_a_loop(reach: int, mode: str, floating: bool, seed: int) -> None:
     x = images(floating=floating)
     augment = crop_flip(padding=reach, mode=mode)
     drawn = augment.draw(len(x), generator(seed), x.shape[1:])
@@ -105,7 +105,7 @@ def resized_by_loop(x: Tensor, left: Tensor, top: Tensor, width: Tensor, height:
     return out
 
 
-def test_resized_crops_are_the_loops() -> None:
+def test_resized_crops_match_a_loop() -> None:
     x = images(floating=True)
     augment = random_resized_crop()
     left, top, width, height, flip = augment.draw(len(x), generator(3), x.shape[1:])
@@ -118,7 +118,7 @@ def test_resized_crops_are_the_loops() -> None:
     assert torch.allclose(augment.apply((x * 255).round().to(torch.uint8), left, top, width, height, flip), got, atol=1e-4)
 
 
-def test_a_crop_of_a_quarter_is_what_interpolate_makes_of_it_inside() -> None:
+def test_a_quarter_crop_matches_interpolate_in_the_interior() -> None:
     x = images(2, 1, 8, 8, floating=True)
     half, zero = torch.full((2,), 0.5), torch.zeros(2)
     expected = interpolate(x[:, :, :4, :4], size=(8, 8), mode="bilinear", align_corners=False)
@@ -142,7 +142,7 @@ def test_boxes_stay_inside_and_keep_scale_and_ratio() -> None:
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_draw_and_apply_are_the_call_and_depend_on_the_generator_alone(name: str) -> None:
+def test_draw_and_apply_equal_the_call_and_depend_only_on_the_generator(name: str) -> None:
     augment: Any = create_augment([name])
     x = images(8, 3, 16, 16)
     drawn = augment.draw(8, generator(5), x.shape[1:])
@@ -160,14 +160,14 @@ def test_draw_and_apply_are_the_call_and_depend_on_the_generator_alone(name: str
 
 
 @pytest.mark.parametrize("name", [name for name in AUGMENTATIONS if name != "none"])
-def test_apply_is_traced_without_a_break(name: str) -> None:
+def test_apply_is_traced_without_a_graph_break(name: str) -> None:
     augment, x = create_augment([name]), images(4, 3, 16, 16)
     drawn = augment.draw(4, generator(), x.shape[1:])
     traced = torch.compile(augment.apply, fullgraph=True, backend="eager")
     assert torch.equal(traced(x, *drawn), augment.apply(x, *drawn))
 
 
-def test_augmentations_in_turn() -> None:
+def test_augmentations_in_order() -> None:
     both = create_augment(["translate:pixels=1", {"name": "gaussian_noise", "sd": 0.1}])
     x = images(5, 1, 8, 8)
     down, right, noise = both.draw(5, generator(), x.shape[1:])

@@ -12,7 +12,7 @@ from mohs._core.files import written_whole
 from mohs.train.checkpoint import load_tree, save_tree
 
 
-def test_a_tree_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_tree_round_trips(tmp_path: Path) -> None:
     shared = torch.arange(6.0).view(2, 3)
     tree = {
         "a": shared,
@@ -32,7 +32,7 @@ def test_a_tree_comes_back_as_it_was(tmp_path: Path) -> None:
     assert back["half"].dtype == torch.bfloat16
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "c"
     path.write_text("old")
 

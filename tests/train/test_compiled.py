@@ -21,7 +21,7 @@ from mohs.train.run import Run
 RUN = Run(data="blobs", model="mlp:hidden=16", head="cosface:margin=0.1", epochs=2, batch=32, augment=[], compile=True)
 
 
-def test_a_compiled_run_ends_as_a_plain_one(blobs: Data, tmp_path: Path) -> None:
+def test_a_compiled_run_matches_an_eager_one(blobs: Data, tmp_path: Path) -> None:
     plain = train(dataclasses.replace(RUN, compile=False), blobs, runs=tmp_path, device="cpu")
     fast = train(RUN, blobs, runs=tmp_path, device="cpu")
     assert fast.folder != plain.folder
@@ -40,7 +40,7 @@ def test_only_batches_of_the_first_shape_are_compiled(monkeypatch: pytest.Monkey
     assert shapes == [4, 4, 4]
 
 
-def test_what_cannot_be_compiled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_that_cannot_be_compiled_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(graph: object, inputs: object) -> None:
         raise OSError("no compiler here")
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_compiled_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 @pytest.mark.parametrize("graph", [True, False])
-def test_a_compiled_step_on_a_gpu_learns_the_same(blobs: Data, graph: bool) -> None:
+def test_a_compiled_step_on_a_gpu_matches_an_eager_one(blobs: Data, graph: bool) -> None:
     losses = []
     for compiled in (False, True):
         run, data, _ = resolve(dataclasses.replace(RUN, compile=compiled, precision="no", epochs=3), blobs)

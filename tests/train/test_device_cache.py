@@ -11,26 +11,26 @@ from mohs.train.device_cache import fits, on_device
 ELSEWHERE = torch.device("meta")
 
 
-def test_inputs_that_are_there_stay_where_they_are() -> None:
+def test_inputs_on_the_device_are_not_copied() -> None:
     x = torch.zeros(3)
     assert on_device(x, torch.device("cpu")) is x
 
 
-def test_two_feeds_share_a_copy() -> None:
+def test_two_feeds_share_one_copy() -> None:
     x, y = torch.zeros(3), torch.zeros(3)
     copy = on_device(x, ELSEWHERE)
     assert on_device(x, ELSEWHERE) is copy
     assert on_device(y, ELSEWHERE) is not copy
 
 
-def test_inputs_that_were_changed_are_brought_over_again() -> None:
+def test_modified_inputs_are_copied_again() -> None:
     x = torch.zeros(3)
     copy = on_device(x, ELSEWHERE)
     x[0] = 1
     assert on_device(x, ELSEWHERE) is not copy
 
 
-def test_a_copy_that_nobody_holds_is_gone() -> None:
+def test_an_unused_copy_is_freed() -> None:
     import weakref
 
     x = torch.zeros(3)
@@ -40,5 +40,5 @@ def test_a_copy_that_nobody_holds_is_gone() -> None:
     assert on_device(x, ELSEWHERE) is not None
 
 
-def test_a_processor_has_room() -> None:
+def test_a_cpu_has_room() -> None:
     assert fits(torch.zeros(3), torch.device("cpu"))

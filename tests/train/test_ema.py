@@ -25,7 +25,7 @@ def shake(model: nn.Module, seed: int) -> None:
 
 
 @pytest.mark.parametrize("warmup", [True, False])
-def test_the_average_is_the_loops(warmup: bool) -> None:
+def test_the_average_matches_a_loop(warmup: bool) -> None:
     model = net()
     ema = EMA(model, decay=0.9, warmup=warmup)
     expected = {name: tensor.clone() for name, tensor in floats(model).items()}
@@ -51,7 +51,7 @@ def test_averages_lie_in_one_tensor_in_the_order_of_the_network() -> None:
     assert all(not view.any() for view in ema.views)
 
 
-def test_swapped_and_back_even_after_an_error() -> None:
+def test_swapped_weights_are_restored_even_after_an_error() -> None:
     model = net()
     ema = EMA(model, decay=0.5, warmup=False)
     shake(model, 1)

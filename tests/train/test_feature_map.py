@@ -18,7 +18,7 @@ def test_kernel_is_the_formula() -> None:
             assert float(k[i, j]) == pytest.approx(np.exp(-2 * d2 / 20))
 
 
-def test_units_are_the_kernel_s_own_coordinates() -> None:
+def test_units_reproduce_the_kernel() -> None:
     """With every row a landmark, products of the units are the kernel again, up to centering and size."""
     made = feature_map(X, landmarks=60, seed=1)
     raw = made(X) + made.center
@@ -59,7 +59,7 @@ def test_more_landmarks_than_rows_and_precision() -> None:
 
 
 @pytest.mark.parametrize("limits", [(10**9, 10**9), (0, 10**9), (0, 0)])
-def test_mapped_rows_are_the_same_however_they_are_kept(limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapped_rows_do_not_depend_on_caching(limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MappedFeatures, "FULL", limits[0])
     monkeypatch.setattr(MappedFeatures, "HALF", limits[1])
     made = feature_map(X, landmarks=16, dtype=torch.float32)

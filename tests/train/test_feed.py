@@ -54,7 +54,7 @@ def test_processes_share_the_random_numbers_of_each_batch(numbers: int, ranks: i
                 assert torch.equal(own, theirs[r::ranks])
 
 
-def test_all_are_seen_but_a_tail_too_short_to_share() -> None:
+def test_all_examples_are_seen_except_a_last_batch_too_small_to_share() -> None:
     assert sum(len(d.ids) for d in Feed(examples(10), batch=4, seed=0, device=CPU).epoch(0)) == 10
     assert sum(len(d.ids) for d in Feed(examples(9), batch=4, seed=0, device=CPU).epoch(0)) == 8
     assert sum(len(d.ids) for d in Feed(examples(3), batch=8, seed=0, device=CPU).epoch(0)) == 3

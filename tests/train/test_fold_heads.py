@@ -44,7 +44,7 @@ def iris() -> tuple[Tensor, Tensor, list[Tensor]]:
 
 @pytest.mark.parametrize("shrinkage", [0.01, 0.1, 0.5])
 @pytest.mark.parametrize("out", [[2], [1, 4]])
-def test_lda_is_scikit_learn_s(shrinkage: float, out: list[int]) -> None:
+def test_lda_matches_scikit_learn(shrinkage: float, out: list[int]) -> None:
     x, fold, rows = iris()
     head = _Linear(x, rows, lda=True)
     train = torch.tensor([int(f) not in out for f in fold])
@@ -55,7 +55,7 @@ def test_lda_is_scikit_learn_s(shrinkage: float, out: list[int]) -> None:
 
 
 @pytest.mark.parametrize("strength", [0.001, 0.1])
-def test_ridge_is_scikit_learn_s(strength: float) -> None:
+def test_ridge_matches_scikit_learn(strength: float) -> None:
     x, fold, rows = iris()
     train, targets = fold != 3, torch.rand(150, 3, generator=torch.Generator().manual_seed(0))
     model = Ridge(alpha=strength * float(targets[train].sum()) / x.shape[1] ** 0.5, fit_intercept=False)
@@ -67,7 +67,7 @@ def test_ridge_is_scikit_learn_s(strength: float) -> None:
     np.testing.assert_allclose(found, model.predict(x[rows[3]]) + prior.numpy(), atol=1e-3)
 
 
-def test_neighbors_vote_by_rank_as_in_a_loop() -> None:
+def test_neighbor_votes_by_rank_match_a_loop() -> None:
     x, fold, rows = iris()
     targets = one_hot(SPECIES, 3).float()
     found = _Neighbors(x, fold, rows).scores([1, 2], 1, targets, 5.0)
@@ -123,7 +123,7 @@ def changed(labels: Tensor, row: int) -> Tensor:
 
 
 @pytest.mark.parametrize("row", [3, 77, 431])
-def test_no_label_has_a_part_in_its_own_first_scores(row: int, same_folds: Tensor) -> None:
+def test_no_label_influences_its_own_first_scores(row: int, same_folds: Tensor) -> None:
     y = moved(DIGITS, 0.1, 0)
     made = heads._heads(PIXELS, same_folds, y, 10, 0)
     assert set(made) == {"lda", "rbf_lda", "rbf_ridge", "neighbors"}
@@ -138,7 +138,7 @@ def test_no_label_has_a_part_in_its_own_first_scores(row: int, same_folds: Tenso
 
 
 @pytest.mark.parametrize("row", [3, 77, 431])
-def test_no_label_has_a_part_in_its_own_second_scores(row: int, same_folds: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_label_influences_its_own_second_scores(row: int, same_folds: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     y = moved(DIGITS, 0.1, 0)
     free = fold_scores(PIXELS, y, num_classes=10)
     scale = free.scores.std((1, 2))
@@ -163,7 +163,7 @@ def test_no_label_has_a_part_in_its_own_second_scores(row: int, same_folds: Tens
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_wrong_digits_are_found_and_clean_ones_left_alone(seed: int) -> None:
+def test_wrong_digits_are_found_and_clean_ones_are_not_flagged(seed: int) -> None:
     y = moved(DIGITS, 0.1, seed)
     judgment, wrong = judge_labels(fold_scores(PIXELS, y, num_classes=10, seed=seed).scores, y), (y != DIGITS).numpy()
     assert wrong[judgment.flagged].mean() > 0.9

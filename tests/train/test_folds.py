@@ -45,7 +45,7 @@ def test_folds_are_even_within_each_class(labels: list[int], folds: int, seed: i
 
 
 @pytest.mark.parametrize("loss", ["gce", "gradient_rescaling", "self_paced"])
-def test_no_head_sees_the_labels_it_speaks_for(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_head_is_trained_on_the_labels_it_predicts(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two labels of one fold changed: its own head does not move, the others do."""
     y = SPECIES.clone()
     before = out_of_fold(IRIS, y, loss=loss, **QUICK)
@@ -62,7 +62,7 @@ def test_no_head_sees_the_labels_it_speaks_for(loss: str, monkeypatch: pytest.Mo
     assert not torch.equal(after.weight[0], before.weight[0])
 
 
-def test_heads_trained_together_are_the_heads_trained_alone() -> None:
+def test_heads_trained_together_match_heads_trained_alone() -> None:
     """An obvious loop: one head, its own rows, the same batches and steps."""
     made = out_of_fold(IRIS, SPECIES, loss="gce", **QUICK, batch_size=32, seed=3)
     x, loss = made.map(IRIS), mohs.GeneralizedCrossEntropyLoss()
@@ -85,7 +85,7 @@ def test_heads_trained_together_are_the_heads_trained_alone() -> None:
         assert torch.allclose(made.logits[held], (x[held] @ weight.T + bias).detach(), atol=1e-3)
 
 
-def test_table_tells_the_last_look_and_the_course() -> None:
+def test_table_has_the_last_epoch_and_the_dynamics() -> None:
     names = ["setosa", "versicolor", "virginica"]
     made = out_of_fold(IRIS.numpy(), SPECIES.numpy(), classes=names, **QUICK)
     assert {
@@ -201,7 +201,7 @@ def test_finds_wrong_digits(seed: int, rate: float, shift: int | None) -> None:
     assert (wrong & alone).sum() > 0.8 * wrong.sum()
 
 
-def test_clean_digits_are_left_alone() -> None:
+def test_clean_digits_are_not_flagged() -> None:
     made = out_of_fold(PIXELS, DIGITS)
     assert made.judgment.flagged.mean() < 0.003
     assert (made.judgment.p_mislabeled > 0.5).mean() < 0.003

@@ -74,7 +74,7 @@ def test_a_graph_learns_what_single_steps_learn(patches: Data, read_along: bool,
 @pytest.mark.parametrize("optimizer", ["sgd:lr=0.02", "adam:lr=0.002"])
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_run_stopped_on_a_gpu_goes_on_as_if_it_had_not(patches: Data, precision: str, optimizer: str, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_on_a_gpu(patches: Data, precision: str, optimizer: str, tmp_path: Path) -> None:
     run = dataclasses.replace(RUN, precision=precision, optimizer=optimizer)
 
     def stop(event: dict[str, object]) -> None:
@@ -89,7 +89,7 @@ def test_a_run_stopped_on_a_gpu_goes_on_as_if_it_had_not(patches: Data, precisio
     assert stopped.history[-1]["total"] == pytest.approx(whole.history[-1]["total"], rel=close)
 
 
-def test_what_an_optimizer_keeps_comes_back_in_its_weight_s_order_in_memory(patches: Data) -> None:
+def test_optimizer_state_is_restored_in_the_memory_format_of_the_weight(patches: Data) -> None:
     job = trained(dataclasses.replace(RUN, epochs=1), patches, graph=False, device="cpu")
     other = build(job.run, job.data, device="cpu")
     channels_last(other.training)

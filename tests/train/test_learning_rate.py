@@ -46,7 +46,7 @@ def test_cosine() -> None:
     assert [warm(epoch, 10) for epoch in (0, 1, 2, 6, 10)] == pytest.approx([0, 0.5, 1, 0.55, 0.1])
 
 
-def test_one_cycle_is_the_loop_it_came_from() -> None:
+def test_one_cycle_matches_a_loop() -> None:
     steps = 50
     for i in range(steps + 1):
         rise = steps / 5
@@ -55,7 +55,7 @@ def test_one_cycle_is_the_loop_it_came_from() -> None:
     assert one_cycle(rise=0)(0, 5) == 1
 
 
-def test_gaussian_ramp_is_the_papers() -> None:
+def test_gaussian_ramp_matches_the_paper() -> None:
     ramp = gaussian_ramp(up=80, down=50)
     assert gaussian_ramp()(12.5, 300) == pytest.approx(ramp(12.5, 300))
     for t in range(300):

@@ -31,13 +31,13 @@ def test_weights_are_repetitions_and_zero_is_absence() -> None:
     "loss",
     ["gce", "gradient_rescaling", "encouraging", "mae", {"name": "focal", "gamma": 1.0}, "bootstrap_hard", "gce:q=0.5"],
 )
-def test_other_losses_learn_the_same_every_time(loss: object) -> None:
+def test_other_losses_are_deterministic(loss: object) -> None:
     heads = [fit_head(IRIS, SPECIES, loss=loss) for _ in range(2)]  # type: ignore[arg-type]
     assert torch.equal(heads[0].weight, heads[1].weight)
     assert (heads[0].logits(IRIS).argmax(1) == SPECIES).double().mean() > 0.93
 
 
-def test_a_loss_with_a_state_learns_the_same_every_time() -> None:
+def test_a_loss_with_state_is_deterministic() -> None:
     loss = mohs.SelfPacedLoss()
     heads = [fit_head(IRIS, SPECIES, loss=loss) for _ in range(2)]
     assert torch.equal(heads[0].weight, heads[1].weight)
@@ -45,7 +45,7 @@ def test_a_loss_with_a_state_learns_the_same_every_time() -> None:
     assert (heads[0].logits(IRIS).argmax(1) == SPECIES).double().mean() > 0.6
 
 
-def test_the_end_of_descent_is_where_the_gradient_vanishes() -> None:
+def test_descent_ends_where_the_gradient_vanishes() -> None:
     head = fit_head(IRIS, SPECIES, loss="gce", steps=2000)
     weight = head.weight.clone().requires_grad_()
     value = mohs.GeneralizedCrossEntropyLoss()(head.map(IRIS) @ weight.T + head.bias, SPECIES) + 1e-2 / 2 * weight.square().sum()
@@ -104,7 +104,7 @@ def test_bad_arguments(options: dict[str, object], message: str) -> None:
         next(head_path(IRIS, SPECIES, epochs=0))
 
 
-def test_losses_by_name_by_mapping_and_as_they_are() -> None:
+def test_losses_by_name_mapping_and_instance() -> None:
     assert repr(as_loss({"name": "gce", "q": 0.5})) == repr(mohs.GeneralizedCrossEntropyLoss(q=0.5))
     loss = torch.nn.CrossEntropyLoss()
     assert as_loss(loss) is loss

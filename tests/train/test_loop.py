@@ -58,7 +58,7 @@ def assert_same(a: Trained, b: Trained) -> None:
     assert strip(a.history) == strip(b.history)
 
 
-def test_it_learns_and_leaves_a_whole_run(blobs: Data, tmp_path: Path) -> None:
+def test_training_learns_and_writes_a_complete_run(blobs: Data, tmp_path: Path) -> None:
     done = train(Run(**SMALL), blobs, runs=tmp_path)
     assert done.history[-1]["test_accuracy"] > 0.9
     assert [line["epoch"] for line in done.history] == [0, 1, 2, 3]
@@ -86,7 +86,7 @@ class Stop(Exception):  # noqa: N818
     """The run is stopped from outside."""
 
 
-def test_a_run_stopped_anywhere_goes_on_to_the_same_end(blobs: Data, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_to_the_same_result(blobs: Data, tmp_path: Path) -> None:
     whole = train(Run(**EVERYTHING), blobs, runs=tmp_path / "whole")
     chance = random.Random(0)
     stops = 0
@@ -141,7 +141,7 @@ def data():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "seed"), [("a step", 0), ("a step", 1), ("a step", 2), ("writing", 3)])
-def test_killed_at_a_random_step_or_write_it_resumes_to_identical_weights(where: str, seed: int, tmp_path: Path) -> None:
+def test_killed_at_a_random_step_resumes_to_identical_weights(where: str, seed: int, tmp_path: Path) -> None:
     """27 steps and epochs' ends, 11 writes: run.json, then checkpoint and metrics of each epoch, weights, dynamics, DONE."""
     (tmp_path / "killed_run.py").write_text(KILLED_RUN)
     made: dict[str, Any] = {}
@@ -213,7 +213,7 @@ def test_a_full_disk_stops_and_leaves_the_run_resumable(blobs: Data, tmp_path: P
     assert_same(whole, train(Run(**SMALL), blobs, out=tmp_path / "full"))
 
 
-def test_a_lost_file_stops_the_run_by_name_and_the_run_goes_on_once_it_is_back(tmp_path: Path) -> None:
+def test_a_missing_file_stops_the_run_which_resumes_once_it_is_restored(tmp_path: Path) -> None:
     from PIL import Image
 
     from mohs.data.readers.folder import folder
@@ -239,7 +239,7 @@ def test_a_lost_file_stops_the_run_by_name_and_the_run_goes_on_once_it_is_back(t
     assert_same(whole, train(run, read(), out=tmp_path / "run"))
 
 
-def test_a_tracker_that_is_not_there_is_an_error_before_training(blobs: Data, tmp_path: Path) -> None:
+def test_a_missing_tracker_is_an_error_before_training(blobs: Data, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="tracker 'abacus' is unknown or not installed"):
         train(Run(**SMALL), blobs, out=tmp_path / "run", trackers=("abacus",))
 
@@ -271,7 +271,7 @@ def test_unknown_pieces_are_named_before_any_training(blobs: Data, tmp_path: Pat
             train(Run(**(SMALL | change)), blobs, runs=tmp_path)
 
 
-def test_environment_is_left_alone(blobs: Data, tmp_path: Path) -> None:
+def test_environment_is_unchanged(blobs: Data, tmp_path: Path) -> None:
     before = dict(os.environ)
     train(Run(**SMALL | {"epochs": 1}), blobs, runs=tmp_path)
     assert dict(os.environ) == before

@@ -18,7 +18,7 @@ def runs() -> list[Run]:
     return [Run(**shared, seed=s, loss=loss) for s in (0, 1) for loss in ("cross_entropy", "gce")]
 
 
-def test_many_are_as_one_by_one(blobs: Data, tmp_path: Path) -> None:
+def test_many_match_single_runs(blobs: Data, tmp_path: Path) -> None:
     together = train_many(runs(), blobs, folder=tmp_path / "many", device="cpu")
     for run, done in zip(runs(), together, strict=True):
         alone = train(run, blobs, runs=tmp_path / "alone", device="cpu")
@@ -35,7 +35,7 @@ def test_data_may_be_chosen_by_run(blobs: Data, tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_many_on_a_gpu_are_as_one_by_one_within_rounding(blobs: Data, tmp_path: Path) -> None:
+def test_many_on_a_gpu_match_single_runs_up_to_rounding(blobs: Data, tmp_path: Path) -> None:
     together = train_many(runs(), blobs, folder=tmp_path / "many")
     for run, done in zip(runs(), together, strict=True):
         alone = train(run, blobs, runs=tmp_path / "alone")

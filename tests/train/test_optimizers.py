@@ -39,7 +39,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, rates: list[float]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimizer_is_pytorchs(name: str) -> None:
+def test_every_optimizer_matches_pytorch(name: str) -> None:
     rates = [1.0, 0.5, 0.1, 0.0]
     ours, plain = net(), net()
     train(ours, OPTIMIZERS[name](lr=0.05).build(ours.parameters(), "cpu"), rates, [None] * 4)
@@ -63,7 +63,7 @@ def test_nesterov_and_no_momentum() -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_biases_and_norms_may_be_kept_from_decay(name: str) -> None:
+def test_biases_and_norms_may_be_excluded_from_decay(name: str) -> None:
     model = create_model("cnn:width=4", shape=(1, 8, 8), num_classes=3)
     optimizer = OPTIMIZERS[name](weight_decay=0.1, decay_all=False).build(model.parameters(), "cpu")
     decaying, kept = optimizer.param_groups
@@ -86,7 +86,7 @@ def test_frozen_parameters_are_left_out() -> None:
         OPTIMIZERS["sgd"]().build([], "cpu")
 
 
-def test_set_rate_takes_tensors_in_place_and_strangers_too() -> None:
+def test_set_rate_updates_tensors_in_place_for_any_optimizer() -> None:
     model = net()
     rate = torch.tensor(0.2)
     stranger = torch.optim.SGD(model.parameters(), lr=rate)
@@ -104,7 +104,7 @@ def test_set_rate_takes_tensors_in_place_and_strangers_too() -> None:
     assert again.param_groups[0]["betas"] == (0.6, 0.999)
 
 
-def test_a_moving_beta1_that_a_graph_would_not_see_is_refused() -> None:
+def test_a_scheduled_beta1_that_a_graph_would_not_see_is_refused() -> None:
     model = net()
     optimizer = OPTIMIZERS["adam"]().build(model.parameters(), "cpu")
     group = optimizer.param_groups[0]
@@ -135,7 +135,7 @@ def test_a_tensor_beta1_gives_the_same_steps_as_a_number() -> None:
 @gpu
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("moving", [False, True])
-def test_a_captured_step_sees_rates_change(name: str, moving: bool) -> None:
+def test_a_captured_step_follows_the_learning_rate(name: str, moving: bool) -> None:
     rates = [1.0, 0.5, 0.1, 0.0]
     betas: list[float | None] = [0.9, 0.8, 0.7, 0.6] if moving else [None] * 4
     plain, ours = net(), net("cuda")

@@ -23,14 +23,14 @@ def test_words_and_mappings_are_the_same_run() -> None:
     assert words.hash("data") != Run(loss="gce:q=0.6").hash("data")
 
 
-def test_nothing_that_matters_is_left_out_of_the_hash() -> None:
+def test_every_setting_changes_the_hash() -> None:
     runs = [Run(), Run(seed=1), Run(seed=1, noise_seed=0), Run(validation=0.0), Run(epochs=0), Run(record=False), Run(augment=[])]
     hashes = [run.hash("data") for run in runs]
     assert len(set(hashes[:6])) == 6
     assert Run(trace=False, ema=None).hash("data") == hashes[0]
 
 
-def test_a_run_comes_back_from_its_files(tmp_path: Path) -> None:
+def test_a_run_is_loaded_from_its_files(tmp_path: Path) -> None:
     run = Run(loss="gce", epochs=3, augment=[], noise="symmetric:rate=0.2", ema=0.9)
     (tmp_path / "run.json").write_text(json.dumps({"run": run.plain()}))
     assert read_run(tmp_path / "run.json") == run
@@ -58,7 +58,7 @@ def test_a_bad_setting_is_named(settings: dict, message: str) -> None:
         run_from(settings)
 
 
-def test_a_file_that_is_no_run_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_run_is_named(tmp_path: Path) -> None:
     file = tmp_path / "broken.toml"
     file.write_text("loss = ")
     with pytest.raises(ValueError, match=r"broken.toml does not hold the settings of a run"):

@@ -26,7 +26,7 @@ def test_data_without_a_test_set_get_one_that_the_run_tells_of() -> None:
     assert opened(Run(data="digits")).test is None
 
 
-def test_a_limit_takes_the_first_of_each_class_of_every_part() -> None:
+def test_a_limit_keeps_the_first_examples_of_each_class_in_every_split() -> None:
     data = opened(Run(data="digits", open={"limit": 7, "test": 0.2}))
     whole = opened(Run(data="digits", open={"test": 0.2}))
     for part, before in ((data.train, whole.train), (data.test, whole.test)):
@@ -40,7 +40,7 @@ def test_a_limit_takes_the_first_of_each_class_of_every_part() -> None:
         limited(whole.train, 0)
 
 
-def test_held_out_classes_are_nowhere_but_where_asked_for() -> None:
+def test_held_out_classes_occur_only_where_requested() -> None:
     run = Run(data="digits", open={"holdout_classes": [3, 8], "test": 0.2, "limit": 5})
     data = opened(run)
     assert data.classes == [0, 1, 2, 4, 5, 6, 7, 9]
@@ -58,7 +58,7 @@ def test_held_out_classes_are_nowhere_but_where_asked_for() -> None:
         class_places(whole, ["x"])
 
 
-def test_other_data_are_brought_to_the_shape_of_these(tmp_path: Path) -> None:
+def test_other_data_are_resized_to_the_same_shape(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "other.npz", x=rng.integers(0, 256, (6, 12, 12, 3), dtype=np.uint8), y=[0, 1] * 3)
     run = Run(data="digits", open={"limit": 2})

@@ -64,7 +64,7 @@ def test_every_column_has_finite_smooth_units_of_moderate_variance(name: str) ->
 
 
 @pytest.mark.parametrize("name", sorted(set(COLUMNS) - {"no day"}))
-def test_the_tree_view_keeps_what_is_missing(name: str) -> None:
+def test_the_tree_view_keeps_missing_values(name: str) -> None:
     made = tree_view([COLUMNS[name]], lengths)
     assert made.dtype == np.float32
     assert made.shape[0] == N
@@ -167,7 +167,7 @@ def test_models_find_wrong_labels() -> None:
 
 
 @pytest.mark.parametrize("row", [3, 120])
-def test_no_label_has_a_part_in_its_own_scores(row: int) -> None:
+def test_no_label_influences_its_own_scores(row: int) -> None:
     columns, given, _ = problem(0.1)
     fold, changed = np.arange(N) % 5, given.copy()
     changed[row] = (changed[row] + 1) % 3

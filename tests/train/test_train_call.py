@@ -16,7 +16,7 @@ from mohs.train.trace import load_test_traces
 SMALL = {"model": "mlp:hidden=16", "epochs": 2, "batch": 32, "optimizer": "sgd:lr=0.1"}
 
 
-def test_a_word_with_settings_is_the_run_it_names(tmp_path: Path) -> None:
+def test_a_spec_with_settings_gives_the_run_it_names(tmp_path: Path) -> None:
     short = mohs.train("digits", loss="gce:q=0.7", out=str(tmp_path / "short"), device="cpu", **SMALL)
     run = mohs.Run(data="digits", loss={"name": "gce", "q": 0.7}, **SMALL)
     long = mohs.train(run, runs=str(tmp_path), device="cpu")

@@ -1,4 +1,4 @@
-"""The one reader of .npz and .npy files: arrays by name, no pickled objects, and errors that name the file."""
+"""Reader of .npz and .npy files: arrays by name, no pickled objects, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_arrays(
         DataError: the file is missing, damaged, of another format, or holds pickled objects.
     """
     try:
-        with Path(path).open("rb") if content is None else io.BytesIO(content) as file:  # closed whatever it holds
+        with Path(path).open("rb") if content is None else io.BytesIO(content) as file:  # closed in every case
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {single: loaded}

@@ -19,7 +19,7 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
         ValueError: The word is unknown, or names a GPU that torch does not see.
     """
     if isinstance(device, torch.device) and device.type not in ("cpu", "cuda"):
-        return device  # such as mps: the caller's own choice
+        return device  # such as mps: the caller decides
     name = str(device)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,4 +1,4 @@
-"""Evaluation mode as a context: afterwards the model is as it was before, also after an error."""
+"""Evaluation mode as a context manager; on exit the model's state is restored, also after an error."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mohs._core.device import device_of
 def eval_mode(
     model: Callable[..., Any], *, device: str | torch.device | None = None, freeze: bool = False
 ) -> Iterator[torch.device | None]:
-    """Put a model in evaluation mode, and its modes, device and gradients back afterwards.
+    """Put a model in evaluation mode; restore its modes, device and gradient flags afterwards.
 
     Args:
         model: A Module; any other callable is left alone.
-        device: Where to run the model in the meantime; None: where it is.
+        device: Device to run the model on; None: its current device.
         freeze: Turn off the gradients of its parameters, for gradients with respect to inputs alone.
 
     Yields:

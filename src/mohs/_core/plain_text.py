@@ -13,7 +13,7 @@ import unicodedata
 from typing import Any
 
 HIDDEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
-JOINERS = "\u200c\u200d"  # part of words in Persian or Hindi, and of emoji: they hide nothing
+JOINERS = "\u200c\u200d"  # used in Persian and Hindi words and in emoji, so not suspicious
 FORMULA = "=+-@\t\r\n'＝＋－＠"
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 

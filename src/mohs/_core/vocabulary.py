@@ -1,7 +1,7 @@
 """Names under which labels, ids, paths and inputs are recognized: columns of a table, keys of a mapping, arrays of a file.
 
 Every reader uses these lists, so that a name which works in one place works everywhere. Earlier names take precedence, and
-capitals do not matter: `find_name(["Id", "Class"], LABELS)` is "Class".
+case does not matter: `find_name(["Id", "Class"], LABELS)` is "Class".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPLIT = "split"
 
 
 def find_name(names: Iterable[str], known: Sequence[str]) -> str | None:
-    """The first of the known names that is among these names, spelled as it is there; None if there is no such name."""
+    """The first known name that occurs among these names, in their spelling; None if there is none."""
     lower: dict[str, str] = {}
     for name in names:
         lower.setdefault(str(name).lower(), name)

@@ -1,9 +1,9 @@
-"""The rounds of self-training: the share each selects, what is written about it, and model selection without target labels.
+"""The rounds of self-training: the share each selects, the record of each, and model selection without target labels.
 
     portion of round r = min(start + (r − 1) step, most)
 
-The line of a round says what was selected (number; mean AVC, confidence and feature norm under the network that selected;
-share of right labels, where labels are known) and how the network trained on it performs on the whole target.
+The line of a round records what was selected (number; mean AVC, confidence and feature norm under the network that selected;
+share of correct labels, if labels are known) and how the network trained on it performs on the whole target.
 Target labels are used for these numbers only, never for selection. Negative labels are unknown.
 Chen et al., "Angular visual hardness" (ICML 2020), Table 4 and Figure 6.
 """
@@ -106,7 +106,7 @@ def best_round(lines: Sequence[Mapping[str, Any]], by: str = "last") -> int:
 
 
 def save_choice(chosen: Selected, only: Tensor, line: Line, path: Path) -> None:
-    """Save what a round trains on; only: the rows that the other selection would not have taken."""
+    """Save what a round trains on; only: the rows that the other selection would not have selected."""
     soft = {} if chosen.soft is None else {"soft": chosen.soft}
     save_tree({"places": chosen.places, "labels": chosen.labels, **soft, "only": only, "line": line}, path)
 

@@ -29,7 +29,7 @@ from torch.nn.functional import one_hot
 
 from mohs._core.specs import as_spec, create_spec
 from mohs._core.validation import check_between
-from mohs.adapt.thresholds import Predictions, Selected, balanced, class_thresholds, kept, passing, portion_counts
+from mohs.adapt.thresholds import Predictions, Selected, balanced, kept, passing, portion_counts, top_portion
 
 
 class Selection(Protocol):
@@ -62,9 +62,8 @@ class CBSTWithAVH:
     purpose: ClassVar[str] = "the AVH paper's: the portion of each class nearest in angle"
 
     def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
-        scores, counts, classes = balanced(outputs, portion)
-        labels, avc = scores.argmax(1), outputs.avc
-        return kept(passing(avc, labels, class_thresholds(avc, classes, portion), counts), labels)
+        scores, _, classes = balanced(outputs, portion)
+        return top_portion(outputs.avc, scores.argmax(1), classes, portion)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +74,8 @@ class AVHOnly:
     purpose: ClassVar[str] = "a control: angles instead of probabilities throughout"
 
     def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
-        avc = outputs.avc
-        labels = avc.argmax(1)
-        counts = portion_counts(labels, portion, avc.shape[1])
-        return kept(passing(avc, labels, class_thresholds(avc, labels, portion), counts), labels)
+        labels = outputs.avc.argmax(1)
+        return top_portion(outputs.avc, labels, labels, portion)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +103,7 @@ class RandomSelection:
     def __call__(self, outputs: Predictions, portion: float, *, seed: int = 0) -> Selected:
         labels = outputs.log_p.argmax(1)
         draws = torch.rand(outputs.logits.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        counts = portion_counts(labels, portion, draws.shape[1])
-        return kept(passing(draws, labels, class_thresholds(draws, labels, portion), counts), labels)
+        return top_portion(draws, labels, labels, portion)
 
 
 @dataclass(frozen=True, kw_only=True)

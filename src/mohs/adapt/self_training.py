@@ -140,8 +140,6 @@ def adapt(
 ) -> Adapted:
     """Adapt a network from a labeled source domain to an unlabeled target domain by self-training.
 
-        done = mohs.adapt(mnist.train, usps.train, run=mohs.Run(model="lenet"), out="adapted")
-
     Args:
         source: Labeled examples.
         target: Examples of the new domain; their labels are used for reporting only.
@@ -159,6 +157,9 @@ def adapt(
 
     Returns:
         The folder, one line per round, and the last network.
+
+    Example:
+        >>> done = mohs.adapt(mnist.train, usps.train, run=mohs.Run(model="cnn"), out="adapted")  # doctest: +SKIP
     """
     check_settings(run, selection, rounds)
     if test is not None and (test.labels < 0).any():

@@ -77,6 +77,12 @@ def passing(values: Tensor, labels: Tensor, thresholds: Tensor, counts: Tensor) 
     return (own >= thresholds[labels]) & (counts[labels] > 0)
 
 
+def top_portion(values: Tensor, labels: Tensor, classes: Tensor, portion: float) -> Selected:
+    """values (M, K): the examples whose value reaches the threshold of their label (M,); S_k by classes (M,)."""
+    counts = portion_counts(classes, portion, values.shape[1])
+    return kept(passing(values, labels, class_thresholds(values, classes, portion), counts), labels)
+
+
 def balanced(outputs: Predictions, portion: float) -> tuple[Tensor, Tensor, Tensor]:
     """CBST's scores log p − log λ (M, K), the counts n_k (K,), and the predicted classes (M,)."""
     log_p = outputs.log_p

@@ -1,1 +1,1 @@
-"""Examining data: what an audit does with images and with features, up to the verdict."""
+"""The audit: judges for each kind of data, the result, and corrected labels."""

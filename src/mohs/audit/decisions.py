@@ -53,7 +53,7 @@ def read_decisions(path: str | Path) -> list[dict[str, str]]:
         path: The file.
 
     Returns:
-        One dict per decision: id, data_hash, label, decision and new_label.
+        One dict per decision, with id, data_hash, label, decision and new_label.
     """
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
@@ -112,7 +112,12 @@ def apply_decisions(
 
 
 def write_labels(labels: pa.Table, path: str | Path) -> None:
-    """Write the labels as CSV or Parquet, completely or not at all; an unrelated file of that name is kept as NAME.before."""
+    """Write labels as CSV or Parquet, completely or not at all.
+
+    Args:
+        labels: As `apply_decisions` returns them.
+        path: File to write; an unrelated file of that name is kept as NAME.before.
+    """
     path = Path(path)
     check_table_path(path)
     before = _before(path)

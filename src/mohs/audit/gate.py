@@ -1,4 +1,4 @@
-"""A gate: a bound on what an audit finds, for continuous integration that fails when labels get worse.
+"""A gate: a bound on the results of an audit, so that continuous integration fails if labels get worse.
 
 mislabeled<0.02          share of examples judged mislabeled (or cannot_tell, hard, ambiguous, easy) under 2 %
 noise<=0.05               the estimated share of wrong labels

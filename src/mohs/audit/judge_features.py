@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +48,15 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     began, train = time.perf_counter(), data.train
     features, about = features_of(data, options)
     options.step("judge", f"heads on {about} in {options.folds} folds")
-    scores, names = kept_scores(folder / "fold-scores.safetensors", train, lambda: head_scores(features, train, options))
-    judgment = judge_labels(scores, train.labels.numpy(), precision=options.precision)
+    kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: head_scores(features, train, options))
+    judgment = judge_labels(kept.scores, train.labels.numpy(), precision=options.precision, ambiguity=kept.ambiguity)
     first = next(iter(features.values()))
     among = references(len(train))
     options.step("scores", f"margins, angles and neighbors among {among:,} examples")
     table = neighbor_column(scored_table(judgment, train, first), train, first)
     facts = {
         "features": about,
-        "model": f"{len(names)} heads in {options.folds} folds",
+        "model": f"{len(kept.names)} heads in {options.folds} folds",
         "seconds": round(time.perf_counter() - began, 1),
         "out of sample": "yes: no head saw the labels it judges",
         "neighbors": "exact" if among == len(train) else f"among {among:,} examples drawn at random",
@@ -109,8 +110,8 @@ def pixels(examples: Examples) -> Array:
     return torch.cat(made).numpy()
 
 
-def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions) -> dict[str, Array]:
-    """Scores (N, K) of each head by its name."""
+def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions) -> tuple[dict[str, Array], float]:
+    """Scores (N, K) of each head by its name, and the share of their doubt that is ambiguity."""
     classes, labels = len(train.classes), train.labels
     made = fold_scores(
         features, labels, num_classes=classes, folds=options.folds, seed=options.seed,
@@ -120,20 +121,29 @@ def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOpti
     raw = features.get("features")
     if raw is not None and raw.shape[1] <= FOREST:
         scores["features forest"], _ = forest_scores(np.asarray(raw), labels.numpy(), classes, options.seed)
-    return scores
+    return scores, made.ambiguity
 
 
-def kept_scores(file: Path, train: Examples, make: Callable[[], Mapping[str, Array]]) -> tuple[Array, list[str]]:
-    """Scores (M, N, K) and the names of the models that make them; kept in the file, for an audit that is interrupted later."""
+@dataclass(frozen=True, eq=False)
+class KeptScores:
+    """Scores (M, N, K) of the models `names`, and the share of their doubt that is ambiguity."""
+
+    scores: Array
+    names: list[str]
+    ambiguity: float
+
+
+def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[str, Array], float]]) -> KeptScores:
+    """What `make` returns, kept in the file for an audit that is interrupted later."""
     if file.exists():
         kept = load_tree(file)
-        return kept["scores"].numpy(), kept["names"]
-    made = make()
+        return KeptScores(kept["scores"].numpy(), kept["names"], kept["ambiguity"])
+    made, ambiguity = make()
     scores = np.stack([np.asarray(one, dtype=np.float32) for one in made.values()])
     counts = torch.bincount(train.labels, minlength=len(train.classes))
     scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
-    save_tree({"scores": torch.from_numpy(scores), "names": list(made)}, file)
-    return scores, list(made)
+    save_tree({"scores": torch.from_numpy(scores), "names": list(made), "ambiguity": ambiguity}, file)
+    return KeptScores(scores, list(made), ambiguity)
 
 
 def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None) -> pa.Table:

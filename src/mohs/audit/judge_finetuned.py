@@ -37,15 +37,15 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
     features, about = features_of(data, options)
     model = BACKBONE if as_spec(options.model)["name"] == "auto" else options.model
     options.step("judge", f"heads on {about} in {options.folds} folds, and {as_spec(model)['name']} fine-tuned on each half")
-    heads, names = kept_scores(folder / "fold-scores.safetensors", examples, lambda: head_scores(features, examples, options))
-    scores = np.concatenate([heads, tuned_scores(data, options, folder)[None]])
-    judgment = judge_labels(scores, examples.labels.numpy(), precision=options.precision)
+    heads = kept_scores(folder / "fold-scores.safetensors", examples, lambda: head_scores(features, examples, options))
+    scores = np.concatenate([heads.scores, tuned_scores(data, options, folder)[None]])
+    judgment = judge_labels(scores, examples.labels.numpy(), precision=options.precision, ambiguity=heads.ambiguity)
     options.step("scores", "margins, angles and neighbors")
     first = next(iter(features.values()))
     table = neighbor_column(scored_table(judgment, examples, first), examples, first)
     facts = {
         "features": about,
-        "model": f"{len(names)} heads in {options.folds} folds and {as_spec(model)['name']}, fine-tuned twice",
+        "model": f"{len(heads.names)} heads in {options.folds} folds and {as_spec(model)['name']}, fine-tuned twice",
         "seconds": round(time.perf_counter() - began, 1),
         "out of sample": "yes: no model saw the labels it judges",
     }

@@ -3,8 +3,8 @@
 One training with cross-entropy, early-learning regularization (`losses.early_learning`) and averaged weights: such a network
 hardly memorizes wrong labels, so what it believes of its own training examples tells them. Two models are stacked by the noise
 model: the running mean of each example's predictions over training, and the final averaged network on the image and its mirror.
-The scores are in sample: where the network has fitted wrong labels they are taken for right, so few examples are flagged; the
-order of p_mislabeled is better than its level. Features (`judge_features`) find more and are calibrated better.
+The scores are in sample, and the network has learned to doubt wrong labels by a little: heads on its features, fitted to labels
+and to predictions (`train.fold_heads`), tell how much of that doubt is noise.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from mohs.evaluate.outputs import predict
 from mohs.hardness.noise_model import judge_labels
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.verdict import verdict
+from mohs.train.fold_heads import fold_scores
 from mohs.train.loop import train
 from mohs.train.run import Run
 from mohs.train.trained import Trained
@@ -44,11 +45,15 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
     trained = train(run, data, out=folder / "run", device=options.device, watch=options.watch)
     options.step("scores", "margins, angles and neighbors")
     network = trained.network.to(choose_device(options.device))
-    table, logits = score_network(network, data.train, mirror=mirrors(trained.run))
+    table, logits, features = score_network(network, data.train, mirror=mirrors(trained.run))
     table = with_dynamics(table, trained)
     options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
     labels = data.train.labels.numpy()
-    judgment = judge_labels(beliefs(trained, logits), labels, precision=options.precision)
+    heads = fold_scores(
+        features, data.train.labels, num_classes=len(data.train.classes), folds=options.folds, seed=options.seed,
+        device=choose_device(options.device),
+    )  # fmt: skip
+    judgment = judge_labels(beliefs(trained, logits), labels, precision=options.precision, ambiguity=heads.ambiguity)
     variability = settled_variability(trained.trace) if trained.trace else None
     table = verdict(table, judgment=judgment, precision=options.precision, variability=variability)
     return AuditResult.of(

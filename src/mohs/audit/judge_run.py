@@ -37,7 +37,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     own = matched(data.train, trained)
     mirror = mirrors(trained.run)
     options.step("scores", f"the network of {trained.folder}{', each image and its mirror' if mirror else ''}")
-    table, logits = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
+    table, logits, _ = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
     seen = trained_on(trained, data.train)
     options.step("verdict", "by a network that saw these labels" if seen else "out of sample")
     labels = own.labels.numpy()

@@ -27,13 +27,13 @@ from mohs.train.trained import with_origin
 def judge_table(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     """Judge the rows of a table with columns of several types."""
     began, train = time.perf_counter(), data.train
-    scores, names = kept_scores(folder / "table-scores.safetensors", train, lambda: table_scores(data, options))
-    judgment = judge_labels(scores, train.labels.numpy(), precision=options.precision)
+    kept = kept_scores(folder / "table-scores.safetensors", train, lambda: table_scores(data, options))
+    judgment = judge_labels(kept.scores, train.labels.numpy(), precision=options.precision, ambiguity=kept.ambiguity)
     options.step("scores", "margins")
     table = with_origin(scored_table(judgment, train), train)
     facts = {
         "features": f"{train.shape[0]} columns",
-        "model": ", ".join(names),
+        "model": ", ".join(kept.names),
         "seconds": round(time.perf_counter() - began, 1),
         "out of sample": "yes: no model saw the labels it judges",
     }
@@ -47,8 +47,8 @@ def embed_texts(texts: Sequence[str]) -> Array:
     return vectors
 
 
-def table_scores(data: Data, options: AuditOptions) -> dict[str, Array]:
-    """Scores (N, K) of each model by its name."""
+def table_scores(data: Data, options: AuditOptions) -> tuple[dict[str, Array], float]:
+    """Scores (N, K) of each model by its name, and the share of the heads' doubt that is ambiguity."""
     train, classes = data.train, len(data.train.classes)
     labels = train.labels.numpy()
     columns = from_table(train.inputs[torch.arange(len(train))])
@@ -67,4 +67,4 @@ def table_scores(data: Data, options: AuditOptions) -> dict[str, Array]:
     scores["forest"], _ = forest_scores(trees, labels, classes, options.seed)
     if boosts(len(labels), classes):
         scores["boosted trees"], _ = boost_scores(columns, trees, labels, classes, made.fold, options.seed)
-    return scores
+    return scores, made.ambiguity

@@ -1,10 +1,10 @@
-"""What an audit found, as one value: all that its report shows, and all that a run directory keeps to show it again.
+"""The result of an audit: everything that its report shows, and the files that store it.
 
     hardness.parquet   the table, with the verdict's columns
-    findings.json      names, estimate, losses, history, facts; findings.npz: the arrays that go with them
+    findings.json      names, estimate, losses, history, facts; findings.npz: their arrays
     thumbnails.parquet a small picture of each example that the gallery shows, by its row of the table
 
-Nothing is pickled. Each file is written whole or not at all, findings.json last: where it stands, the rest does too.
+Nothing is pickled. Each file is written completely or not at all, findings.json last: if it exists, so do the others.
 """
 
 from __future__ import annotations
@@ -41,11 +41,23 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class AuditResult:
-    """What was found about one set of examples.
+    """The result of an audit of one set of examples.
 
-    table: hardness table with a verdict; data_hash: fingerprint of the data; chosen, reason: the loss and why. history: one
-    dict per epoch. dynamics: {"epoch": (E,), "norm" | "avh" | "accuracy": (E, B)} by hardness bin, the softest first.
-    held_out: probs (M, K) and labels (M,) out of sample. thumbnails: pictures of rows of the table, None if there are none.
+    Attributes:
+        table: Hardness table with verdicts, one row per example.
+        name: Name of the data set.
+        data_hash: Fingerprint of the data.
+        classes: Class names.
+        estimate: Estimated share of wrong labels, if it was estimated.
+        chosen, reason: Loss of the trained network and the reason for it; empty if no network was trained.
+        history: One dictionary per training epoch.
+        dynamics: Means per epoch (E,) and hardness bin (E, B), the easiest first, of norm, avh and accuracy.
+        held_out: Out-of-sample probabilities (M, K) and labels (M,).
+        thumbnails: Function from rows of the table to images.
+        left_out: Examples that could not be read.
+        facts: Everything else that the report shows.
+        folder: Folder of the audit.
+        report: The HTML report.
     """
 
     table: pa.Table = field(repr=False)
@@ -66,7 +78,7 @@ class AuditResult:
 
     @classmethod
     def of(cls, examples: Examples, **found: Any) -> AuditResult:
-        """A result about these examples: name, fingerprint, classes and unreadable files come from them."""
+        """Create a result with name, fingerprint, classes and unreadable files of these examples."""
         return cls(
             name=str(examples.name),
             data_hash=examples.fingerprint(),
@@ -105,11 +117,11 @@ class AuditResult:
 
 
 def save_audit(findings: AuditResult, folder: str | Path) -> Path:
-    """Write the findings into the folder, which is made where it is not there; pictures only of what the gallery shows."""
+    """Write the result to the folder, which is created if needed, with thumbnails of the examples in the gallery."""
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / WORDS).unlink(missing_ok=True)  # it says that the rest is there
+    (folder / WORDS).unlink(missing_ok=True)  # its presence means that the other files are complete
     write_table(findings.table, folder / TABLE)
     if findings.thumbnails is None:
         (folder / PICTURES).unlink(missing_ok=True)
@@ -124,7 +136,7 @@ def save_audit(findings: AuditResult, folder: str | Path) -> Path:
 
 
 def load_audit(folder: str | Path) -> AuditResult:
-    """The findings that `save_audit` wrote there."""
+    """Read the result that `save_audit` wrote."""
 
     folder = Path(folder)
     if not (folder / WORDS).is_file():

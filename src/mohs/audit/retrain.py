@@ -1,12 +1,12 @@
 """Train again on corrected labels, with the audit's settings, and compare before and after on the same held-out examples.
 
-    with a test or validation set      before: the audit's own run; after: the corrected labels; both on that set as it is
+    with a test or validation set      before: the audit's own run; after: the corrected labels; both on that set unchanged
     with neither                       a fifth of each class is held out, and both are trained on the rest: the audit's run
-                                       has seen every example; what is held out counts with its corrected label
+                                       has seen every example; held-out examples count with their corrected labels
 
 Examples that were excluded are neither trained on nor held out. The runs are in `retrained/` of the audit's folder, and the
 same labels give the same run, which is trained once. The comparison
-is of two networks with one seed, so chance plays a part.
+is between two networks with one seed each, so it includes chance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,15 @@ FOLDER = "retrained"
 
 @dataclass(frozen=True)
 class Retrained:
-    """Folders of both runs, their comparison (first: after; second: before), and the number of changed and excluded labels."""
+    """Training before and after the correction of labels.
+
+    Attributes:
+        before: Folder of the run on the original labels.
+        after: Folder of the run on the corrected labels.
+        compared: Comparison of the two on held-out examples, `after` first.
+        changed: Number of changed labels.
+        excluded: Number of excluded examples.
+    """
 
     before: Path
     after: Path

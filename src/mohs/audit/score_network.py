@@ -1,8 +1,8 @@
-"""All scores of a trained network on images: one table, kept once it is made.
+"""All scores of a trained network on images: one table, cached in a file.
 
-    logits = ½ (z(x) + z(mirror of x))         where the training mirrored images; features likewise
+    logits = ½ (z(x) + z(mirror of x))         if training mirrored images; likewise for features
 
-The mean over both views points at wrong labels better than one view does.
+The mean over both views ranks wrong labels better than one view.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ def mirrors(run: Run) -> bool:
     return any(as_spec(one)["name"] in FLIPPING and as_spec(one).get("flip", True) for one in run.augment or ())
 
 
-def score_network(network: Network, examples: Examples, *, mirror: bool) -> tuple[pa.Table, Array]:
-    """The hardness table of these examples, labels being rows of the head, and their logits (N, K)."""
+def score_network(network: Network, examples: Examples, *, mirror: bool) -> tuple[pa.Table, Array, Array]:
+    """The hardness table of these examples, labels being rows of the head, their logits (N, K) and features (N, D)."""
     weight, parts, outputs = head_weight(network).detach(), [], []
     for rows, logits, features in output_batches(network, examples, mirror=mirror):
         found = measure(logits, examples.labels[rows].to(logits.device), features, weight)
         parts.append(host({**found, "features": features}))
         outputs.append(logits.cpu())
-    table = finished({**joined(parts), "label": examples.labels.numpy()}, examples.classes)
-    return with_origin(table, examples), np.asarray(torch.cat(outputs))
+    columns = joined(parts)
+    table = finished({**columns, "label": examples.labels.numpy()}, examples.classes)
+    return with_origin(table, examples), np.asarray(torch.cat(outputs)), np.asarray(columns["features"])
 
 
 def with_dynamics(table: pa.Table, trained: Trained) -> pa.Table:
-    """The table with those columns of the run's record that it lacks."""
+    """Add the columns of the run's record that the table lacks."""
     if trained.table is None:
         raise ValueError(f"{trained.folder} holds no dynamics: train it with record=True")
     extra = [name for name in trained.table.column_names if name not in table.column_names]
@@ -52,10 +53,10 @@ def with_dynamics(table: pa.Table, trained: Trained) -> pa.Table:
 
 
 def scored(trained: Trained, examples: Examples, file: Path, *, device: str = "auto") -> pa.Table:
-    """All scores of the network on its training examples, with what was recorded; read from the file where it is there."""
+    """All scores of the network on its training examples, with the recorded dynamics; read from the file if it exists."""
     if file.exists():
         return read_table(file)
-    made, _ = score_network(trained.network.to(choose_device(device)), examples, mirror=mirrors(trained.run))
+    made, _, _ = score_network(trained.network.to(choose_device(device)), examples, mirror=mirrors(trained.run))
     table = with_dynamics(made, trained)
     write_table(table, file)
     return table

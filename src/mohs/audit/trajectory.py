@@ -19,7 +19,7 @@ TRACED = {"norm": "norm", "avh": "avh", "accuracy": "right"}
 
 
 def course_by_hardness(trace: Mapping[str, Tensor], table: pa.Table) -> dict[str, Array]:
-    """trace[name] (epochs, N) -> {"epoch": (E,), "norm" | "avh" | "accuracy": (E, 5)}, the softest bin first."""
+    """trace[name] (epochs, N) -> {"epoch": (E,), "norm" | "avh" | "accuracy": (E, 5)}, the easiest bin first."""
     grade = column(table, "mohs").astype(float)
     bins = [(grade > 2 * b) & (grade <= 2 * b + 2) for b in range(BINS)]
     made: dict[str, Array] = {"epoch": np.arange(len(next(iter(trace.values()))))}
@@ -30,7 +30,7 @@ def course_by_hardness(trace: Mapping[str, Tensor], table: pa.Table) -> dict[str
 
 
 def settled_variability(trace: Mapping[str, Tensor]) -> Array:
-    """Standard deviation of the confidence (N,) over the epochs, without the first tenth, when nothing was learned yet."""
+    """Standard deviation of the confidence (N,) over the epochs, without the first tenth, in which little has been learned."""
     confidence = trace["confidence"].float().numpy()
     late = confidence[min(len(confidence) - 1, max(1, len(confidence) // 10)) :]
     seen = ~np.isnan(late)
@@ -41,7 +41,7 @@ def settled_variability(trace: Mapping[str, Tensor]) -> Array:
 
 
 def _mean(values: Array) -> Array:
-    """Over the rows (E,), without examples that were not seen; NaN if none was."""
+    """Mean of each row (E,) over the examples that were seen; NaN if there are none."""
     seen = ~np.isnan(values)
     total: Array = np.where(seen, values, 0).sum(1) / np.where(seen.any(1), np.maximum(seen.sum(1), 1), np.nan)
     return total

@@ -27,15 +27,6 @@ Examples:
 \b
 Exit codes: 0 success, 1 a gate failed, 2 usage error, 3 data error,
             4 environment error, 130 interrupted."""
-TRAIN_EXAMPLES = """\b
-Examples:
-  mohs train photos/ --model resnet18 --epochs 30
-  mohs train cifar10 --loss gce:q=0.7 --noise symmetric:rate=0.4 --dry-run
-  torchrun --nproc-per-node 4 -m mohs train cifar10 --batch 512"""
-ADAPT_EXAMPLES = """\b
-Examples:
-  mohs adapt --source mnist --target usps
-  mohs adapt --source photos/ --target new_photos/ --unlabeled --rounds 4"""
 
 app = typer.Typer(
     name="mohs",
@@ -52,9 +43,9 @@ COMMANDS = (  # in the order of `mohs --help`
     ("apply", apply.apply, "Write labels corrected by the decisions in a report.", apply.EPILOG),
     ("embed", embed.embed, "Turn images or text into features.", embed.EPILOG),
     ("score", score.score, "Score the hardness of examples from logits or features.", score.EPILOG),
-    ("train", train.train, "Train a classifier.", TRAIN_EXAMPLES),
+    ("train", train.train, "Train a classifier.", train.EPILOG),
     ("compare", compare.compare, "Compare two runs, or losses over several seeds.", compare.EPILOG),
-    ("adapt", adapt.adapt, "Adapt a classifier to an unlabeled domain.", ADAPT_EXAMPLES),
+    ("adapt", adapt.adapt, "Adapt a classifier to an unlabeled domain.", adapt.EPILOG),
     ("study", study.study, "Reproduce tables and figures of papers.", study.EPILOG),
     ("emphasis", emphasis.emphasis, "Show which examples each loss emphasizes.", emphasis.EPILOG),
     ("list", listing.listing, "List losses, networks, data sets and other names.", listing.EPILOG),

@@ -17,18 +17,34 @@ if TYPE_CHECKING:
     from mohs.data.examples import Data
     from mohs.train.run import Run
 
-Source = Annotated[o.Text, typer.Option(help="Labeled data: folder, file or name, such as mnist; default: digits.")]
-Target = Annotated[str, typer.Option(help="Data of the new domain: folder, file or name, such as usps or mnist:invert.")]
-Select = Annotated[str, typer.Option(help="Rule that selects pseudo-labels (mohs list selections).")]
-Rounds = Annotated[int, typer.Option(help="Number of self-training rounds.")]
-Share = Annotated[tuple[float, float, float], typer.Option(help="Share of pseudo-labeled target examples: START STEP MAX.")]
-Again = Annotated[o.Number, typer.Option(help="Number of epochs per round after the first; default: --epochs.")]
+Source = Annotated[
+    o.Text, typer.Option(metavar="DATA", help="Labeled data: folder, file or name, such as mnist; default: digits.")
+]
+Target = Annotated[
+    str, typer.Option(metavar="DATA", help="Data of the new domain: folder, file or name, such as usps or mnist:invert.")
+]
+Select = Annotated[str, typer.Option(metavar="SPEC", help="Rule that selects pseudo-labels (mohs list selections).")]
+Rounds = Annotated[int, typer.Option(metavar="N", help="Number of self-training rounds.")]
+Share = Annotated[
+    tuple[float, float, float],
+    typer.Option(metavar="START STEP MAX", help="Share of pseudo-labeled target examples over the rounds."),
+]
+Again = Annotated[o.Number, typer.Option(metavar="N", help="Number of epochs per round after the first; default: --epochs.")]
 Unlabeled = Annotated[
     bool, typer.Option("--unlabeled", help="Read the target without labels: a folder of images, or an .npz with x.")
 ]
-Take = Annotated[str, typer.Option(help="Criterion for the final network: last, source_accuracy, target_entropy or target_avc.")]
-Folder = Annotated[Path | None, typer.Option("--out", help="Folder of the adaptation; default: one in adapted/.")]
+Take = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Criterion for the final network: last, source_accuracy, target_entropy or target_avc."),
+]
+Folder = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Folder of the adaptation; default: one in adapted/.")
+]
 ONLY_SHOWN = 64
+EPILOG = """\b
+Examples:
+  mohs adapt --source mnist --target usps
+  mohs adapt --source photos/ --target new_photos/ --unlabeled --rounds 4"""
 
 
 def adapt(
@@ -102,7 +118,7 @@ def _opened(source: str, target: str, *, image_size: int | None, unlabeled: bool
 
 
 def _only(done: Adapted, target: Data) -> Path | None:
-    """A picture of what the last round's selection took and the other did not; None where that is nothing."""
+    """A grid of the images that only the last round's selection took; None if there are none."""
     from mohs.report.image_grid import picture_grid
 
     number = len(done.rounds) - 1

@@ -32,13 +32,13 @@ RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the audi
 Decisions = Annotated[
     Path | None, typer.Argument(metavar="DECISIONS", help="The decisions.csv saved from the report; not with --undo.")
 ]
-To = Annotated[Path | None, typer.Option(help="Label file to write (.csv or .parquet); default: RUN/labels.csv.")]
+To = Annotated[Path | None, typer.Option(metavar="FILE", help="Label file to write (.csv or .parquet); default: RUN/labels.csv.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Restore the previous version of the label file, or the original labels.")]
 Retrain = Annotated[bool, typer.Option("--retrain", help="Train on the corrected labels, and compare on held-out examples.")]
-DataWord = Annotated[str | None, typer.Option(help="Location of the audited data, for --retrain, if it has changed.")]
+DataWord = Annotated[
+    str | None, typer.Option(metavar="DATA", help="Location of the audited data, for --retrain, if it has changed.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the decisions and print their effect; write nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
 
 def apply(
@@ -52,8 +52,8 @@ def apply(
     image_size: o.ImageSize = None,
     device: o.Device = "auto",
     dry_run: DryRun = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
 ) -> None:
     """Write the corrected labels: one row per example with id, path, label (empty if excluded), previous and decision."""
     from mohs.audit.decisions import read_labels, undo_labels
@@ -84,7 +84,7 @@ def apply(
 
 
 def _applied(findings: AuditResult, decisions: Path, to: Path | None) -> tuple[pa.Table, dict[str, Any], str]:
-    """The labels with these decisions, written unless it is a trial, and what there is to say of them."""
+    """The labels with these decisions, written unless `to` is None, with a summary as a dictionary and in words."""
     from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
 
     labels, applied = apply_decisions(findings.table, read_decisions(decisions), findings.data_hash, classes=findings.classes)
@@ -118,7 +118,7 @@ def _audited(run: Path, findings: AuditResult, data: str | None, how: Mapping[st
     try:
         return checked_data(open_data(own.data, **options), findings.data_hash)
     except DataError as error:
-        raise DataError(f"the audited data ({own.data}) are not found by their name: give them with --data ({error})") from error
+        raise DataError(f"the audited data ({own.data}) were not found by their name: give them with --data ({error})") from error
 
 
 def _retrained(run: Path, labels: pa.Table, data: Data, *, device: str, quiet: bool) -> Retrained:
@@ -139,7 +139,7 @@ def _told(done: Retrained) -> str:
             f"    {100 * found.accuracy_a:6.2f} %  after   {done.after}",
             f"difference {100 * found.difference:+.2f} points [{100 * found.low:.2f}, {100 * found.high:.2f}] "
             f"(95 %, bootstrap over examples), McNemar's exact p = {found.p:.2g}",
-            "this is about these two networks: another seed may say otherwise",
+            "this compares two networks; another seed may give another result",
         )
     )
 

@@ -23,25 +23,34 @@ Examples:
 NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound
 Loss = Annotated[
     str,
-    typer.Option(help="Loss of --embed none and --finetune; auto: cross-entropy with early-learning regularization."),
+    typer.Option(
+        metavar="SPEC", help="Loss of --embed none and --finetune; auto: cross-entropy with early-learning regularization."
+    ),
 ]
-Epochs = Annotated[int | None, typer.Option(help="Number of training epochs; default: chosen by the size of the data.")]
-Batch = Annotated[int | None, typer.Option(help="Batch size; default: chosen by the size of the data.")]
-Folds = Annotated[int, typer.Option(help="Number of cross-validation folds (embeddings and tables).")]
+Epochs = Annotated[
+    int | None, typer.Option(metavar="N", help="Number of training epochs; default: chosen by the size of the data.")
+]
+Batch = Annotated[int | None, typer.Option(metavar="N", help="Batch size; default: chosen by the size of the data.")]
+Folds = Annotated[int, typer.Option(metavar="N", help="Number of cross-validation folds (embeddings and tables).")]
 GateWord = Annotated[
     list[str] | None,
-    typer.Option("--gate", help="Condition, such as mislabeled<0.02; exit with 1 if it fails. Repeatable."),
+    typer.Option("--gate", metavar="CONDITION", help="Condition, such as mislabeled<0.02; exit with 1 if it fails. Repeatable."),
 ]
 RunFolder = Annotated[
-    Path | None, typer.Option("--run", help="Folder of a finished run whose network to use instead of training one.")
+    Path | None,
+    typer.Option("--run", metavar="FOLDER", help="Folder of a finished run whose network to use instead of training one."),
 ]
 Cleanlab = Annotated[bool, typer.Option("--cleanlab", help="Write the table as CSV, with cleanlab's columns added.")]
 Embed = Annotated[
-    str, typer.Option(help="Features of images and text: auto, an embedder (mohs list embedders), or none to train a network.")
+    str,
+    typer.Option(
+        metavar="NAME", help="Features of images and text: auto, an embedder (mohs list embedders), or none to train a network."
+    ),
 ]
 Finetune = Annotated[bool, typer.Option("--finetune", help="Fine-tune the pretrained backbone and judge by it (images, a GPU).")]
 Precision = Annotated[
-    float, typer.Option(help="Expected share of the examples called mislabeled whose label is wrong, between 0 and 1.")
+    float,
+    typer.Option(metavar="SHARE", help="Expected share of the examples called mislabeled whose label is wrong, between 0 and 1."),
 ]
 Csv = Annotated[bool, typer.Option("--csv", help="Also write the table as CSV.")]
 

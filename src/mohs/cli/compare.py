@@ -32,9 +32,11 @@ def compare(
     ] = None,
     loss: Annotated[
         list[str] | None,
-        typer.Option(help="Loss to compare (mohs list losses), such as gce:q=0.5. Repeatable; the first is the baseline."),
+        typer.Option(
+            metavar="SPEC", help="Loss to compare (mohs list losses), such as gce:q=0.5. Repeatable; the first is the baseline."
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds, the same for every loss.")] = 5,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds, the same for every loss.")] = 5,
     model: o.Model = None,
     head: o.Head = None,
     regularizer: o.Regularizer = None,
@@ -50,7 +52,9 @@ def compare(
     seed: o.Seed = None,
     device: o.Device = "auto",
     runs: o.Runs = Path("runs"),
-    out: Annotated[Path | None, typer.Option(help="Chart file to write (.svg or .png), for a comparison of losses.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Chart file to write (.svg or .png), for a comparison of losses.")
+    ] = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -108,7 +112,7 @@ def _print_table(found: list[SettingCompared]) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE, pad_edge=False, title="test accuracy in %", title_justify="left")
-    table.add_column("loss", overflow="fold")
+    table.add_column("loss", overflow="fold", min_width=min(24, max(len(one.name) for one in found)))
     for head in ("mean ± SD (n)", f"vs {found[0].name} [95 %]", "p (Holm)"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")

@@ -29,7 +29,7 @@ def emphasis(
             metavar="LOSS", help="Losses, as NAME or NAME:KEY=VALUE,...; default: every loss that depends on the margin alone."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Chart file to write (.svg or .png).")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Chart file to write (.svg or .png).")] = None,
     relative: Annotated[bool, typer.Option("--relative", help="Divide each curve by its maximum, to compare shapes.")] = False,
     as_json: o.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the table only.")] = False,

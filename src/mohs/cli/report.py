@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
+from mohs.cli import shared_options as o
+
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished audit.")],
-    out: Annotated[Path | None, typer.Option(help="HTML file to write; default: RUN/report.html.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="HTML file to write; default: RUN/report.html.")] = None,
     open_it: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
 ) -> None:
     """Write the report of a finished audit as one self-contained HTML file."""
     from mohs.audit.result import load_audit

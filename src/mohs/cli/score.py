@@ -33,11 +33,16 @@ def score(
         Path | None,
         typer.Argument(metavar="DATA", help="File (.npz or .parquet) or folder of .parquet shards; default: a demonstration."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Table file to write (.parquet or .csv).")] = Path("hardness.parquet"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Table file to write (.parquet or .csv).")] = Path("hardness.parquet"),
     classes: Annotated[
-        str | None, typer.Option(help="Class names in the order of the head's rows: a,b,c, or a file with one name per line.")
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="Class names in the order of the head's rows: a,b,c, or a file with one name per line."
+        ),
     ] = None,
-    weight: Annotated[Path | None, typer.Option(help="Head of the features: .npz with weight (and bias), or .npy.")] = None,
+    weight: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Head of the features: .npz with weight (and bias), or .npy.")
+    ] = None,
     neighbors: Annotated[
         bool, typer.Option("--neighbors", help="Add the share of nearest neighbors with the same label (needs features).")
     ] = False,

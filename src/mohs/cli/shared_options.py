@@ -16,50 +16,83 @@ DataWord = Annotated[
         help="Folder, file or name of a data set (mohs list data); default: scikit-learn's digits.",
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="TOML file of settings, or the run.json of another run; options override it.")]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="TOML file of settings, or the run.json of another run; options override it.")
+]
 Model = Annotated[
-    Text, typer.Option(help="Network (mohs list models), such as resnet20 or mlp:hidden=64; default: chosen by the data's shape.")
+    Text,
+    typer.Option(
+        metavar="SPEC", help="Network (mohs list models), such as resnet20 or mlp:hidden=64; default: chosen by the data's shape."
+    ),
 ]
 Head = Annotated[
-    Text, typer.Option(help="Classification head (mohs list heads), such as arcface:scale=16,margin=0.1; default: linear.")
+    Text,
+    typer.Option(
+        metavar="SPEC", help="Classification head (mohs list heads), such as arcface:scale=16,margin=0.1; default: linear."
+    ),
 ]
-Loss = Annotated[Text, typer.Option(help="Loss (mohs list losses), such as gce:q=0.5; default: cross_entropy.")]
+Loss = Annotated[Text, typer.Option(metavar="SPEC", help="Loss (mohs list losses), such as gce:q=0.5; default: cross_entropy.")]
 Regularizer = Annotated[
     list[str] | None,
-    typer.Option(help="Regularizer with its weight (mohs list regularizers), such as adr:weight=0.05,tau=3. Repeatable."),
+    typer.Option(
+        metavar="SPEC", help="Regularizer with its weight (mohs list regularizers), such as adr:weight=0.05,tau=3. Repeatable."
+    ),
 ]
 Noise = Annotated[
-    Text, typer.Option(help="Label noise to add to the training set (mohs list noises), such as symmetric:rate=0.4.")
+    Text,
+    typer.Option(metavar="SPEC", help="Label noise to add to the training set (mohs list noises), such as symmetric:rate=0.4."),
 ]
 Augment = Annotated[
     list[str] | None,
-    typer.Option(help="Augmentation (mohs list augmentations), such as crop_flip:padding=4, or none. Repeatable."),
+    typer.Option(
+        metavar="SPEC", help="Augmentation (mohs list augmentations), such as crop_flip:padding=4, or none. Repeatable."
+    ),
 ]
-Optimizer = Annotated[Text, typer.Option(help="Optimizer (mohs list optimizers), such as adamw:lr=0.001; default: sgd.")]
-Schedule = Annotated[Text, typer.Option(help="Learning-rate schedule (mohs list lr_schedules); default: cosine:warmup=0.05.")]
-ClassWeight = Annotated[Text, typer.Option(help="Class weights: auto, or deferred:start=EPOCH; default: unweighted.")]
-Epochs = Annotated[Number, typer.Option(help="Number of training epochs; default: 20.")]
-Batch = Annotated[Number, typer.Option(help="Global batch size (summed over processes); default: 128.")]
-Accumulate = Annotated[Number, typer.Option(help="Number of gradient-accumulation steps per batch, to save memory; default: 1.")]
-Ema = Annotated[float | None, typer.Option(help="Decay of an exponential moving average of the weights, such as 0.999.")]
-Precision = Annotated[Text, typer.Option(help="Mixed precision: no, bf16, fp16, or auto (bf16 on a GPU); default: auto.")]
+Optimizer = Annotated[
+    Text, typer.Option(metavar="SPEC", help="Optimizer (mohs list optimizers), such as adamw:lr=0.001; default: sgd.")
+]
+Schedule = Annotated[
+    Text, typer.Option(metavar="SPEC", help="Learning-rate schedule (mohs list lr_schedules); default: cosine:warmup=0.05.")
+]
+ClassWeight = Annotated[
+    Text, typer.Option(metavar="SPEC", help="Class weights: auto, or deferred:start=EPOCH; default: unweighted.")
+]
+Epochs = Annotated[Number, typer.Option(metavar="N", help="Number of training epochs; default: 20.")]
+Batch = Annotated[Number, typer.Option(metavar="N", help="Global batch size (summed over processes); default: 128.")]
+Accumulate = Annotated[
+    Number, typer.Option(metavar="N", help="Number of gradient-accumulation steps per batch, to save memory; default: 1.")
+]
+Ema = Annotated[
+    float | None, typer.Option(metavar="DECAY", help="Decay of an exponential moving average of the weights, such as 0.999.")
+]
+Precision = Annotated[
+    Text, typer.Option(metavar="NAME", help="Mixed precision: no, bf16, fp16, or auto (bf16 on a GPU); default: auto.")
+]
 Compile = Annotated[
     bool | None, typer.Option("--compile", help="Compile the network with torch.compile: a slow first step, then faster ones.")
 ]
 Graph = Annotated[bool, typer.Option(help="Run each step as one CUDA graph (GPU only).")]
-Label = Annotated[Text, typer.Option(help="Column with the label, in a CSV or Parquet file.")]
+Label = Annotated[Text, typer.Option(metavar="COLUMN", help="Column with the label, in a CSV or Parquet file.")]
 TextColumn = Annotated[Text, typer.Option("--text", metavar="COLUMN", help="Column with the text, in a table.")]
-ImageSize = Annotated[Number, typer.Option(help="Image size in pixels (side length); default: chosen by the images.")]
+ImageSize = Annotated[
+    Number, typer.Option(metavar="PIXELS", help="Image size in pixels (side length); default: chosen by the images.")
+]
 Without = Annotated[
     Text,
-    typer.Option(help="Domain to hold out as the test set, for data with several domains (pacs, a folder of them, mnist+usps)."),
+    typer.Option(
+        metavar="DOMAIN",
+        help="Domain to hold out as the test set, for data with several domains (pacs, a folder of them, mnist+usps).",
+    ),
 ]
-Seed = Annotated[Number, typer.Option(help="Random seed; default: 0.")]
-Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
-Runs = Annotated[Path, typer.Option(help="Folder that holds the run folders.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of this run; default: one in --runs, named by the run's hash.")]
+Seed = Annotated[Number, typer.Option(metavar="SEED", help="Random seed; default: 0.")]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="Device: auto, cpu or cuda.")]
+Runs = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder that holds the run folders.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Folder of this run; default: one in --runs, named by the run's hash.")
+]
 Tracker = Annotated[
-    list[str] | None, typer.Option(help="Experiment tracker: tensorboard, wandb or another that Accelerate supports. Repeatable.")
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Experiment tracker: tensorboard, wandb or another that Accelerate supports. Repeatable."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan with estimates of memory and time, and exit.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -28,18 +28,25 @@ def study(
     recipes: Annotated[
         list[Path] | None, typer.Argument(metavar="RECIPE", help="Recipes (.toml), or folders of recipes.")
     ] = None,
-    scale: Annotated[str, typer.Option(help="Size of the study: full, or smoke for a trial of every part in seconds.")] = "full",
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds per row; default: the recipe's own.")] = None,
+    scale: Annotated[
+        str, typer.Option(metavar="NAME", help="Size of the study: full, or smoke for a trial of every part in seconds.")
+    ] = "full",
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="Number of seeds per row; default: the recipe's own.")] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Rows to run: those whose label contains this text, and the rows they depend on. Repeatable."),
+        typer.Option(
+            metavar="TEXT", help="Rows to run: those whose label contains this text, and the rows they depend on. Repeatable."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results (.csv) and pages (.md); default: results, or RUNS/smoke for a trial.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder for results (.csv) and pages (.md); default: results, or RUNS/smoke for a trial."
+        ),
     ] = None,
     runs: o.Runs = Path("runs"),
     device: o.Device = "auto",
-    jobs: Annotated[int, typer.Option(help="Number of runs that train at once on a GPU.")] = 8,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Number of runs that train at once on a GPU.")] = 8,
     claims: Annotated[bool, typer.Option("--claims", help="Check the register of claims and write docs/claims.md.")] = False,
     collect_only: Annotated[
         bool, typer.Option("--collect-only", help="Write results and pages from finished runs, without training.")

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from mohs.train.run import Run
     from mohs.train.trained import Trained
 
+EPILOG = """\b
+Examples:
+  mohs train photos/ --model resnet18 --epochs 30
+  mohs train cifar10 --loss gce:q=0.7 --noise symmetric:rate=0.4 --dry-run
+  torchrun --nproc-per-node 4 -m mohs train cifar10 --batch 512"""
+
 
 def train(
     data: o.DataWord = None,

@@ -1,1 +1,1 @@
-"""Data: where examples come from, and what is done to them before training."""
+"""Data: readers, splits, label noise, degradations and domains."""

@@ -31,7 +31,7 @@ ZONE = re.compile(r"(?<=:\d\d)(\.\d+)?\s*(Z|UTC|[+-]\d\d:?\d\d)$")
 
 
 def has_decimal_commas(table: pa.Table) -> bool:
-    """Whether numbers in the table's columns of text are written 3,14: more cells can only be read so than as 3.14."""
+    """Whether numbers in columns of text are written 3,14: more cells are valid only with a comma than only with a point."""
     comma = point = 0
     for column in table.columns:
         if not is_text(column.type):

@@ -1,4 +1,4 @@
-"""What the columns of a table are: numbers, categories, dates, texts, or nothing a classifier should see.
+"""Roles of a table's columns: numbers, categories, dates, texts, or columns that a classifier must not see.
 
     numeric        numbers; also "1,234.5", "3,14", "12 %", "$5"                 float64
     categorical    strings that repeat, codes with leading zeros                 dictionary of strings
@@ -13,8 +13,8 @@
 where a value is missing), and `from_table` reads them back, so that a part of the rows has the columns of the whole.
 
 A column leaks when, out of fold, it alone predicts the label of at least LEAK of the rows and of the average class. A copy of
-the labels does, and so does a code or a score that the labels were made from: with such a column every label looks right.
-Measured against the given labels, an honest column cannot predict more of them than are right.
+the labels does, and so does a code or a score that the labels were made from: with such a column every label seems correct.
+A legitimate column cannot predict more of the given labels than are correct.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ UNIQUE = 0.95  # share of distinct values from which strings name rows
 FEW = 20  # rows below which distinct values say nothing about identifiers
 SAMPLED = 2000  # distinct values whose words are counted
 LEAK, SUSPECT = 0.995, 0.97  # share of labels one column predicts: dropped, mentioned
-LEAK_ROWS = 50  # with fewer rows leaks are not looked for
+LEAK_ROWS = 50  # with fewer rows there is no search for leaks
 LEAK_SAMPLE = 20_000
 FOLDS = 3
 SHOWN = 5
-BIG_DATES = (19_000_101, 21_001_231)  # YYYYMMDD as whole numbers
+BIG_DATES = (19_000_101, 21_001_231)  # YYYYMMDD as integers
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ def header(image: Image.Image) -> Header:
 def pixels(image: Image.Image, mode: str, size: Size) -> np.ndarray[Any, Any]:
     """An image -> (C, H, W) uint8; mode is "L" or "RGB", size (H, W)."""
     if _orientation(image) != UPRIGHT:
-        with contextlib.suppress(Exception):  # the pixels may be sound where the EXIF block is broken
+        with contextlib.suppress(Exception):  # the pixels may be valid even if the EXIF block is broken
             image = ImageOps.exif_transpose(image)
     image = _flat(image).convert(mode)
     if (image.height, image.width) != size:

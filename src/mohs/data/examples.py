@@ -1,6 +1,6 @@
-"""Examples: inputs, labels and where they came from; what every source gives and what training, scoring and audits take.
+"""Examples: inputs, labels and their origin; returned by every reader, and the input of training, scoring and audits.
 
-An example's id is its place, 0..N−1, in the set it was read into; its key is what its owner calls it (a row number, a name),
+An example's id is its index, 0..N−1, in the set it was read into; its key is the owner's name for it (a row number, a name),
 its path the file it came from. Inputs are one of four kinds:
 
     images      uint8 (N, C, H, W): a tensor, or `ImageFiles`, which decodes an image on access
@@ -84,12 +84,12 @@ class Examples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one input: (C, H, W) of an image, (D,) of features, () of a text, (C,) of a row with C columns."""
+        """Shape of one input, which is (C, H, W) for images, (D,) for features, () for texts, (C,) for rows with C columns."""
         return tuple(self.inputs.shape[1:])
 
     @property
     def kind(self) -> str:
-        """One of KINDS: "images", "features", "text", "table"."""
+        """The kind of inputs, "images", "features", "text" or "table"."""
         return str(getattr(self.inputs, "kind", "images" if len(self.shape) == 3 else "features"))
 
     @property
@@ -180,7 +180,7 @@ class Data:
 
     @property
     def splits(self) -> dict[str, Examples]:
-        """The existing splits by name: train, val, test."""
+        """The existing splits by name (train, val, test)."""
         every = {"train": self.train, "val": self.val, "test": self.test}
         return {name: examples for name, examples in every.items() if examples is not None}
 

@@ -12,9 +12,9 @@ Gradient Rescaling (Wang et al., arXiv 1905.11233), section 4; G. Patrini et al.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -80,9 +80,10 @@ def pair_noise(labels: Tensor, *, rate: float, num_classes: int, seed: int, exac
 
 
 @dataclass(frozen=True, kw_only=True)
-class Symmetric:
-    """To any other class."""
+class RateNoise:
+    """Noise with one rate for all classes, by the function `move`."""
 
+    move: ClassVar[Callable[..., Tensor]]
     rate: float
     exact: bool = False
 
@@ -90,10 +91,20 @@ class Symmetric:
         check_between("rate", self.rate, 0, 1)
 
     def __call__(self, examples: Examples, seed: int) -> Examples:
-        number = len(examples.classes)
-        return examples.relabeled(
-            symmetric_noise(examples.labels, rate=self.rate, num_classes=number, seed=seed, exact=self.exact)
-        )
+        options = {"rate": self.rate, "num_classes": len(examples.classes), "seed": seed, "exact": self.exact}
+        return examples.relabeled(self.move(examples.labels, **options))
+
+
+class Symmetric(RateNoise):
+    """To any other class."""
+
+    move = staticmethod(symmetric_noise)
+
+
+class Pair(RateNoise):
+    """To the next class."""
+
+    move = staticmethod(pair_noise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,21 +135,6 @@ class Asymmetric:
             groups = [[_number(one, classes) for one in group] for group in named]
             moved = asymmetric_noise(labels, rate=self.rate, groups=groups, num_classes=len(classes), seed=seed, exact=self.exact)
         return examples.relabeled(moved)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """To the next class."""
-
-    rate: float
-    exact: bool = False
-
-    def __post_init__(self) -> None:
-        check_between("rate", self.rate, 0, 1)
-
-    def __call__(self, examples: Examples, seed: int) -> Examples:
-        number = len(examples.classes)
-        return examples.relabeled(pair_noise(examples.labels, rate=self.rate, num_classes=number, seed=seed, exact=self.exact))
 
 
 Noise = Symmetric | Asymmetric | Pair | HumanLabels | OpenSet

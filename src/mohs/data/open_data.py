@@ -1,4 +1,4 @@
-"""`open_data`: whatever a person has (a name, a path, arrays, a data set) as training examples, with the splits it came with.
+"""`open_data`: open a data set by name or path, or from arrays or another data set, with its own splits.
 
     open_data()                                    scikit-learn's digits
     open_data("cifar10", root=FOLDER)              a known name (DATA), in `root` or the folder that MOHS_DATA names
@@ -8,7 +8,7 @@
     open_data("pacs", without="photo")             several domains: trained on the others, tested on this one
     open_data((x, y)), open_data(dataset)          arrays, tensors, strings, a mapping, a DataFrame, a torch Dataset, Examples
 
-No split is invented: see `split.py`.
+`open_data` does not split data itself: see `split.py`.
 """
 
 from __future__ import annotations

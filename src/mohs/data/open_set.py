@@ -28,7 +28,8 @@ def replace_images(examples: Examples, others: Examples, *, rate: float, seed: i
         )
     if examples.shape != others.shape or inputs.dtype != theirs.dtype:
         raise DataError(
-            f"{others.name} has inputs {others.shape}, {examples.name} {examples.shape}: they must be alike (see image_size)"
+            f"{others.name} has inputs {others.shape}, {examples.name} {examples.shape}: "
+            "they must have the same shape (see image_size)"
         )
     number = round(rate * len(examples))
     if number > len(others):

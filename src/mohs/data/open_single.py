@@ -1,4 +1,4 @@
-"""One source of data (a name, a path, arrays, a data set) as training examples, with the splits it came with.
+"""One source of data (a name, a path, arrays, a data set) as training examples, with its own splits.
 
 `open_data` is the public function; it also takes pairs of domains. A known name takes precedence over a file of that name:
 write "./digits" for the file.
@@ -16,7 +16,6 @@ from mohs._core.errors import DataError
 from mohs.data.decode import Size
 from mohs.data.examples import Data, Examples
 from mohs.data.image_stores import printable
-from mohs.data.images import MEMORY_LIMIT
 from mohs.data.read_options import Reading
 from mohs.data.resize import resized_data
 from mohs.data.split import only
@@ -31,18 +30,9 @@ KINDS = (
 )
 
 
-def open_single(
-    data: Any = None,
-    *,
-    label: str | None = None,
-    text: str | None = None,
-    image_size: int | Size | None = None,
-    split: str | None = None,
-    root: str | Path | None = None,
-    memory_limit: int = MEMORY_LIMIT,
-) -> Data:
-    """The data of one source, validated; the arguments are those of `open_data`."""
-    reading = Reading.of(root=root, label=label, text=text, image_size=image_size, memory_limit=memory_limit)
+def open_single(data: Any = None, *, split: str | None = None, **options: Any) -> Data:
+    """The data of one source, validated; the options are those of `open_data`, except `without`."""
+    reading = Reading.of(**options)
     return prepared(_open(data, reading), split=split, image_size=reading.image_size)
 
 
@@ -224,7 +214,7 @@ class Known:
 DATA: dict[str, Known] = {
     "digits": Known(_digits, "1,797 digits of 8 × 8, 10 classes; built in"),
     "mnist": Known(_mnist, "60,000 + 10,000 digits of 28 × 28, 10 classes"),
-    "fashion-mnist": Known(_fashion, "60,000 + 10,000 pieces of clothing of 28 × 28, 10 classes"),
+    "fashion-mnist": Known(_fashion, "60,000 + 10,000 images of clothing of 28 × 28, 10 classes"),
     "cifar10": Known(_cifar10, "50,000 + 10,000 photographs of 32 × 32, 10 classes"),
     "cifar100": Known(_cifar100, "50,000 + 10,000 photographs of 32 × 32, 100 classes (cifar100:coarse: 20)"),
     "usps": Known(_usps, "7,291 + 2,007 digits of 16 × 16, 10 classes"),

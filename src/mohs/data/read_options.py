@@ -27,7 +27,7 @@ class Reading:
     memory_limit: int = MEMORY_LIMIT
 
     @classmethod
-    def of(cls, *, root: str | Path | None, image_size: int | Size | None, **options: Any) -> Reading:
+    def of(cls, *, root: str | Path | None = None, image_size: int | Size | None = None, **options: Any) -> Reading:
         """The options with their defaults resolved: the root by MOHS_DATA, the size as (height, width)."""
         home = os.environ.get(FOLDER) if root is None else root
         return cls(Path(home) if home else None, image_size=None if image_size is None else as_size(image_size), **options)

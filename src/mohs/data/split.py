@@ -25,7 +25,7 @@ SPLITS = {
 
 
 def split_called(name: str) -> str | None:
-    """ "train", "val" or "test" for a name people give that split, else None."""
+    """ "train", "val" or "test" for a common name of that split, else None."""
     return next((split for split, names in SPLITS.items() if name.lower() in names), None)
 
 

@@ -1,4 +1,4 @@
-"""Embedders by name, and the choice of one where none is named.
+"""Embedders by name, and the default choice.
 
 `auto` takes what is installed or cached and never downloads:
 
@@ -164,7 +164,7 @@ def function_embedder(function: Callable[[Any], Any]) -> Embedder:
 def _user_function(name: str) -> Callable[[Any], Any]:
     module, colon, attribute = name.partition(":")
     known = f"known: auto, {', '.join(one.formula for one in EMBEDDERS.values())}, package.module:function"
-    hint = "; pip install 'mohs[images]' and 'mohs[text]' bring what auto takes"
+    hint = "; pip install 'mohs[images]' and 'mohs[text]' install the embedders that auto uses"
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
         raise ValueError(f"unknown embedder {name!r}; {known}{hint}")
     sys.path.insert(0, os.getcwd())  # a command finds the modules of the folder it runs in, as `python` does

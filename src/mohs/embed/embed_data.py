@@ -1,7 +1,7 @@
-"""`embed`: data of any source to features, one vector per example, cached by what was embedded and by what.
+"""`embed`: data of any source to features, one vector per example, cached by the inputs and the embedder.
 
-Labels play no part: after a correction of labels the cached features are used again. Splits share one embedder, which is
-fitted (where it is) to the training examples.
+Features do not depend on labels: after labels are corrected, the cached features are reused. Splits share one embedder; an
+embedder that is fitted is fitted to the training examples.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Embedded:
         return torch.as_tensor(self.data.train.inputs)
 
     def summary(self, option: str = "--embed") -> str:
-        """What was taken and what would be better, in one line."""
+        """The embedder that was used and a stronger one, in one line."""
         advice = f" A stronger embedder finds more: {option} {self.better}." if ":" in self.better else ""
         advice = f" Better with {self.better}." if self.better and not advice else advice
         return f"Features: {self.about}.{advice}"
@@ -93,7 +93,7 @@ def embed(
         batch: examples per call; default: by embedder and device. Halved while the GPU's memory does not suffice.
         cache: folder of cached features; True: MOHS_CACHE, or ~/.cache/mohs/embeddings; False: keep them in memory only.
         progress: called with the numbers of examples that are done and of all examples.
-        tell: called with one line on what was taken and what would be better.
+        tell: called with one line about the embedder and a stronger one.
         **open_as: options of `open_data`: label, text, image_size, split, root, ...
 
     Returns:
@@ -263,7 +263,7 @@ def _places(first: int, number: int, rows: int) -> Tensor:
 
 
 def _range(images: Tensor) -> tuple[float, float]:
-    """What is black and white: 0 and 1 where values lie between, else the least and the largest."""
+    """The values of black and white: 0 and 1 if all pixels lie between them, else the minimum and maximum."""
     if images.dtype == torch.uint8 or not images.numel():
         return 0.0, 1.0
     low, high = float(images.min()), float(images.max())

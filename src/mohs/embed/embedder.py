@@ -1,4 +1,4 @@
-"""What every embedder is: a name, a version for the cache, and a function that turns a batch into features (B, D)."""
+"""The interface of embedders: a name, a version for the cache, and a function that turns a batch into features (B, D)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Embedder:
 
     Attributes:
         name: spelling that creates it again.
-        about: what it is, for people: "EfficientNet-Lite0 (ImageNet)".
+        about: description, such as "EfficientNet-Lite0 (ImageNet)".
         version: changes with the weights and with everything else that changes the features.
         load: called with all inputs, which an embedder that is fitted to them reads; returns the function for batches.
         size: side length of the images that it takes; None: the images' own.
@@ -46,7 +46,7 @@ class Embedder:
 
 @dataclass(frozen=True)
 class Spec:
-    """A name taken apart: "timm:resnet50,size=160" is ("timm", "resnet50", {"size": "160"})."""
+    """A parsed name: "timm:resnet50,size=160" is ("timm", "resnet50", {"size": "160"})."""
 
     family: str
     model: str
@@ -85,7 +85,7 @@ EXAMPLE = {
 
 
 def parse_embedder(name: str) -> Spec:
-    """Take "family:model,key=value" or "family:key=value" apart."""
+    """Parse "family:model,key=value" or "family:key=value"."""
     family, _, rest = name.strip().partition(":")
     first, *others = rest.split(",")
     model, parts = ("", [first, *others]) if "=" in first else (first, others)
@@ -126,5 +126,5 @@ def unit_rows(features: Any) -> Any:
 
 
 def spread_places(rows: int, most: int) -> Sequence[int]:
-    """All places 0..rows−1, or `most` of them at even distances."""
+    """All places 0..rows−1, or `most` of them evenly spaced."""
     return range(rows) if rows <= most else [i * rows // most for i in range(most)]

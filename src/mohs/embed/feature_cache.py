@@ -1,6 +1,6 @@
 """Features on disk, written block by block: an interrupted embedding resumes, and features may be larger than memory.
 
-KEY/about.json       what was embedded by what; KEY is a hash of the inputs and of the embedder's version
+KEY/about.json       inputs and embedder; KEY is a hash of the inputs and of the embedder's version
 KEY/features.npy     (N, D), float32, or float16 beyond 2²⁹ entries; read memory-mapped
 KEY/progress.json    number of rows that are on disk, while the embedding is unfinished
 KEY/DONE             the features are complete
@@ -37,7 +37,7 @@ def cache_folder() -> Path:
 
 
 def open_features(folder: Path) -> Tensor | None:
-    """Finished features, memory-mapped (copy on write); None where there are none."""
+    """Finished features, memory-mapped (copy on write); None if there are none."""
     if not (folder / "DONE").exists():
         return None
     return torch.from_numpy(np.load(folder / "features.npy", mmap_mode="c", allow_pickle=False))
@@ -81,7 +81,7 @@ def collect_features(rows: int, blocks: Blocks) -> Tensor:
 
 
 def _resume(folder: Path, rows: int) -> tuple[int, Array | None]:
-    """The number of rows on disk and the array to go on with; (0, None) where nothing usable is there."""
+    """The number of rows on disk and the array to continue with; (0, None) if nothing usable exists."""
     try:
         at = int(json.loads((folder / "progress.json").read_text())["rows"])
         features: Array = np.lib.format.open_memmap(folder / "features.npy", mode="r+")

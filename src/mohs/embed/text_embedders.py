@@ -4,7 +4,7 @@
     tfidf       sublinear TF-IDF of words (1-2) and of characters within words (3-5), reduced to 256 dimensions
     text        wordllama, and TF-IDF of the same tokens and their pairs, reduced to 256 dimensions
 
-`tfidf` and `text` are fitted to the texts themselves; labels play no part. Their blocks are centered and have the same total
+`tfidf` and `text` are fitted to the texts themselves; labels are not used. Their blocks are centered and have the same total
 variance; empty texts lie at the mean. The files in the wheel of `wordllama` are read directly: its own `load` looks for the
 tokenizer in another folder than the wheel's, and then downloads one.
 Miller, "WordLlama: recycled token embeddings from large language models" (2024). Deerwester et al., "Indexing by latent
@@ -177,7 +177,7 @@ def _scale(block: Array) -> tuple[Array, float]:
 
 
 def _sample(texts: Any) -> list[str]:
-    """Texts to fit to: all, or FITTED of them at even distances."""
+    """Texts to fit to: all, or FITTED of them evenly spaced."""
     places = spread_places(len(texts), FITTED)
     return _clean([texts[i] for i in places] if isinstance(texts, list) else texts[torch.tensor(places)])
 

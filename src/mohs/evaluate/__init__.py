@@ -1,1 +1,1 @@
-"""How good a trained model is beyond its accuracy: each file a question, each function usable alone."""
+"""Evaluation of trained models: calibration, robustness, out-of-distribution detection, explanations and statistics."""

@@ -103,8 +103,6 @@ def robust_accuracy(
 ) -> Robustness:
     """Accuracy of a model under adversarial attacks.
 
-        mohs.robust_accuracy(model, images, labels, eps=8 / 255)
-
     Args:
         model: Any callable that returns logits.
         images: (N, ...), floats from 0 to 1 or uint8; the model does its own normalization.
@@ -118,6 +116,9 @@ def robust_accuracy(
 
     Returns:
         Clean accuracy, accuracy under each attack and under the worst of them.
+
+    Example:
+        >>> mohs.robust_accuracy(model, images, labels, eps=8 / 255).worst  # doctest: +SKIP
     """
     check_between("eps", eps, 0)
     check_choice("norm", norm, NORMS)
@@ -200,7 +201,7 @@ def _search(
 
 
 def _keep(found: Tensor, broken: Tensor, tried: Tensor, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Keep broken examples as they are; move the others on to what was tried."""
+    """Keep broken examples as they are; replace the others by the new candidates."""
     return torch.where(wide(broken, tried), found, tried), broken | (logits.argmax(1) != y)
 
 

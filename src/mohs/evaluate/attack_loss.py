@@ -29,7 +29,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """The largest other logit less the label's (N,)."""
+    """The largest other logit minus the label's (N,)."""
     index = labels.unsqueeze(1)
     return logits.scatter(1, index, -torch.inf).amax(1) - logits.gather(1, index).squeeze(1)
 

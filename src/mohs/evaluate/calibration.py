@@ -80,7 +80,8 @@ def reliability(probs: Any, labels: Any, bins: int = 15, *, binning: str = "widt
 def ece(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> float:
     """Expected calibration error, from 0 to 1: the mean distance of accuracy from confidence; arguments as for `reliability`.
 
-    mohs.ece(logits.softmax(1), labels)
+    Example:
+        >>> mohs.ece(logits.softmax(1), labels)  # doctest: +SKIP
     """
     found = reliability(probs, labels, bins, binning=binning)
     return float((found.share * found.gaps.abs()).sum())

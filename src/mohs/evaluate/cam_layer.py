@@ -4,7 +4,7 @@ For convolutional nets: the last module to give a map of the size that the last 
 activation, shortcut and other branches), if that is more than one pixel. For transformers: the last layer norm at which the
 class's score still depends on the patches (with a class token the final one does not); tokens become a grid of the image's
 proportions after up to eight leading extra tokens (class, distillation, registers). Norms over (N, H, W, C) are grids
-already. Modules that run more than once are passed over.
+already. Modules that run more than once are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mohs._core.eval_mode import eval_mode
 from mohs.evaluate.outputs import logits_of
 
 EXTRA_TOKENS = 8
-NORMS = ("LayerNorm", "RMSNorm")  # by name, for libraries have their own
+NORMS = ("LayerNorm", "RMSNorm")  # by name, because libraries define their own
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def _cams(model: nn.Module, x: Tensor, targets: Tensor, found: CamLayer) -> Tens
 
 @contextmanager
 def _mapped(model: nn.Module, found: CamLayer) -> Iterator[nn.Module]:
-    """A module that gives the map as (N, C, H, W), put behind the layer for a while: what captum attributes to."""
+    """A module that gives the map as (N, C, H, W), inserted after the layer for captum to attribute to."""
     grid = nn.Identity()
 
     def hook(module: nn.Module, args: Any, out: Tensor) -> Tensor:

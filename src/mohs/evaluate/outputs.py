@@ -1,7 +1,7 @@
 """Logits and features of many inputs: one forward pass over data for prediction, evaluation, the audit and the studies.
 
 A model is any callable that returns logits. Features and class weights come from `Network.outputs` or, for any other Module
-with a linear head, from `find_head`. Modules run in evaluation mode without gradients and are left as they were, also after
+with a linear head, from `find_head`. Modules run in evaluation mode without gradients and are restored afterwards, also after
 an error. uint8 images reach the model as floats from 0 to 1.
 """
 

@@ -1,9 +1,9 @@
 """Linear probe: a new linear head trained on frozen features and evaluated on held-out examples.
 
-    sampling "as_is"     every example once an epoch: a linear probe
+    sampling "as_is"     every example once per epoch: a linear probe
     sampling "balanced"  a random class, then a random example of it: cRT, the second stage for long tails
 
-Cross-entropy by SGD (momentum .9, cosine schedule to 0) on features standardized by the training set's mean and SD, which
+Cross-entropy by SGD (momentum 0.9, cosine schedule to 0) on features standardized by the training set's mean and SD, which
 are then folded into the head: weight and bias apply to raw features. The fit runs on the features' device without host
 synchronization. A class without training examples is never sampled.
 Kang et al., "Decoupling representation and classifier for long-tailed recognition" (ICLR 2020), section 4.1;

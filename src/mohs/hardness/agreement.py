@@ -2,11 +2,11 @@
 
     agreement aᵢ = votes of example i for its label / all its votes          Human Selection Frequency, HSF
 
-A score that means hardness correlates negatively with agreement. Signs are kept; only where scores are compared is each
-turned by the sign of its correlation, to speak of strength: a score that truly has none looks a little too strong there.
+A hardness score correlates negatively with agreement. Signs are kept, except when scores are compared by strength: there each
+score is multiplied by the sign of its correlation, which slightly overestimates the strength of an uncorrelated score.
 Intervals are percentiles over resampled examples: 10,000 examples × 1,000 resamples take 0.3 s for Spearman, 0.2 s for
-Pearson and 1.5 s for Kendall on one core. People are few and mostly agree: half the panel of CIFAR-10H predicts the other
-half at ρ = .54 only, so that even a perfect score stays far below 1.
+Pearson and 1.5 s for Kendall on one core. There are few annotators and most agree: half the panel of CIFAR-10H predicts the
+other half with ρ = 0.54 only, so even a perfect score stays far below 1.
 Chen et al., "Angular Visual Hardness" (ICML 2020), section 4, Table 1 (bins) and Tables 2, 6-9 (`fisher_z`).
 """
 
@@ -58,7 +58,7 @@ class Correlation:
 
 @dataclass(frozen=True)
 class Bin:
-    """The correlation among the examples whose agreement lies in low..high; their mean score is NaN where there are none."""
+    """The correlation among the examples whose agreement lies in low..high; their mean score is NaN if there are none."""
 
     low: float
     high: float
@@ -68,7 +68,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Difference:
-    """Strength of the first correlation less that of the second, with its interval and two-sided p."""
+    """Strength of the first correlation minus that of the second, with its interval and two-sided p."""
 
     value: float
     low: float
@@ -106,13 +106,13 @@ def correlation(
 
 
 def by_bins(score: Any, agreement: Any, *, edges: Sequence[float] = CIFAR10H_EDGES, **options: Any) -> list[Bin]:
-    """The correlation within bins of agreement, options as for `correlation`; among the unanimous there is none (NaN).
+    """The correlation within bins of agreement, options as for `correlation`; NaN for a bin in which all annotators agree.
 
-    Bins are (low, high], the first one [low, high]; an edge given twice is a bin of that value alone, taken from the other.
+    Bins are (low, high], the first one [low, high]; an edge given twice makes a bin of that single value.
     """
     (x,), a = _paired({"score": score}, agreement)
     if len(edges) < 2 or any(low > high for low, high in pairwise(edges)):
-        raise ValueError(f"edges must be at least two numbers that never fall, got {list(edges)}")
+        raise ValueError(f"edges must be at least two numbers in ascending order, got {list(edges)}")
     bins = []
     for i, (low, high) in enumerate(pairwise(edges)):
         taken = low < high and list(edges).count(high) > 1
@@ -149,9 +149,9 @@ def compare_scores(
     resamples: int = 1000,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """A results table: one row a score, the strongest first, each against the reference (None: the first one given).
+    """A results table: one row per score, the strongest first, each against the reference (None: the first one given).
 
-    scores: {name: (N,)}, or a hardness table, of which the columns with a direction are taken. A row has score, kind, n,
+    scores: {name: (N,)}, or a hardness table, whose columns with a direction are used. A row has score, kind, n,
     value, low, high, strength; difference, difference_low, difference_high, p_bootstrap (of strengths, to the reference);
     and p_steiger and p_fisher, two-sided. The reference's own row has difference 0 and p 1.
     """
@@ -178,13 +178,13 @@ def _tests(value: float, base: float, between: float, n: int) -> dict[str, float
     """Steiger's and Fisher's two-sided p of the strengths; NaN where a correlation is undefined or perfect."""
     if n <= 3 or not (abs(value) < 1 and abs(base) < 1):
         return {"p_steiger": math.nan, "p_fisher": math.nan}
-    between *= math.copysign(1.0, value) * math.copysign(1.0, base)  # that of the scores as they are turned
+    between *= math.copysign(1.0, value) * math.copysign(1.0, base)  # correlation of the scores with their signs applied
     value, base = abs(value), abs(base)
     return {"p_steiger": steiger(value, base, between, n).p_two_sided, "p_fisher": fisher_z(value, base, n).p_two_sided}
 
 
 def _difference(values: Sequence[float], drawn: Array, interval: float) -> Difference:
-    turn = np.where(np.asarray(values) < 0, -1.0, 1.0)  # by the full sample: a resample must not turn a score round
+    turn = np.where(np.asarray(values) < 0, -1.0, 1.0)  # sign from the full sample: a resample must not flip it
     gaps = drawn @ (turn * [1.0, -1.0])
     gaps = gaps[~np.isnan(gaps)]
     tail = min((gaps <= 0).sum(), (gaps >= 0).sum())
@@ -222,7 +222,7 @@ def _paired(scores: Mapping[str, Any], agreement: Any) -> tuple[list[Array], Arr
     columns = [_numbers(name, values) for name, values in scores.items()]
     for name, x in zip(scores, columns, strict=True):
         if len(x) != len(a):
-            raise ValueError(f"{name} has {len(x)} entries and agreement {len(a)}: both must be of the same examples")
+            raise ValueError(f"{name} has {len(x)} entries and agreement {len(a)}: both must describe the same examples")
     return columns, a
 
 
@@ -232,5 +232,5 @@ def _numbers(name: str, values: Any) -> Array:
         raise ValueError(f"{name} must have shape (N,), one number per example, got shape {array.shape}")
     missing = np.isnan(array)
     if missing.any():
-        raise ValueError(f"{name}[{int(missing.argmax())}] is NaN: leave such examples out of both sides")
+        raise ValueError(f"{name}[{int(missing.argmax())}] is NaN: remove such examples from both")
     return array

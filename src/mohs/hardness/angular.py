@@ -3,11 +3,12 @@
     AVH(x, y) = θ_y / Σ_k θ_k                  the sum over all classes, y included; lower = easier; 1/K for equal angles
     AVC(x)    = max_c (π − θ_c) / Σ_k (π − θ_k) angular confidence in the nearest class; higher = more confident
 
-θ_k is the angle between x and w_k; lengths and biases play no part. Angles are arccos of one plain product, in chunks
-of rows; where that cosine is beyond ±.999 the label's angle (for AVC the nearest class's) is taken by the paired form
-instead, so that it is within 3e-6 rad everywhere. A zero x gives 1/K, as do weights that all lie within 1e-3 rad of x
+θ_k is the angle between x and w_k; lengths and biases do not matter. Angles are arccos of one plain product, in chunks
+of rows; where that cosine is beyond ±0.999 the label's angle (for AVC the nearest class's) is computed by the paired form
+instead, accurate to 3e-6 rad everywhere. A zero x gives 1/K, as do weights that all lie within 1e-3 rad of x
 (for AVC: of −x), where a float32 cosine cannot tell the angles apart. A zero w_k is at π/2 to everything.
-Results carry no gradient and, off the CPU, wait for nothing. A row with NaN or ∞ is NaN. On a GPU, AVH takes two Triton kernels.
+Results carry no gradient and, on a GPU, cause no host synchronization. A row with NaN or ∞ is NaN. On a GPU, AVH takes two
+Triton kernels.
 Chen et al., "Angular Visual Hardness" (ICML 2020), Definition 2 and eq. 3.
 """
 
@@ -23,14 +24,23 @@ from mohs.angle import angle, common_dtype, unit
 from mohs.margin import checked_labels, readable
 from mohs.margin._choose import takes
 
-CHUNK_ENTRIES = 2**21  # 8 MB of float32 angles at a time: near the caches, and far from the (N, K) array
+CHUNK_ENTRIES = 2**21  # 8 MB of float32 angles at a time, which fit in the caches
 STEEP = 0.999  # beyond this cosine arccos loses digits
-LENGTHS = (1e-12, 1e18)  # between these a float32 length is exact; other rows are brought to unit length with care
+LENGTHS = (1e-12, 1e18)  # between these a float32 length is exact; other rows are normalized in the careful form
 
 
 @torch.no_grad()
 def avh(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    """features (N, D), weight (K, D), labels (N,) -> AVH (N,), in float32 (float64 where either input is)."""
+    """Angular visual hardness of each example.
+
+    Args:
+        features: (N, D), the inputs of the head.
+        weight: Class weights (K, D).
+        labels: (N,), class indices.
+
+    Returns:
+        AVH (N,), in float32 (float64 if either input is); lower is easier.
+    """
     dtype = check_classes(features, weight)
     labels = checked_labels(features.new_empty(1, weight.shape[0]).expand(features.shape[0], -1), labels)
     if takes(features) and dtype == torch.float32 and features.shape[1] <= 8192:
@@ -49,7 +59,15 @@ def avh(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def avc(features: Tensor, weight: Tensor) -> Tensor:
-    """features (N, D), weight (K, D) -> angular confidence in the nearest class (N,)."""
+    """Angular confidence in the nearest class.
+
+    Args:
+        features: (N, D), the inputs of the head.
+        weight: Class weights (K, D).
+
+    Returns:
+        AVC (N,); higher is more confident.
+    """
     dtype = check_classes(features, weight)
     scores = torch.empty(features.shape[0], dtype=dtype, device=features.device)
     for rows, cos in cosine_chunks(features, weight, dtype):
@@ -61,7 +79,7 @@ def avc(features: Tensor, weight: Tensor) -> Tensor:
 
 
 def cosine_chunks(features: Tensor, weight: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-    """Slices of rows with the cosines (n, K) of those rows to every class, in one buffer that is used again."""
+    """Slices of rows with the cosines (n, K) of those rows to every class, in one reused buffer."""
     directions = unit(weight.to(dtype)).T  # (D, K)
     step = max(1, CHUNK_ENTRIES // weight.shape[0])
     buffer = torch.empty(min(step, features.shape[0]), weight.shape[0], dtype=dtype, device=features.device)
@@ -77,9 +95,9 @@ def cosine_chunks(features: Tensor, weight: Tensor, dtype: torch.dtype) -> Itera
 
 
 def careful_angle(cos: Tensor, features: Tensor, weight: Tensor, classes: Tensor) -> Tensor:
-    """The angles (n,) of which these are the cosines, to one class a row; the steep ones by the paired form."""
+    """The angles (n,) of which these are the cosines, one class per row; the steep ones by the paired form."""
     theta, steep = cos.arccos(), cos.abs() > STEEP
-    if not readable(cos):  # how many are steep is not known here without waiting: take all
+    if not readable(cos):  # counting the steep ones would synchronize: take all
         return torch.where(steep, angle(features, weight[classes]).to(theta.dtype), theta)
     rows = steep.nonzero().squeeze(1)
     theta[rows] = angle(features[rows], weight[classes[rows]]).to(theta.dtype)
@@ -87,12 +105,12 @@ def careful_angle(cos: Tensor, features: Tensor, weight: Tensor, classes: Tensor
 
 
 def share(part: Tensor, total: Tensor, classes: int) -> Tensor:
-    """part/total (n,); 1/K where the total is no more than the rounding of K arccosines at 1."""
+    """part/total (n,); 1/K where the total is at most the rounding error of K arccosines at 1."""
     return torch.where(total < rounding(classes, total.dtype), 1 / classes, part / total)
 
 
 def rounding(classes: int, dtype: torch.dtype) -> float:
-    """The rounding of K arccosines at 1, added up."""
+    """The rounding error of K arccosines at 1, added up."""
     return 4 * classes * math.sqrt(torch.finfo(dtype).eps)
 
 

@@ -1,11 +1,11 @@
-"""Batches of anybody's data, in the data's order, with the share that falls to one of several processes.
+"""Batches of any data set, in its order, divided among processes.
 
 An item is (input, label), (input, label, id) or a mapping: its label under one of LABELS, an id under one of IDS, a path under
-one of PATHS, and the input under one of INPUTS; where it has none of these, all that is left goes to the model by keyword
+one of PATHS, and the input under one of INPUTS; without any of these, all other entries are passed to the model by keyword
 (`pixel_values`, `input_ids`). Inputs that are mappings, tuples or lists are the model's keywords or arguments.
 
-A data set, or a DataLoader that walks one through in order, at random or by DistributedSampler, is read in the data set's own
-order, each process its own batches. Any other loader is read as it comes, whole by every process, which keeps its turns.
+A data set, or a DataLoader that samples one in order, at random or by DistributedSampler, is read in the data set's own order,
+each process its own batches. Any other loader is iterated by every process, which keeps the batches of its rank.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WALKS = (SequentialSampler, RandomSampler, DistributedSampler)  # samplers that 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows: the number of the first, what goes to the model, and what is known of them."""
+    """Some rows: the number of the first, the model's arguments, and labels, ids and paths."""
 
     start: int
     arguments: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Batch:
 
 
 def batches(data: Any, *, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-    """The batches that fall to this process, each with the number of its first row."""
+    """The batches of this process, each with the number of its first row."""
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     loader = data if isinstance(data, DataLoader) else None
@@ -71,7 +71,7 @@ def _own_batches(source: Any, loader: DataLoader[Any] | None, size: int, rank: i
 
 
 def unpack(items: Any, start: int) -> Batch:
-    """A batch as the loader gives it, taken apart."""
+    """Split a batch of the loader into its parts."""
     if isinstance(items, Mapping):
         return _unpack_mapping(items, start)
     if not isinstance(items, Sequence) or len(items) not in (2, 3):

@@ -1,10 +1,10 @@
-"""Labels as people have them (names, numbers with gaps) and as a head has them (its rows 0..K−1).
+"""Labels as given (names, integers with gaps) and as rows 0..K−1 of a head.
 
     encode(labels, num_classes=K, classes=None) -> index (N,), classes (K names)
 
 With `classes`, in the order of the head's rows, every label must be one of them; integers are class indices when the class
-names are strings. Without `classes`, integers within 0..K−1 are class indices; other labels are sorted, as scikit-learn does,
-and must be exactly K different ones. Only in this last case must every class have an example.
+names are strings. Without `classes`, integers within 0..K−1 are class indices; other labels are sorted, as in scikit-learn,
+and must have exactly K distinct values. Only in this last case must every class have an example.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Correlation coefficients, the same over resampled examples without sorting again, and tests of one against another.
+"""Correlation coefficients, bootstrap resamples of them without sorting again, and tests of one against another.
 
     spearman     Pearson's r of midranks          kendall   τ-b; both corrected for ties
     resample     wᵢ, how often example i was drawn (Σw = n); the midrank of a value v in it is
@@ -6,10 +6,10 @@
     Fisher       Z = (z₁ − z₂) / √(2/(n − 3)),    z = artanh r
     Steiger      Z = (z₁ − z₂) √(n − 3) / √(2 − 2c),  c = [r₁₂(1 − 2r̄²) − ½r̄²(1 − 2r̄² − r₁₂²)] / (1 − r̄²)²,  r̄ = (r₁ + r₂)/2
 
-So a resample costs O(n) for Spearman and Pearson; Kendall is counted afresh, in O(n log n). Fisher's test takes the two
-correlations for independent; where they share a variable and the examples Steiger's is the right one, and Fisher's p is
-too large if the scores agree (r₁₂ > 0). On rank correlations both are approximate. No correlation, NaN, where a side is
-constant or n < 3.
+So a resample costs O(n) for Spearman and Pearson; Kendall is computed anew, in O(n log n). Fisher's test assumes that
+the two correlations are independent. If they share a variable and the examples, use Steiger's test; Fisher's p is then too
+large if the scores agree (r₁₂ > 0). On rank correlations both are approximate. A correlation is NaN if a side is constant or
+n < 3.
 Steiger, "Tests for comparing elements of a correlation matrix" (Psychological Bulletin 1980), eq. 14.
 """
 
@@ -36,7 +36,7 @@ class ZTest:
 
     @property
     def p(self) -> float:
-        """One-sided: how likely a z this large is if the first correlation is no larger."""
+        """One-sided: probability of a z this large if the first correlation is not larger."""
         return math.erfc(self.z / math.sqrt(2)) / 2
 
     @property
@@ -60,7 +60,7 @@ def resampled(scores: Sequence[Array], y: Array, kind: str, *, resamples: int, s
 
 
 def fisher_z(r1: float, r2: float, n: int) -> ZTest:
-    """Whether r1 is larger than r2, each of n examples, by the test for independent correlations, as the AVH paper has it."""
+    """Whether r1 is larger than r2, each of n examples, by the test for independent correlations, as in the AVH paper."""
     _check(n, r1=r1, r2=r2)
     return ZTest((math.atanh(r1) - math.atanh(r2)) / math.sqrt(2 / (n - 3)))
 
@@ -69,7 +69,7 @@ def steiger(r1: float, r2: float, r12: float, n: int) -> ZTest:
     """Whether r1 is larger than r2 when both share a variable and the n examples; r12: the correlation of the other two."""
     _check(n, r1=r1, r2=r2)
     if not (abs(r12) <= 1 and 1 + 2 * r1 * r2 * r12 - r1**2 - r2**2 - r12**2 > -0.01):  # printed values are rounded
-        raise ValueError(f"r12={r12} cannot go with r1={r1} and r2={r2}: no three variables correlate like that")
+        raise ValueError(f"r12={r12} is incompatible with r1={r1} and r2={r2}: no three variables have these correlations")
     if r1 == r2:
         return ZTest(0.0)  # the same score twice has c = 1
     square = ((r1 + r2) / 2) ** 2
@@ -78,7 +78,7 @@ def steiger(r1: float, r2: float, r12: float, n: int) -> ZTest:
 
 
 def _spearman(scores: Sequence[Array], y: Array) -> Weighted:
-    groups = [np.unique(values, return_inverse=True)[1] for values in (*scores, y)]  # the one time that anything is sorted
+    groups = [np.unique(values, return_inverse=True)[1] for values in (*scores, y)]  # the only sort
 
     def weighted(w: Array) -> list[float]:
         *ranks, own = (_midranks(group, w) for group in groups)
@@ -113,7 +113,7 @@ def _midranks(group: Array, w: Array) -> Array:
 
 
 def _pearson_of(x: Array, y: Array, w: Array) -> float:
-    """Weighted r; what is constant leaves only rounding in its variance, and counts as such."""
+    """Weighted r; a variance that is only rounding error counts as 0 (constant)."""
     if w.sum() < LEAST:
         return math.nan
     with np.errstate(invalid="ignore", divide="ignore"):  # an infinite score has no Pearson coefficient: NaN

@@ -1,12 +1,12 @@
-"""Training dynamics of an example: what each update measures, what is kept of it, and the columns made of it at the end.
+"""Training dynamics of an example: what each update measures, which statistics are kept, and the columns computed from them.
 
     aum              mean of z_y − max_{k≠y} z_k            mean_margin       mean of m
     mean_confidence  mean of p = σ(m)                       variability       standard deviation of p (divide by n)
-    mean_avh         mean of AVH                            forgetting        number of times it was right and then wrong
-    first_learned     the first epoch at which it was right, the number of epochs if never
+    mean_avh         mean of AVH                            forgetting        number of times it was correct, then incorrect
+    first_learned    first epoch at which it was correct; the number of epochs if never
 
-An example is right if its label's logit is above all others. Two tensors are kept: sums, in float64, to which each update
-adds, and the state after the latest update, which replaces the one before.
+An example is correct if its label has the largest logit. Two tensors are kept: sums in float64, to which each update adds, and
+the state after the latest update.
 An example that was never learned counts as forgotten at every epoch: its `forgetting` is the largest number of epochs of any
 example, more than any learned example can reach. Toneva et al. count it as forgotten infinitely often.
 AUM: Pleiss et al. (NeurIPS 2020). Data maps: Swayamdipta et al. (EMNLP 2020), Section 2. Forgetting: Toneva et al.
@@ -27,7 +27,7 @@ NEVER, NO_CLASS = INF, -1.0
 
 
 def blank(examples: int, tracked: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Sums (up to 7, N) and state (9, N) before any update; as few sums as what is tracked allows."""
+    """Sums (up to 7, N) and state (9, N) before any update; only the sums that the tracked columns need."""
     sums = torch.zeros(2 if tracked == ("aum",) else len(SUMS) - ("mean_avh" not in tracked), examples, dtype=torch.float64)
     start = {"predicted": NO_CLASS, "label": NO_CLASS, "updates": 0.0, "first_learned": NEVER, "epoch": -1.0}
     return sums, torch.tensor([[start.get(name, torch.nan)] for name in STATE]).repeat(1, examples)
@@ -67,7 +67,7 @@ def advance(before: Tensor, seen: tuple[Tensor, ...], named: tuple[Tensor, Tenso
     predicted, label = named
     was_gap, _, _, _, _, updates, first, _, _ = before.unbind()
     right = gap > 0
-    forgotten = (was_gap > 0) > right  # was right and is not (at the first update NaN > 0 is false)
+    forgotten = (was_gap > 0) > right  # was correct and is not (at the first update NaN > 0 is false)
     now = updates if epoch is None else torch.full_like(updates, epoch)
     learned = torch.where(right, torch.minimum(first, now), first)
     added = torch.stack([torch.ones_like(gap), gap, margin, confidence, confidence, forgotten.to(gap.dtype)]).double()

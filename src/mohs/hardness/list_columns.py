@@ -1,7 +1,7 @@
 """Columns of lists of numbers as matrices: a row of a Parquet file is a row of the matrix.
 
-Lists, large lists and lists of fixed size, of any kind of number; an entry that is empty is NaN. A row that is empty or of
-another length is an error that names file, column and row.
+Lists, large lists and lists of fixed size, of any kind of number; an empty entry becomes NaN. An empty row, or one of
+another length, raises an error that names file, column and row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def matrix(column: pa.Array, name: str, file: str, first_row: int, width: int) -
     if wrong.size:
         row, length = first_row + int(wrong[0]), int(lengths[wrong[0]])
         what = "is empty" if length < 0 else f"holds {length} numbers"
-        raise DataError(f"{file}: {name} of row {row} {what}, where others hold {width}: every row needs as many")
+        raise DataError(f"{file}: {name} of row {row} {what}, where others hold {width}: all rows must have the same length")
     values = column.flatten()
     values = pc.fill_null(values.cast(pa.float64() if values.type == pa.float64() else pa.float32(), safe=False), np.nan)
     entries: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""From logits, features and head to the rows of a hardness table: what a chunk tells, what only the whole set tells, the table.
+"""From logits, features and head to the rows of a hardness table: measurements of chunks, columns of all rows, the table.
 
     measure(logits, index, features, weight)       a chunk of rows -> its measurements
     overall(columns)                               all rows -> norm_in_class and the grade mohs, which need the others
@@ -6,7 +6,7 @@
     finished(columns, classes)                     all three for columns that hold every row
 
 A row whose logits hold NaN or +∞ is kept: its scores are NaN, it has no prediction and no grade; `unscored(table)` lists
-such rows. A row with such features but sound logits has NaN in the columns of the features alone.
+such rows. A row with such features but finite logits has NaN only in the columns of the features.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Columns = dict[str, Any]
 
 @torch.no_grad()
 def measure(logits: Tensor, index: Tensor, features: Tensor | None = None, weight: Tensor | None = None) -> dict[str, Tensor]:
-    """logits (n, K), rows of the head (n,), features (n, D), weight (K, D) -> one (n,) tensor a column."""
+    """logits (n, K), rows of the head (n,), features (n, D), weight (K, D) -> one (n,) tensor per column."""
     if logits.dim() != 2:
         raise ValueError(f"logits must have shape (N, K), got {tuple(logits.shape)}")
     index = index.to(logits.device)
@@ -76,14 +76,14 @@ def host(columns: Mapping[str, Any]) -> Columns:
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """One after the other."""
+    """Concatenate the chunks."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
 
 
 def finished(columns: Columns, classes: Sequence[Any], *, device: torch.device | None = None) -> pa.Table:
     """The table of columns that hold every row, with row numbers as ids if there are no others.
 
-    `features` among them are turned into neighbors, sought on this device.
+    `features` among them are replaced by neighbors, computed on this device.
     """
     columns = {"id": np.arange(len(columns["label"])), **columns}
     if "features" in columns:
@@ -93,14 +93,14 @@ def finished(columns: Columns, classes: Sequence[Any], *, device: torch.device |
 
 
 def sound(table: pa.Table, *, strict: bool) -> pa.Table:
-    """The table again, unless an id occurs twice or (if strict) a row has no scores: an error that carries the table."""
+    """Return the table; raise an error that carries it if an id occurs twice or (if strict) a row has no scores."""
     message = repeated(table.column("id"))
     missing = unscored(table)
     if message is None and strict and missing.size:
         row = int(missing[0])
         message = (
             f"logits of row {row} (id {table.column('id')[row].as_py()!r}) hold NaN or +inf; {missing.size} row(s) do: "
-            "mend them, or leave strict=False to keep them without scores"
+            "fix them, or use strict=False to keep them without scores"
         )
     if message is not None:
         raise with_table(DataError(message), table)
@@ -121,12 +121,12 @@ def unscored(table: pa.Table) -> np.ndarray[Any, Any]:
 
 
 def repeated(ids: Any) -> str | None:
-    """What to say of the first id that stands in two rows; None where every id stands once."""
+    """Message about the first id that occurs in two rows; None if all ids are distinct."""
     ids = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(np.asarray(ids))
     if pc.count_distinct(ids, mode="all").as_py() == len(ids):
         return None
     seen: dict[Any, int] = {}
     for row, value in enumerate(ids.to_pylist()):
         if seen.setdefault(value, row) != row:
-            return f"id {value!r} stands in rows {seen[value]} and {row}: give every example an id of its own"
+            return f"id {value!r} occurs in rows {seen[value]} and {row}: give every example a distinct id"
     return None

@@ -2,9 +2,9 @@
 
     agreement_i = #{j in kNN(i): y_j = y_i} / |kNN(i)|          kNN(i): the k references of largest cosine to x_i, i left out
 
-Exact up to N = `references` (50,000); beyond it neighbors are sought among that many examples drawn with `seed`, so time is
+Exact up to N = `references` (50,000); beyond it neighbors are searched among that many examples, sampled with `seed`, so time is
 O(N · references) and memory O(N k + block²), never N × N. Features without a direction (all zero, or holding NaN or ∞) have
-no neighbors, are nobody's, and do not shorten anyone's list while k others are left; with fewer than k others, all of
+no neighbors and are not neighbors of others; if fewer than k other examples remain, all of
 them count. Copies of an example are ordinary neighbors. Ties in cosine are broken arbitrarily.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from mohs.angle import check_vectors, unit
 
 NONE = -1  # no neighbor, no label
-BLOCK = 2048  # rows and columns of cosines at a time: 16 MB
+BLOCK = 2048  # rows and columns of a block of cosines: 16 MB
 GROUP = 32  # the best k of a row lie in the k groups of this many with the best leaders: most entries are read once
 VOTES = 2**16  # rows whose neighbors are compared with one another at a time
 
@@ -119,7 +119,7 @@ def _empty(rows: int, k: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _merge(best: tuple[Tensor, Tensor], rows: slice, cos: Tensor, first: int) -> None:
-    """Let the columns of cos (n, m), numbered from `first`, into the best of these rows."""
+    """Merge the columns of cos (n, m), numbered from `first`, into the best of these rows."""
     values, at = _top(cos, best[0].shape[1])
     kept, order = torch.cat([best[0][rows], values], 1).topk(best[0].shape[1], 1)
     best[1][rows] = torch.cat([best[1][rows], at + first], 1).gather(1, order)
@@ -127,7 +127,7 @@ def _merge(best: tuple[Tensor, Tensor], rows: slice, cos: Tensor, first: int) ->
 
 
 def _top(cos: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The largest k (or all) of each row and their columns; the same as `topk`, several times quicker on the CPU."""
+    """The largest k (or all) of each row and their columns; the same as `topk`, several times faster on the CPU."""
     n, m = cos.shape
     if m % GROUP or m // GROUP <= 2 * k:
         values, at = cos.topk(min(k, m), 1)

@@ -13,8 +13,20 @@ Models that were fitted to wrong labels of a class pair predict them: p is then 
 predictions, 2 a and 8 a, with a T that is freer to follow the labels, replace the fit if they make held-out labels likelier;
 or as likely, where all predictions are equally unsure: ambiguity varies from example to example, noise does not.
 
+Labels alone cannot tell an ambiguous example from noise that depends on the example: both leave p unsure. The features can:
+heads fitted anew to the predicted classes stay unsure near a boundary that examples crowd, and become sure where wrong labels
+alone had made them doubt. With d the mean doubt 1 − max p, d' that of the refitted heads, D features and N examples,
+
+    t = (d'/d)/min(½, √(D/N)),   ambiguity = t²/0.85 if t < 0.85, else 1
+
+because a boundary estimated in D dimensions from N examples is uncertain by about √(D/N): on clean data of many kinds, d'/d
+was never below 1.05 √(D/N) (or 0.55). If the ambiguity is below 1, the true class has probabilities q = softmax(f log p),
+with f such that the mean doubt falls to that share, and the rest of the doubt is noise, alike for all classes of an example:
+
+    P(right | given = g) = q_g/p_g · p_top/q_top      top: the predicted class, whose label is right
+
 A model that expects to err often makes some of those errors confidently, and they look like wrong labels. So the odds of a
-wrong label are multiplied by
+wrong label in the noise model are multiplied by
 
     r = 1 − κ u/e,  κ = ¼ √(50 K/N),  at least 1/50     e = mean P(wrong), u = mean(1 − max p): the errors the model expects
     r_g = r min(1, 2 n̂_g/n_g)²                           n_g examples labeled g, n̂_g predicted g
@@ -49,6 +61,9 @@ SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
 SHARPER, LOOSE, HALVES, STEPS = (2.0, 8.0), (3.0, 20.0), 3, 15  # factors on a, strengths of T, folds and EM steps to compare
 GAIN, GAIN_SHARE = 5.0, 0.01  # log-likelihood that sharper predictions must gain on held-out labels: in all, per example
 MOST_NOISE = 0.45  # rate beyond which sharper predictions are not believed
+STEADY, MOST_UNSTEADY = 0.85, 0.5  # t beyond which all doubt is ambiguity; largest ratio that is asked for
+MOST_SHARP = 10.0  # largest f
+SKILL = 0.1  # share of the labels beyond the largest class that a judge must predict for its doubt to mean anything
 UNKNOWN_CLASS = 1e-6  # trust in the judgment of a class that is never predicted
 AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
 SLACK = 0.1  # how far below the asked precision the probability of a flagged example may be
@@ -107,7 +122,9 @@ class LabelJudgment:
     model: NoiseModel
 
 
-def judge_labels(scores: Any, labels: Any, *, precision: float = 0.8, interval: float = 0.95) -> LabelJudgment:
+def judge_labels(
+    scores: Any, labels: Any, *, precision: float = 0.8, interval: float = 0.95, ambiguity: float = 1.0
+) -> LabelJudgment:
     """Judge given labels by scores that are out of sample.
 
     Args:
@@ -117,6 +134,8 @@ def judge_labels(scores: Any, labels: Any, *, precision: float = 0.8, interval: 
         labels: Class indices (N,), an array or tensor.
         precision: Expected share of the flagged examples whose label is wrong.
         interval: Level of the interval of the share of wrong labels.
+        ambiguity: Share of the judge's doubt that is due to ambiguous examples rather than to wrong labels, if it is known
+            from elsewhere (`ambiguous_share`).
 
     Returns:
         The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels.
@@ -128,12 +147,32 @@ def judge_labels(scores: Any, labels: Any, *, precision: float = 0.8, interval: 
     """
     check_between("precision", precision, 0, 1, ends="()")
     check_between("interval", interval, 0, 1, ends="()")
+    check_between("ambiguity", ambiguity, 0, 1)
     s, y = _checked(_array(scores), _array(labels))
     known: Array = np.asarray(np.isfinite(s).all((0, 2)))
     if not known.any():
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
     s = np.stack([_logs(one, known) for one in s])
-    return _judgment(fit_noise(s[:, known], y[known]), s, y, known, precision, NormalDist().inv_cdf((1 + interval) / 2))
+    z = NormalDist().inv_cdf((1 + interval) / 2)
+    return _judgment(fit_noise(s[:, known], y[known]), s, y, known, precision, z, ambiguity)
+
+
+def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) -> float:
+    """Share of a judge's doubt that is due to ambiguous examples; the rest is due to wrong labels.
+
+    Args:
+        probs: Out-of-sample probabilities (N, K) of models fitted to the labels.
+        again: The same of models fitted to the classes that models of the first kind predict.
+        labels: Class indices (N,).
+        width: Number of features D.
+    """
+    doubt, doubt_again = (float((1 - p.max(1)).mean()) for p in (probs, again))
+    largest = float(np.bincount(labels).max()) / len(labels)
+    agreement = float((probs.argmax(1) == labels).mean())
+    if agreement < largest + SKILL * (1 - largest):  # a judge without skill is sure of the largest class, and steady in that
+        return 1.0
+    t = doubt_again / max(doubt, TINY) / min(MOST_UNSTEADY, math.sqrt(width / len(labels)))
+    return 1.0 if t >= STEADY else t * t / STEADY
 
 
 def _array(values: Any) -> Array:
@@ -168,7 +207,7 @@ def _logs(scores: Array, known: Array) -> Array:
     return scores
 
 
-def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: float, z: float) -> LabelJudgment:
+def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: float, z: float, ambiguity: float) -> LabelJudgment:
     (_, n, k), rows = s.shape, np.arange(s.shape[1])
     filled = np.where(known[None, :, None], s, 0.0)
     p, posterior = model.probs(filled), model.posterior(filled, y)
@@ -176,8 +215,13 @@ def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: fl
     apparent, unsure = float(1 - right[known].mean()), float((1 - p.max(1))[known].mean())
     kappa = SKEPTICISM * math.sqrt(PER_CLASS * k / known.sum())
     trust = float(np.clip(1 - kappa * unsure / max(apparent, 1e-9), LEAST_TRUST, 1))
-    odds = trust * class_trust(p, y, known) * (1 - right).clip(TINY) / right
-    wrong = odds / (1 + odds)
+    by_class = class_trust(p, y, known)
+    wrong = _scaled_odds(1 - right, trust * by_class)
+    if ambiguity < 1:
+        q = sharpen(p, known, ambiguity)
+        beyond = _scaled_odds(1 - kept_right(p, q, y), by_class)
+        p, posterior = q, _with_noise(posterior, q, y, beyond)
+        wrong = 1 - (1 - wrong) * (1 - beyond)
     wrong = wrong + AMBIGUOUS * (1 - p[rows, y]) * (1 - wrong)
     flagged = known & choose_flags(np.where(known, wrong, 0.0), precision)
     others = posterior.copy()
@@ -201,6 +245,41 @@ def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: fl
         trust=trust,
         model=model,
     )
+
+
+def _scaled_odds(wrong: Array, factor: Any) -> Array:
+    """Probabilities (N,) whose odds are multiplied by the factor."""
+    odds = factor * wrong.clip(TINY) / (1 - wrong).clip(TINY)
+    scaled: Array = odds / (1 + odds)
+    return scaled
+
+
+def sharpen(p: Array, known: Array, share: float) -> Array:
+    """softmax(f log p) (N, K), f ≥ 1 such that the mean doubt of the known rows falls to this share of it."""
+    logs, goal = np.log(p.clip(TINY)), share * float((1 - p.max(1))[known].mean())
+    low, high = 1.0, MOST_SHARP
+    for _ in range(30):
+        middle = math.sqrt(low * high)
+        unsure = float((1 - softmax(middle * logs[known]).max(1)).mean())
+        low, high = (middle, high) if unsure > goal else (low, middle)
+    return softmax(low * logs)
+
+
+def kept_right(p: Array, q: Array, y: Array) -> Array:
+    """P(right | given) (N,): P(given) by p, of the true class by q (N, K), the same share of labels kept in all classes."""
+    rows, top = np.arange(len(y)), p.argmax(1)
+    kept = np.minimum(1, p[rows, top] / q[rows, top].clip(TINY))
+    right: Array = np.where(y == top, 1.0, np.minimum(1, kept * q[rows, y] / p[rows, y].clip(TINY)))
+    return right
+
+
+def _with_noise(posterior: Array, q: Array, y: Array, wrong: Array) -> Array:
+    """The posterior (N, K) where a label may also be wrong by noise that p had taken for ambiguity."""
+    others = q.copy()
+    others[np.arange(len(y)), y] = 0
+    others /= others.sum(1, keepdims=True).clip(1e-300)
+    mixed: Array = (1 - wrong)[:, None] * posterior + wrong[:, None] * others
+    return mixed
 
 
 def class_trust(p: Array, labels: Array, known: Array) -> Array:

@@ -3,10 +3,10 @@
     recorder = mohs.Recorder(len(dataset))
     ... recorder.update(ids, logits, labels) ...          once per step; then recorder.end_epoch() and recorder.table()
 
-State is O(N) and lives on the logits' device; a step never synchronizes with it. Every row of an update counts; with
+The state is O(N) and lives on the logits' device; an update never synchronizes with the host. Every row of an update counts; with
 `epoch=` an id counts once per epoch, however often it occurs (padded batches, resumed epochs). A bad row (an
 id or label out of range, logits that are NaN or infinite; −∞ may mask a class that is not the label) raises at once
-on the CPU, and nothing of its batch is recorded; on other devices it is skipped, counted, and reported by `end_epoch()` or
+on the CPU, and none of its batch is recorded; on other devices it is skipped, counted, and reported by `end_epoch()` or
 `table()`. Under torch.distributed call `end_epoch()` on every rank: each then holds the whole record, as a
 single process would.
 """
@@ -35,9 +35,12 @@ SAVED = ("sums", "state", "merged", "bad", "merged_bad")
 
 
 class Recorder:
-    """Per-example dynamics for `num_examples` ids 0..N−1; with the `head` (anything with a `.weight`) AVH as well.
+    """Record the training dynamics of every example.
 
-    `track` limits what is recorded; `("aum",)`, alone, is the quickest and takes no `epoch=`.
+    Args:
+        num_examples: Number of examples N; ids are 0..N−1.
+        head: The head, or anything with a `.weight` (K, D), to record AVH as well.
+        track: Columns to record; default: all. `("aum",)` is the fastest and takes no `epoch=`.
     """
 
     def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None) -> None:
@@ -53,7 +56,7 @@ class Recorder:
         self.num_examples, self.head = num_examples, head
         self.track = possible if track is None else tuple(name for name in possible if name in track)
         self._quick = self.track == ("aum",)
-        self._sums, self._state = blank(num_examples + 1, self.track)  # the last takes what does not count: no mask, no wait
+        self._sums, self._state = blank(num_examples + 1, self.track)  # the last entry collects the rows that do not count
         self._merged = torch.zeros(num_examples + 1, dtype=torch.float64)  # counts at the last merge over ranks
         self._turn = torch.zeros(num_examples + 1, dtype=torch.int64)
         self._bad = torch.zeros(len(BAD), dtype=torch.int64)
@@ -65,7 +68,15 @@ class Recorder:
     def update(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None = None, *, epoch: int | None = None
     ) -> None:
-        """Record one batch: ids (B,), logits (B, K), labels (B,), and features (B, D) if there is a head."""
+        """Record one batch.
+
+        Args:
+            ids: (B,), integers from 0 to N − 1.
+            logits: (B, K).
+            labels: (B,), class indices.
+            features: (B, D), the inputs of the head; required if the recorder has one.
+            epoch: Number of the epoch, so that repeated ids count once per epoch.
+        """
         ids, labels = self._check(ids, logits, labels, features, epoch)
         try:
             with torch.inference_mode():  # the small operations below cost less without autograd's bookkeeping
@@ -109,7 +120,7 @@ class Recorder:
             self._keep(ids.masked_fill(left_out, self.num_examples), tuple(parts), (seen.predicted, labels), epoch)
 
     def to(self, device: torch.device | str) -> Recorder:
-        """This record, moved there; `update` does it by itself."""
+        """Move the record to the device; `update` does this by itself."""
         for name in (*SAVED, "turn"):
             setattr(self, f"_{name}", getattr(self, f"_{name}").to(device))
         return self
@@ -123,7 +134,9 @@ class Recorder:
     def table(self, *, classes: Sequence[Any] | None = None, skip_bad: bool = False) -> Any:
         """The record as a hardness table, one row per example (no values if it was never seen).
 
-        classes: the class names, in the order of the logits. skip_bad: return it though rows were bad.
+        Args:
+            classes: Class names in the order of the logits.
+            skip_bad: Return the table even if rows were bad.
         """
         if not skip_bad:
             self._raise_counted()
@@ -137,15 +150,15 @@ class Recorder:
         return make_table(columns | whole, classes=classes)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on from here."""
+        """Everything needed to resume."""
         saved = {name: getattr(self, f"_{name}").clone() for name in SAVED}
         return {"num_examples": self.num_examples, "track": list(self.track), **saved}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from the `state_dict()` of a Recorder with the same num_examples and track."""
+        """Resume from the `state_dict()` of a Recorder with the same num_examples and track."""
         for name, mine in (("num_examples", self.num_examples), ("track", list(self.track))):
             if state[name] != mine:
-                raise ValueError(f"the saved record has {name}={state[name]}, this Recorder {mine}: make it with the same")
+                raise ValueError(f"the saved record has {name}={state[name]}, this Recorder {mine}: create it with the same")
         for name in SAVED:
             setattr(self, f"_{name}", state[name].to(self._sums.device, copy=True))
 
@@ -181,7 +194,7 @@ class Recorder:
     def _add_gap(self, ids: Tensor, logits: Tensor, labels: Tensor) -> None:
         own, top, _ = gap_parts(logits, labels.unsqueeze(1))
         if logits.is_cpu:
-            self._known.index_select(0, ids)  # an error for a strange id, before anything is recorded
+            self._known.index_select(0, ids)  # raises for an invalid id before anything is recorded
         if self._gaps.shape[1] != ids.shape[0] or self._gaps.device != logits.device:
             self._gaps = torch.ones(2, ids.shape[0], dtype=torch.float64, device=logits.device)
             self._gap = self._gaps[1].unsqueeze(1)
@@ -192,7 +205,7 @@ class Recorder:
         seen = observe(logits, labels)
         _check_finite(seen[1])
         if logits.is_cpu:
-            self._known.index_select(0, ids)  # an error for a strange id, before anything is recorded
+            self._known.index_select(0, ids)  # raises for an invalid id before anything is recorded
         hardness = None
         if "mean_avh" in self.track and features is not None:
             hardness = avh(features.detach(), self.head.weight.detach(), labels)
@@ -268,4 +281,4 @@ def _name_bad_row(ids: Tensor, logits: Tensor, labels: Tensor, num_examples: int
         if mask.any():
             row = int(mask.nonzero()[0])
             place = f"row {row}: id {int(ids[row])} of 0..{num_examples - 1}, label {int(labels[row])} of 0..{classes - 1}"
-            raise ValueError(f"the batch has {int(mask.sum())} row(s) with {what} ({place}); nothing of this batch was recorded")
+            raise ValueError(f"the batch has {int(mask.sum())} row(s) with {what} ({place}); no row of this batch was recorded")

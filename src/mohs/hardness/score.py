@@ -1,16 +1,16 @@
 """The hardness table of a trained model, of its features, or of its logits: every measurement of a single forward pass.
 
     score(model, data)                             any model with a linear head, any Dataset or DataLoader
-    score_features(features, weight, labels, bias) what entered the head, and the head
-    score_logits(logits, labels)                   what came out of it: no angles, no norms
+    score_features(features, weight, labels, bias) the inputs of the head, and the head
+    score_logits(logits, labels)                   its outputs: no angles, no norms
 
 Work is done in chunks of rows: beyond the inputs and one number per example and column, memory does not grow with N. A row
 whose logits hold NaN or +∞ is kept, with NaN for its scores (`unscored(table)` lists them); with `strict=True` it is an error
-at the end. A label that the head has no row for, and an id that stands twice, are errors that name the row. An error in the
-middle of `score` carries the rows scored so far as `error.table`.
+at the end. A label that the head has no row for, and a repeated id, raise an error that names the row. An error during
+`score` carries the rows scored so far as `error.table`.
 
 Under torch.distributed every process calls `score` with the same data, scores its share of the batches, and returns the
-whole table, the same to the bit as one process's.
+whole table, bit-identical to that of a single process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mohs.hardness.classes import encode
 from mohs.hardness.measure import Columns, finished, host, joined, measure, repeated, sound, with_table
 from mohs.heads.find_head import FoundHead, candidates, find_head
 
-CHUNK_ENTRIES = 2**20  # logits at a time: 4 MB, of which a handful of copies are made
+CHUNK_ENTRIES = 2**20  # logits per chunk: 4 MB, and a few copies of it
 
 
 def score_features(
@@ -49,10 +49,22 @@ def score_features(
     neighbors: bool = False,
     strict: bool = False,
 ) -> pa.Table:
-    """features (N, D), weight (K, D), labels (N,), bias (K,) -> the table.
+    """Score examples from the features that enter a linear head, and the head.
 
-    Arrays or tensors; features may be anything that gives rows by slices, a memory map too. `logits` (N, K): the model's own,
-    where they are not features · weight + bias. `neighbors`: seek each example's nearest, which takes the features whole.
+    Args:
+        features: (N, D), an array, a tensor, or anything that can be sliced by rows, such as a memory map.
+        weight: Weights of the head (K, D).
+        labels: (N,), class names or rows of the head.
+        bias: Biases of the head (K,).
+        logits: The model's own logits (N, K), if they differ from features · weight + bias.
+        classes: Class names in the order of the head's rows.
+        ids: Ids of the examples (N,); default: row numbers.
+        paths: Files of the examples (N,).
+        neighbors: Also find nearest neighbors, which needs all features in memory.
+        strict: Raise an error if a row's logits hold NaN or +∞.
+
+    Returns:
+        The hardness table, one row per example.
     """
     weight, bias = checked_head(features, weight, bias)
     index, names, known = _checked("features", features, labels, weight.shape[0], classes, ids=ids, paths=paths)
@@ -76,7 +88,19 @@ def score_logits(
     paths: Any = None,
     strict: bool = False,
 ) -> pa.Table:
-    """logits (N, K), labels (N,) -> the table, without angles and norms; arrays, tensors, or what gives rows by slices."""
+    """Score examples from logits alone: without angles, norms and neighbors.
+
+    Args:
+        logits: (N, K), an array, a tensor, or anything that can be sliced by rows.
+        labels: (N,), class names or indices.
+        classes: Class names in the order of the logits.
+        ids: Ids of the examples (N,); default: row numbers.
+        paths: Files of the examples (N,).
+        strict: Raise an error if a row's logits hold NaN or +∞.
+
+    Returns:
+        The hardness table, one row per example.
+    """
     if len(logits.shape) != 2:
         raise ValueError(f"logits must have shape (N, K), got {tuple(logits.shape)}")
     index, names, known = _checked("logits", logits, labels, logits.shape[1], classes, ids=ids, paths=paths)
@@ -97,10 +121,20 @@ def score(
     neighbors: bool = False,
     strict: bool = False,
 ) -> pa.Table:
-    """The table of a Dataset or DataLoader (see `hardness.batches` for what it may give), in evaluation mode.
+    """Score the examples of a data set by a trained model with a linear head, in evaluation mode.
 
-    device: where to run, by default where the model is; it is moved back. classes: the class names in the order of the head's
-    rows; labels are then names, or rows. layer: the head, where it is not the last linear layer. batch_size: for a Dataset.
+    Args:
+        model: The classifier; its state is restored afterwards.
+        data: A Dataset or DataLoader whose items are (input, label), (input, label, id) or mappings.
+        device: Device to run on; default: the model's.
+        classes: Class names in the order of the head's rows; labels may then be names.
+        layer: Name of the head, if it is not the last linear layer.
+        batch_size: Batch size, if `data` is a Dataset.
+        neighbors: Also find nearest neighbors in feature space.
+        strict: Raise an error if a row's logits hold NaN or +∞.
+
+    Returns:
+        The hardness table, one row per example, in the order of the data set.
     """
     found = find_head(model, layer=layer)
     rank, number = ranks()
@@ -112,7 +146,7 @@ def score(
         try:
             for batch in batches(data, batch_size=batch_size, rank=rank, ranks=number):
                 parts.append(_score_batch(found, run, batch, classes, keep_features=neighbors))
-        except Exception as error:  # raised again below, with what was scored, when the other processes know
+        except Exception as error:  # raised again below with the rows scored so far, after the other processes were notified
             failure = error
     message = "" if failure is None else f"rank {rank}: {type(failure).__name__}: {failure}"
     everyone = gathered((joined([host(part) for part in parts]), message))
@@ -157,7 +191,7 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def as_tensor(values: Any, device: torch.device | None = None) -> Tensor:
-    """A floating tensor of this array or tensor, on the device; an array is copied, for it may be read-only."""
+    """A floating tensor of this array or tensor, on the device; an array is copied because it may be read-only."""
     tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
     tensor = tensor.detach() if tensor.is_floating_point() else tensor.float()
     return tensor if device is None else tensor.to(device)
@@ -185,7 +219,7 @@ def checked_head(features: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor 
 def _checked(
     name: str, values: Any, labels: Any, num_classes: int, classes: Sequence[Any] | None, **named: Any
 ) -> tuple[np.ndarray[Any, Any], list[Any], Columns]:
-    """Rows of the head, class names, and ids and paths where given; raise unless all are as many as `values`."""
+    """Rows of the head, class names, and ids and paths where given; raise unless all have as many rows as `values`."""
     index, names = encode(labels, num_classes=num_classes, classes=classes)
     given = {kind: value for kind, value in named.items() if value is not None}
     for kind, value in {"labels": labels, **given}.items():
@@ -200,7 +234,7 @@ def _checked(
 
 
 def _in_order(columns: Columns) -> Columns:
-    """The rows of all processes in the data's order, by the number `row`, which is the id if there is no other."""
+    """The rows of all processes in the data's order, by the number `row`, which is the id by default."""
     order = np.argsort(columns["row"])
     columns = {name: values[order] for name, values in columns.items()}
     row = columns.pop("row")

@@ -1,12 +1,12 @@
 """Score files that need not fit in memory: one hardness table from a source of units, by one process or several.
 
-First every unit's rows are measured and written to a part file, one row group a unit; then what needs all rows (the grade, the
-norm within the class) is made from the parts' margins, norms and labels, and the units are copied, in order, into the table,
-which takes its name when it is whole. So memory holds a batch, a unit's scores and about 40 bytes per row.
+First the rows of every unit are measured and written to a part file, one row group per unit. Then the columns that need all rows
+(the grade, the norm within the class) are computed from the margins, norms and labels, and the units are copied, in order, into
+the table, which is renamed to its final name when complete. Memory holds a batch, a unit's scores and about 40 bytes per row.
 
-Under torch.distributed every process takes every so-manieth unit, and the first writes the table (the folder must be shared).
-Rows whose logits hold NaN or +∞, and repeated ids, do not keep the table from being written: `Scored.problem` names the first.
-Where a unit cannot be read, the units scored by then are kept as a `.partial` table, which the error names.
+Under torch.distributed rank r takes units r, r + W, r + 2W, ..., and rank 0 writes the table (the folder must be shared).
+Rows whose logits hold NaN or +∞, and repeated ids, do not prevent the table from being written: `Scored.problem` names the first.
+If a unit cannot be read, the units scored so far are kept as a `.partial` table, which the error names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEIGHBORS = 10
 
 @dataclass(frozen=True)
 class Scored:
-    """What was written: where, how many rows, the hardest of them, and the first thing wrong with the data."""
+    """Result: the file, its number of rows, the hardest of them, and the first problem in the data."""
 
     out: Path
     rows: int
@@ -48,7 +48,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Plan:
-    """What every process knows before the first unit: rows of the head, class names, and the neighbors to choose from."""
+    """Shared by all processes before the first unit: rows of the head, class names, and the candidates for neighbors."""
 
     source: Source
     index: np.ndarray[Any, Any]
@@ -65,7 +65,7 @@ def score_files(
     references: int = 50_000,
     seed: int = 0,
 ) -> Scored:
-    """Write the table of a source as .parquet or .csv; with neighbors, sought among up to this many references."""
+    """Write the table of a source as .parquet or .csv; with neighbors searched among up to this many references."""
     check_table_path(out)
     if neighbors and "features" not in source.keys:
         raise DataError(f"{source.name}: neighbors need features; add them, or leave neighbors out")
@@ -83,7 +83,7 @@ def score_files(
     finally:
         part.unlink(missing_ok=True)
     if message is not None:
-        raise DataError(message if scored is None else f"{message}; {scored.rows} row(s) scored by then are kept in {scored.out}")
+        raise DataError(message if scored is None else f"{message}; {scored.rows} row(s) scored so far are kept in {scored.out}")
     assert scored is not None
     return scored
 
@@ -95,7 +95,7 @@ def _labels(source: Source, classes: Sequence[Any] | None) -> tuple[np.ndarray[A
         try:
             _, classes = encode(np.unique(np.concatenate(seen)), num_classes=source.num_classes)
         except ValueError as error:
-            for unit in source.units:  # to name the file and the row, where one is to blame
+            for unit in source.units:  # to name the file and the row of a bad label
                 _encoded(source, unit, None)
             raise DataError(f"{source.name}: {error}") from error
     return np.concatenate([_encoded(source, unit, classes) for unit in source.units]), list(classes)
@@ -129,7 +129,7 @@ def _drawn(source: Source, references: int, seed: int) -> tuple[torch.Tensor, to
 
 
 def _write_part(plan: Plan, units: Sequence[Unit], part: Path) -> tuple[int, str | None]:
-    """Measure these units into a part file, one row group each; how many were done, and what stopped it."""
+    """Measure these units into a part file, one row group each; the number done, and the error that stopped it."""
     writer: pyarrow.parquet.ParquetWriter | None = None
     done = 0
     try:
@@ -223,7 +223,7 @@ def _row_of(units: Sequence[Unit], at: int) -> tuple[str, int]:
 
 
 def _problem(source: Source, first: tuple[str, int] | None, unscored: int, ids: pa.ChunkedArray) -> str | None:
-    """What to say of the first row without scores, or of an id that stands twice."""
+    """Message about the first row without scores or the first repeated id."""
     if first is not None:
         key = "logits" if "logits" in source.keys else "features"
         return (

@@ -1,9 +1,9 @@
 """The scores: a table's measurements turned so that higher is always harder, and the grade from 1 to 10 made of them.
 
-    hardness = sign · column                        grade = ⌈10 · (place − ½) / N⌉        place from 1, the softest first
+    hardness = sign · column                        grade = ⌈10 · (place − ½) / N⌉        place: rank from 1, the easiest first
 
-Equal hardness has an equal grade, that of the middle of its places, so examples that are all alike (or a single one)
-are graded 5; among fewer than ten the grades spread over the scale with gaps. An example without a value (NaN) has no
+Equal hardness gets an equal grade, that of the middle of its ranks, so identical examples (or a single one) are graded 5; with
+fewer than ten examples some grades do not occur. An example without a value (NaN) has no
 grade, and does not count in N.
 """
 
@@ -38,19 +38,19 @@ SCORES: dict[str, Score] = {
     "avc": Score("avc", -1, "the features point at no class in particular"),
     "norm": Score("norm", -1, "the features are short"),
     "norm_in_class": Score("norm_in_class", -1, "the features are short for the label's class"),
-    "entropy": Score("entropy", 1, "the prediction is spread over the classes"),
-    "energy": Score("energy", 1, "the logits are low all over, as far from the training data"),
-    "aum": Score("aum", -1, "another class led the label during training"),
+    "entropy": Score("entropy", 1, "the prediction is spread over several classes"),
+    "energy": Score("energy", 1, "all logits are low, as for inputs far from the training data"),
+    "aum": Score("aum", -1, "another class had a larger logit than the label during training"),
     "mean_margin": Score("mean_margin", -1, "the label's log-odds were low during training"),
     "mean_confidence": Score("mean_confidence", -1, "the label's probability was low during training"),
-    "variability": Score("variability", 1, "the label's probability moved during training"),
+    "variability": Score("variability", 1, "the label's probability varied during training"),
     "mean_avh": Score("mean_avh", 1, "the features pointed away from the label's weights during training"),
     "forgetting": Score("forgetting", 1, "it was learned and forgotten again, or never learned"),
     "first_learned": Score("first_learned", 1, "it was learned late or never"),
     "neighbors": Score("neighbors", -1, "its nearest neighbors have other labels"),
 }
 
-# Averages over training follow human judgment best, margins before angles (CIFAR-10H); scores blind to the label are left out.
+# Averages over training follow human judgment best, margins before angles (CIFAR-10H); scores that ignore the label are left out.
 PREFERENCE = (
     "mean_margin",
     "aum",
@@ -77,7 +77,7 @@ def hardness(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
 
 
 def grade(values: Any) -> np.ndarray[Any, Any]:
-    """Hardness (N,) -> grade (N,) from 1 (softest) to 10 (hardest) by decile; 0, no grade, where it is NaN."""
+    """Hardness (N,) -> grade (N,) from 1 (easiest) to 10 (hardest) by decile; 0, no grade, where it is NaN."""
     values = np.asarray(values, np.float64)
     if values.ndim != 1:
         raise ValueError(f"hardness must have shape (N,), one number per row, got shape {values.shape}")

@@ -1,11 +1,11 @@
 """Files of logits or features, read a unit at a time: a npz file, a Parquet file, a folder of Parquet shards, or arrays.
 
     logits (N, K), labels (N,)                     or features (N, D), labels (N,) and the head: weight (K, D), bias (K,)
-    ids (N,), paths (N,), classes (K,)             optional; with logits and features both, the logits are the model's own
+    ids (N,), paths (N,), classes (K,)             optional; if both logits and features are given, the logits are the model's own
 
-In Parquet logits and features are columns of lists; the head is a file of its own. A unit is a row group, or as many rows of
-an array; only a batch of a unit's logits and features is held at a time (a npz file, being compressed, is held whole). A
-folder's shards are read in the order of their names. What does not fit is an error that names file, key and row, from 0.
+In Parquet logits and features are columns of lists; the head is a file of its own. A unit is a row group, or a range of rows
+of an array; only a batch of its logits and features is in memory at a time (a compressed .npz file is loaded whole). The shards
+of a folder are read in the order of their names. Errors name the file, the key and the row (from 0).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Read = Callable[["Unit", tuple[str, ...], int], Iterator[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Unit:
-    """Rows that are scored and written together: where they stand in their file and among all."""
+    """Rows that are scored and written together: their place in the file and among all rows."""
 
     file: str
     group: int
@@ -55,7 +55,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Source:
-    """What there is to score: its units, which of KEYS it has, the number of classes, the head, and how to read."""
+    """A source to score: its units, which of KEYS it has, the number of classes, the head, and how to read it."""
 
     name: str
     units: tuple[Unit, ...]
@@ -71,7 +71,7 @@ class Source:
         return sum(unit.rows for unit in self.units)
 
     def read(self, unit: Unit, *keys: str) -> Iterator[dict[str, Any]]:
-        """Batches of these of the unit's columns, so far as there are any: matrices and labels as arrays."""
+        """Batches of those of the unit's columns that exist; matrices and labels as arrays."""
         widths = [self.num_classes, *([] if self.head is None else self.head[0].shape[1:])]
         yield from self.reader(unit, tuple(key for key in keys if key in self.keys), max(1, BATCH_ENTRIES // max(widths)))
 
@@ -187,7 +187,7 @@ def _check_schema(file: Path, schema: pa.Schema, expected: pa.Schema, columns: M
             raise DataError(f"{file}: column {column!r} is missing, which the first shard has; its columns: {schema.names}")
         kind, wanted = schema.field(column).type, expected.field(column).type
         if kind != wanted and column not in (columns.get("logits"), columns.get("features")):
-            raise DataError(f"{file}: column {column!r} is {kind}, in the first shard {wanted}: write the shards alike")
+            raise DataError(f"{file}: column {column!r} is {kind}, in the first shard {wanted}: all shards need the same columns")
 
 
 def _opened(file: Path) -> pyarrow.parquet.ParquetFile:
@@ -204,5 +204,5 @@ def _plain(column: pa.Array, key: str, name: str, unit: Unit, start: int, widths
         column = column.cast(column.type.value_type)
     if column.null_count:
         row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise DataError(f"{unit.file}: {name} of row {row} is empty: give every row one")
+        raise DataError(f"{unit.file}: {name} of row {row} is empty: every row needs one")
     return column.to_numpy(zero_copy_only=False) if key == "labels" else column

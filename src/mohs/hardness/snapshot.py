@@ -3,7 +3,7 @@
     confidence p = σ(m)     margin m     loss −log p     gap z_y − max_{k≠y} z_k     el2n ‖softmax(z) − e_y‖₂
     entropy −Σ p log p      energy −log Σ e^z (free) or −max z                       norm ‖x‖₂
 
-Signs are the natural ones (a confidence is a confidence); SCORES turns them so that higher is harder.
+Signs are the natural ones; SCORES flips them so that higher means harder.
 Energy: Liu et al. (NeurIPS 2020); EL2N: Paul, Ganguli & Dziugaite (NeurIPS 2021); gap: Pleiss et al. (NeurIPS 2020).
 """
 
@@ -37,7 +37,7 @@ def measure_logits(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def gap(logits: Tensor, labels: Tensor) -> Tensor:
-    """The label's logit less the largest other (N,): what AUM averages, and Encouraging Loss's Figure 6 means to show."""
+    """The label's logit minus the largest other (N,): averaged by AUM, and shown in Encouraging Loss's Figure 6."""
     index = checked_labels(logits, labels).unsqueeze(1)
     z = logits.to(full_precision(logits.dtype))
     return (z.gather(1, index) - z.scatter(1, index, -torch.inf).amax(1, keepdim=True)).squeeze(1)
@@ -78,7 +78,7 @@ def norm(features: Tensor) -> Tensor:
 def norm_in_class(norms: Tensor, labels: Tensor) -> Tensor:
     """Norms (N,) scaled from 0 to 1 within each label's class, as AVH's Hypothesis 4 tests them; 0 in a class of one length.
 
-    A norm that is NaN or infinite gives NaN in its own row and leaves its class alone.
+    A norm that is NaN or infinite gives NaN in its own row and does not affect its class.
     """
     norms = norms.where(norms.isfinite(), torch.nan)
     known = norms.isfinite()

@@ -1,8 +1,8 @@
 """The hardness table: one row per example, as an Arrow table; the metadata of every column says what it means.
 
 A measurement keeps its natural name and sign and states its direction: "harder" where a higher value means a harder
-example, "easier" where a lower one does. A file carries the version of this layout: an older one is read (columns it
-lacks are simply not there), a newer one is refused. Files are written whole or not at all.
+example, "easier" where a lower one does. A file carries the version of this layout: older versions are read (without
+the columns they lack), newer ones are refused. Files are written completely or not at all.
 """
 
 from __future__ import annotations
@@ -56,24 +56,26 @@ COLUMNS: dict[str, Column] = {
     "mean_confidence": Column("mean over epochs of the confidence", "easier"),
     "variability": Column("standard deviation over epochs of the confidence", "harder"),
     "mean_avh": Column("mean over epochs of avh", "harder"),
-    "forgetting": Column("number of times it was right at one epoch and wrong at the next; all epochs if never right", "harder"),
-    "first_learned": Column("the first epoch (from 0) at which it was right; the number of epochs if never", "harder"),
+    "forgetting": Column(
+        "number of times it was correct at one epoch and incorrect at the next; all epochs if never correct", "harder"
+    ),
+    "first_learned": Column("first epoch (from 0) at which it was correct; the number of epochs if never", "harder"),
     "p_suggested": Column("probability of the suggested label"),
-    "epochs": Column("how many epochs the example was recorded at"),
+    "epochs": Column("number of epochs at which the example was recorded"),
     "neighbors": Column("share of its nearest neighbors in feature space that have its label", "easier"),
     "p_easy": Column("probability that it is easy"),
-    "p_hard": Column("probability that it is hard but rightly labeled"),
+    "p_hard": Column("probability that it is hard but correctly labeled"),
     "p_ambiguous": Column("probability that it lies between classes"),
     "p_mislabeled": Column("probability that the given label is wrong"),
-    "verdict": Column("the likeliest of easy, hard, ambiguous, mislabeled"),
+    "verdict": Column("the most probable of easy, hard, ambiguous, mislabeled"),
     "suggested_label": Column("the label it probably should have"),
     "why": Column("the facts that decided the verdict"),
-    "mohs": Column("grade from 1 (softest) to 10 (hardest) by decile", "harder"),
+    "mohs": Column("grade from 1 (easiest) to 10 (hardest) by decile", "harder"),
 }
 
 
 def make_table(columns: Mapping[str, Any], *, classes: Sequence[Any] | None = None) -> pa.Table:
-    """Columns of equal length, in the table's order, with their meanings; `classes` are kept for whoever reads it."""
+    """Columns of equal length, in the table's order, with their meanings; `classes` are stored with it."""
     unknown = [name for name in columns if name not in COLUMNS]
     if unknown:
         raise ValueError(f"unknown column {unknown[0]!r}; known: {', '.join(COLUMNS)}")
@@ -93,13 +95,13 @@ def add_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
 
 
 def classes_of(table: pa.Table) -> list[Any] | None:
-    """The class names in the order of the head's rows, where the table knows them."""
+    """The class names in the order of the head's rows, if the table has them."""
     kept = (table.schema.metadata or {}).get(b"mohs")
     return None if kept is None else json.loads(kept)["classes"]
 
 
 def column(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
-    """A column as a NumPy array; an error that lists the columns where it is not there."""
+    """A column as a NumPy array; an error that lists the columns if it is missing."""
     if name not in table.column_names:
         raise ValueError(f"the table has no column {name!r}; its columns: {', '.join(table.column_names)}")
     values: np.ndarray[Any, Any] = table.column(name).to_numpy(zero_copy_only=False)
@@ -107,14 +109,14 @@ def column(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
 
 
 def write_table(table: pa.Table, path: str | Path) -> None:
-    """Write as Parquet or CSV, by the ending; whole or not at all."""
+    """Write as Parquet or CSV, by the file's ending, completely or not at all."""
     with table_writer(path) as write:
         write(table)
 
 
 @contextmanager
 def table_writer(path: str | Path) -> Iterator[Callable[[pa.Table], None]]:
-    """A function that appends a table to the file, piece by piece; the file takes its name when all is written."""
+    """A function that appends a table to the file, piece by piece; it gets its final name when complete."""
     path = Path(path)
     check_table_path(path)
     kind = pyarrow.csv.CSVWriter if path.suffix == ".csv" else pyarrow.parquet.ParquetWriter
@@ -153,7 +155,7 @@ def check_table_path(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{path}: tables are written as {' or '.join(SUFFIXES)}; give the file one of these endings")
     if not path.parent.is_dir():
-        raise ValueError(f"{path}: the folder {path.parent} does not exist; make it first")
+        raise ValueError(f"{path}: the folder {path.parent} does not exist; create it first")
 
 
 def _describe(about: Column) -> dict[str, str]:

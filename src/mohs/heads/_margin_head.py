@@ -1,4 +1,4 @@
-"""What the heads share: the Module, the class weights, and the one step from plain logits to logits with a margin.
+"""Shared parts of the heads: the Module, the class weights, and the one step from plain logits to logits with a margin.
 
     logit_y = plain_y − (the margin's penalty)          logit_k = plain_k for the other classes
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ def target_of(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def margin_labels(logits: Tensor, labels: Tensor, strength: float) -> Tensor:
-    """Validated labels for indexing; an ignored row (-100) gets class 0's margin, and the loss leaves that row out."""
+    """Validated labels for indexing; an ignored row (-100) gets class 0's margin, and the loss ignores that row."""
     check_between("strength", strength, 0, 1)
     return checked_labels(logits, labels)
 
@@ -86,6 +86,33 @@ class MarginHeadModule(HeadModule):
         return self.logits(features)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class AdditiveMarginHead(MarginHeadModule):
+    """The base of heads that add a margin to an angle or subtract it from a cosine, and scale the cosines."""
+
+    largest_margin: ClassVar[float]
+    scale: float = 20.0
+    margin: float = 0.2
+    strength: float = 1.0
+
+    def setup(self) -> None:
+        check_positive("scale", self.scale)
+        check_between("margin", self.margin, 0, self.largest_margin)
+        check_between("strength", self.strength, 0, 1)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class MultiplicativeMarginHead(MarginHeadModule):
+    """The base of heads that multiply the angle by an integer."""
+
+    margin: int = 2
+    strength: float = 1.0
+
+    def setup(self) -> None:
+        check_multiplier("margin", self.margin)
+        check_between("strength", self.strength, 0, 1)
+
+
 def check_positive(name: str, value: float) -> None:
     """Raise, naming the argument and its value, unless 0 < value < ∞."""
     if not (isinstance(value, int | float) and 0 < value < float("inf")):
@@ -95,4 +122,4 @@ def check_positive(name: str, value: float) -> None:
 def check_multiplier(name: str, value: object) -> None:
     """Raise, naming the argument and its value, unless it is a positive integer."""
     if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} multiplies the angle and must be a whole number, 1 (no margin) or more, got {value!r}")
+        raise ValueError(f"{name} multiplies the angle and must be an integer of at least 1 (no margin), got {value!r}")

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
-from mohs._core.validation import check_between
 from mohs.angle import angle, cosines
-from mohs.heads._margin_head import MarginHeadModule, check_positive, margin_labels, replace_target
+from mohs.heads._margin_head import AdditiveMarginHead, margin_labels, replace_target
 
 
 def arcface(
@@ -48,16 +47,9 @@ def margin_cosine(theta: Tensor, *, margin: float) -> Tensor:
 
 
 @module_of(arcface)
-class ArcFaceHead(MarginHeadModule):
+class ArcFaceHead(AdditiveMarginHead):
     """ArcFace as a Module to replace the last `nn.Linear`; `strength` may be set at any time."""
 
     formula = "s cos(θ_y + m)"
     purpose = "compact classes: a margin in radians, the same at every angle"
-    scale: float = 20.0
-    margin: float = 0.2
-    strength: float = 1.0
-
-    def setup(self) -> None:
-        check_positive("scale", self.scale)
-        check_between("margin", self.margin, 0, math.pi)
-        check_between("strength", self.strength, 0, 1)
+    largest_margin = math.pi

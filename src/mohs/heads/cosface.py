@@ -12,9 +12,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
-from mohs._core.validation import check_between
 from mohs.angle import cosines
-from mohs.heads._margin_head import MarginHeadModule, check_positive, margin_labels, replace_target, target_of
+from mohs.heads._margin_head import AdditiveMarginHead, margin_labels, replace_target, target_of
 
 
 def cosface(
@@ -35,16 +34,9 @@ def cosface(
 
 
 @module_of(cosface)
-class CosFaceHead(MarginHeadModule):
+class CosFaceHead(AdditiveMarginHead):
     """CosFace as a Module to replace the last `nn.Linear`; `strength` may be set at any time."""
 
     formula = "s (cos θ_y − m)"
     purpose = "compact classes: the margin that is easiest to train"
-    scale: float = 20.0
-    margin: float = 0.2
-    strength: float = 1.0
-
-    def setup(self) -> None:
-        check_positive("scale", self.scale)
-        check_between("margin", self.margin, 0, 2)
-        check_between("strength", self.strength, 0, 1)
+    largest_margin = 2.0

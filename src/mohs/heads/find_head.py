@@ -45,7 +45,7 @@ class FoundHead:
         return getattr(self.module, "bias", None)
 
     def run(self, *inputs: Any, **kwargs: Any) -> tuple[Any, Tensor]:
-        """Run the model once, in its own mode and the caller's gradient mode, and catch the features that enter the head.
+        """Run the model once, in its own mode and the caller's gradient mode, and return the features that enter the head.
 
         Returns:
             The model's outputs, and features (N, D); further dimensions are flattened into N.
@@ -63,7 +63,7 @@ class FoundHead:
         if len(entered) != 1:
             times = f"{len(entered)} times" if entered else "not at all"
             raise ValueError(
-                f"layer {self.name!r} ran {times} in one forward pass, but features can be caught only if it runs once: "
+                f"layer {self.name!r} ran {times} in one forward pass, but features can be read only if it runs once: "
                 'choose another with find_head(model, layer="name"), or pass features and weight to score_features'
             )
         return outputs, entered[0].reshape(-1, entered[0].shape[-1])  # (N, D)

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
-from mohs._core.validation import check_between
 from mohs.angle import angle, products
-from mohs.heads._margin_head import MarginHeadModule, check_multiplier, margin_labels, replace_target, target_of
+from mohs.heads._margin_head import MultiplicativeMarginHead, margin_labels, replace_target, target_of
 from mohs.heads.sphereface import psi, vector_length
 
 
@@ -37,14 +36,8 @@ def lsoftmax_strength(step: int) -> float:
 
 
 @module_of(lsoftmax)
-class LSoftmaxHead(MarginHeadModule):
+class LSoftmaxHead(MultiplicativeMarginHead):
     """L-Softmax as a Module to replace the last `nn.Linear`; `strength` may be set at any time."""
 
     formula = "‖w_y‖ ‖x‖ ψ(θ_y),  ψ ≈ cos(mθ)"
     purpose = "a plain linear layer with an angular margin"
-    margin: int = 2
-    strength: float = 1.0
-
-    def setup(self) -> None:
-        check_multiplier("margin", self.margin)
-        check_between("strength", self.strength, 0, 1)

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
-from mohs._core.validation import check_between
 from mohs.angle import angle, products, unit
-from mohs.heads._margin_head import MarginHeadModule, check_multiplier, margin_labels, replace_target, target_of
+from mohs.heads._margin_head import MultiplicativeMarginHead, margin_labels, replace_target, target_of
 from mohs.margin import full_precision
 
 
@@ -55,14 +54,8 @@ def sphereface_strength(step: int) -> float:
 
 
 @module_of(sphereface)
-class SphereFaceHead(MarginHeadModule):
+class SphereFaceHead(MultiplicativeMarginHead):
     """SphereFace as a Module to replace the last `nn.Linear`; `strength` may be set at any time."""
 
     formula = "‖x‖ ψ(θ_y),  ψ ≈ cos(mθ)"
     purpose = "compact classes; keeps the length of the features"
-    margin: int = 2
-    strength: float = 1.0
-
-    def setup(self) -> None:
-        check_multiplier("margin", self.margin)
-        check_between("strength", self.strength, 0, 1)

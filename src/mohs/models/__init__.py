@@ -91,7 +91,7 @@ def create_model(
         seed: random seed of the weights. The body's weights do not depend on the head; the global random state is unchanged.
 
     Returns:
-        The network: logits of inputs; `outputs` gives logits and features.
+        The network, which returns logits; its method `outputs` returns logits and features.
 
     Example:
         >>> create_model("resnet20", shape=(3, 32, 32), num_classes=10)(torch.zeros(2, 3, 32, 32)).shape

@@ -22,7 +22,7 @@ class CNN10:
     """stride: that of the first convolution."""
 
     formula: ClassVar[str] = "10 convolutions, 64-64-128-256, linear to embedding"
-    purpose: ClassVar[str] = "PACS of the AVH paper: domains the training never saw"
+    purpose: ClassVar[str] = "PACS in the AVH paper: domains unseen in training"
     embedding: int = 512
     stride: int = 1
     dropout: float = 0.0

@@ -147,7 +147,7 @@ class ResNet9:
     """
 
     formula: ClassVar[str] = "64-128-256-512 with two residual blocks"
-    purpose: ClassVar[str] = "32×32 images: the best accuracy of a short training on a GPU"
+    purpose: ClassVar[str] = "32×32 images: the best accuracy in a short training on a GPU"
     width: int = 64
     dropout: float = 0.0
 

@@ -46,7 +46,7 @@ class Linear:
     """The head alone, on flattened inputs."""
 
     formula: ClassVar[str] = "the head alone"
-    purpose: ClassVar[str] = "embeddings, and the plainest baseline: logistic regression"
+    purpose: ClassVar[str] = "embeddings, and the simplest baseline: logistic regression"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:

@@ -43,17 +43,22 @@ class Entry(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Torchvision:
-    """net: one of `torchvision.models.list_models(torchvision.models)`."""
+class ZooModel:
+    """A network of another package: its name there, whether to load pretrained weights, and the size to resize images to."""
 
-    formula: ClassVar[str] = "torchvision:NAME"
-    purpose: ClassVar[str] = "any classifier of torchvision, without its last linear layer"
     net: str
     pretrained: bool = False
     size: int | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+class Torchvision(ZooModel):
+    """net: one of `torchvision.models.list_models(torchvision.models)`."""
+
+    formula: ClassVar[str] = "torchvision:NAME"
+    purpose: ClassVar[str] = "any classifier of torchvision, without its last linear layer"
 
     def body(self, shape: Shape) -> Body:
         models = vision("torchvision").models
@@ -68,18 +73,11 @@ class Torchvision:
         return entered(f"torchvision:{self.net}", model, shape, self.size), features
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timm:
+class Timm(ZooModel):
     """net: one of `timm.list_models()`, with or without the tag of its weights."""
 
     formula: ClassVar[str] = "timm:NAME"
     purpose: ClassVar[str] = "any classifier of timm, without its head"
-    net: str
-    pretrained: bool = False
-    size: int | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def body(self, shape: Shape) -> Body:
         timm = vision("timm")

@@ -46,7 +46,7 @@ def emphasis_chart(curves: list[Curve], *, relative: bool = False) -> altair.Cha
         "strokeDash": altair.StrokeDash("loss:N", sort=names, scale=altair.Scale(domain=names, range=dashes), legend=legend),
     }
     lines = altair.Chart({"values": rows}).mark_line().encode(**encoding)
-    chart: altair.Chart = lines.properties(width=480, height=320, title="What each loss pays attention to", background="white")
+    chart: altair.Chart = lines.properties(width=480, height=320, title="Emphasis of each loss", background="white")
     return chart
 
 
@@ -77,7 +77,7 @@ def check_chart_path(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{path}: charts are written as {' or '.join(SUFFIXES)}; give the file one of these endings")
     if not path.parent.is_dir():
-        raise ValueError(f"{path}: the folder {path.parent} does not exist; make it first")
+        raise ValueError(f"{path}: the folder {path.parent} does not exist; create it first")
     import vl_convert  # noqa: F401  (a missing extra is an error now, not after the work)
 
 

@@ -142,7 +142,7 @@ def emphasis_figure(result: AuditResult) -> Figure | None:
         "Bars: the probability the model gives to the given labels. Lines: how strongly the loss pulls on an example with that "
         "probability, relative to its maximum. A loss whose line is low near 0 mostly ignores wrong labels."
     )
-    return Figure("emphasis", "training", "emphasis_lines", f"What {shorten(result.chosen)} pays attention to", meaning, rows)
+    return Figure("emphasis", "training", "emphasis_lines", f"Emphasis of {shorten(result.chosen)}", meaning, rows)
 
 
 def course_figures(result: AuditResult) -> Iterator[Figure]:

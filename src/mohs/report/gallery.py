@@ -81,7 +81,7 @@ def title(card: Card) -> str:
 
 
 def excerpt(text: Any) -> str | None:
-    """The beginning of a text, cut between words, with control characters made visible; None for an empty text."""
+    """The beginning of a text, truncated between words, with control characters made visible; None for an empty text."""
     shown = visible("" if text is None else text).strip()
     if len(shown) <= EXCERPT:
         return shown or None

@@ -61,7 +61,7 @@ def check_report_path(out: Path) -> None:
     if out.suffix not in (".html", ".htm"):
         raise ValueError(f"{out}: the report is an HTML page; give the file the ending .html")
     if not out.parent.is_dir():
-        raise ValueError(f"{out}: the folder {out.parent} does not exist; make it first")
+        raise ValueError(f"{out}: the folder {out.parent} does not exist; create it first")
 
 
 def page(result: AuditResult) -> str:

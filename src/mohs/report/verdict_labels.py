@@ -25,7 +25,7 @@ class VerdictLabel:
 
 LABELS: dict[str, VerdictLabel] = {  # in the order in which the page lists them
     "mislabeled": VerdictLabel("#D55E00", "the given label is probably wrong", "Probably mislabeled"),
-    "ambiguous": VerdictLabel("#E69F00", "the model wavers between two or more classes", "Most ambiguous"),
+    "ambiguous": VerdictLabel("#E69F00", "the model is undecided between two or more classes", "Most ambiguous"),
     "hard": VerdictLabel("#0072B2", "the label looks right, but the model learned it late or barely", "Hardest"),
     "easy": VerdictLabel("#56B4E9", "the model learned it and predicts its label with confidence", "Easy"),
     "cannot tell": VerdictLabel("#CC79A7", "the model is too weak here to judge the label", "Cannot tell"),

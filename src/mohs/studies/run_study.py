@@ -55,7 +55,7 @@ def run_study(
             {"ended", "of", "study", "row", "seed", "error", "seconds"}.
 
     Returns:
-        One result per row and seed: its numbers, or the error that stopped it. `mohs.write_study_page` judges and files them.
+        One result per row and seed, with its numbers or the error that stopped it. `mohs.write_study_page` judges and files them.
     """
     runs = Path(runs)
     _check_jobs(jobs)

@@ -2,8 +2,8 @@
 
     none                 no change
     crop_flip            a random crop of the image padded by `padding`, mirrored with probability ½
-    translate            a shift of up to `pixels` each way, the edge mirrored: the AMC authors'
-    gaussian_noise       x + N(0, sd²), from pixels of 0 to 1 or features; floating point: the AMC paper's, sd .15
+    translate            a shift of up to `pixels` each way, the edge mirrored, as in the AMC authors' code
+    gaussian_noise       x + N(0, sd²), from pixels of 0 to 1 or features; floating point; the AMC paper uses sd 0.15
     random_resized_crop  a box with a `scale` of the area and a `ratio` of width to height, enlarged to the image
 
 `draw(n, generator, shape)` gives tensors of n rows each, on the generator's device, for n inputs of that shape (a process

@@ -11,7 +11,8 @@ Each head's regularization is the one under which its out-of-fold scores make th
 
 Second fit: a noise model says how likely each class is for every row, from heads that saw neither the row's fold nor the fold
 that is to be scored (fits without two folds); halfway between the given label and that posterior lie the targets of the
-second fit. So wrong labels mislead it less, and no label has a part in its own scores.
+second fit. So wrong labels mislead it less, and no label has a part in its own scores. A third fit has the predicted classes for
+targets: how unsure it is tells ambiguous examples from noise (`hardness.noise_model`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import torch
 from torch import Tensor
 
 from mohs.hardness.neighbors import NONE, nearest
-from mohs.hardness.noise_model import fit_noise
+from mohs.hardness.noise_model import ambiguous_share, fit_noise
 from mohs.train.feature_map import check_features
 
 FOLDS = 5
@@ -44,12 +45,21 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class FoldScores:
-    """scores (M, N, K) of the heads `names` for rows whose labels they did not see, the folds (N,), and what was chosen."""
+    """Out-of-fold scores.
+
+    Attributes:
+        scores: Scores (M, N, K) of the heads for rows whose labels they did not see.
+        fold: Fold of each row (N,).
+        names: Names of the heads.
+        chosen: Strength of each head's regularization.
+        ambiguity: Share of the heads' doubt that is due to ambiguous examples.
+    """
 
     scores: Array = field(repr=False)
     fold: Array = field(repr=False)
     names: list[str]
     chosen: dict[str, float]
+    ambiguity: float
 
 
 class _Head(Protocol):
@@ -100,7 +110,7 @@ def fold_scores(
     tell()
     fit = fit_noise(first.numpy(), labels.numpy())
     tell()
-    second = torch.empty_like(first)
+    second, again = torch.empty_like(first), torch.empty_like(first)
     sums = {name: head.sums(given.to(device)) for name, head in heads.items()}
     for f in range(folds):
         inner = torch.zeros_like(first)  # scores of the other folds' rows by heads that saw neither their fold nor fold f
@@ -109,11 +119,22 @@ def fold_scores(
                 for m, (name, head) in enumerate(heads.items()):
                     inner[m, rows[g]] = head.scores([f, g], g, sums[name], chosen[name]).cpu()
         posterior = torch.from_numpy(fit.posterior(inner.numpy(), labels.numpy())).float()
-        targets = (ROBUST * posterior + (1 - ROBUST) * given).to(device)
+        guess = torch.from_numpy(fit.probs(inner.numpy()).argmax(1))
+        robust = (ROBUST * posterior + (1 - ROBUST) * given).to(device)
+        guessed = torch.nn.functional.one_hot(guess, num_classes).float().to(device)
         for m, (name, head) in enumerate(heads.items()):
-            second[m, rows[f]] = head.scores([f], f, head.sums(targets), chosen[name]).cpu()
+            for scores, targets in ((second, robust), (again, guessed)):
+                scores[m, rows[f]] = head.scores([f], f, head.sums(targets), chosen[name]).cpu()
         tell()
-    return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen)
+    width = max(min(values.shape[1], GPU_WIDTH if device.type == "cuda" else WIDTH) for values in sets.values())
+    ambiguity = _ambiguity(second.numpy(), again.numpy(), labels.numpy(), width)
+    return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, ambiguity)
+
+
+def _ambiguity(scores: Array, again: Array, labels: Array, width: int) -> float:
+    """`ambiguous_share` from scores (M, N, K) of heads fitted to labels, and again to predicted classes."""
+    probs = fit_noise(scores, labels).probs(scores)
+    return ambiguous_share(probs, fit_noise(again, probs.argmax(1)).probs(again), labels, width=width)
 
 
 def _heads(features: Any, fold: Tensor, labels: Tensor, classes: int, seed: int) -> dict[str, _Head]:

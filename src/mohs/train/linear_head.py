@@ -13,7 +13,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -47,6 +47,18 @@ class Head:
         return torch.cat(made) if made else self.bias.new_empty(0, len(self.bias))
 
 
+class HeadOptions(TypedDict, total=False):
+    """Options of the objective: the number of classes (default: by the labels), the L2 penalty, weights of the examples (N,), and
+    the number of landmarks and the seed of the feature map.
+    """
+
+    num_classes: int | None
+    l2: float
+    sample_weight: Tensor | None
+    landmarks: int
+    seed: int
+
+
 def as_loss(loss: str | Mapping[str, Any] | Loss) -> Loss:
     """A loss from its spec ("gce", "gce:q=0.5", {"name": "gce", "q": 0.5}), or the loss itself."""
     if isinstance(loss, str | Mapping):
@@ -61,15 +73,11 @@ def fit_head(
     labels: Tensor,
     *,
     loss: str | Mapping[str, Any] | Loss = "cross_entropy",
-    num_classes: int | None = None,
-    l2: float = 1e-2,
-    sample_weight: Tensor | None = None,
-    landmarks: int = 0,
-    seed: int = 0,
     steps: int = 300,
+    **options: Unpack[HeadOptions],
 ) -> Head:
     """features (N, D), labels (N,) in 0..K−1 -> the head; steps: maximum for L-BFGS, number for Adam."""
-    problem = _Problem.of(features, labels, num_classes, l2, sample_weight, landmarks, seed)
+    problem = _Problem.of(features, labels, **options)
     chosen = as_loss(loss)
     if is_cross_entropy(chosen):
         return problem.head(minimize(problem, chosen, steps))
@@ -83,17 +91,13 @@ def head_path(
     labels: Tensor,
     *,
     loss: str | Mapping[str, Any] | Loss = "cross_entropy",
-    num_classes: int | None = None,
-    l2: float = 1e-2,
-    sample_weight: Tensor | None = None,
-    landmarks: int = 0,
-    seed: int = 0,
     epochs: int = 20,
     steps: int = 10,
+    **options: Unpack[HeadOptions],
 ) -> Iterator[Head]:
     """The head after each of `epochs` epochs of `steps` full-batch Adam steps, from zero weights."""
     check_between("epochs", epochs, 1)
-    problem = _Problem.of(features, labels, num_classes, l2, sample_weight, landmarks, seed)
+    problem = _Problem.of(features, labels, **options)
     start = torch.zeros(problem.classes, problem.inputs.shape[1] + 1, dtype=problem.inputs.dtype)
     for done, theta in enumerate(descend(problem, as_loss(loss), start, epochs * steps), 1):
         if done % steps == 0:
@@ -118,16 +122,24 @@ class _Problem:
 
     @staticmethod
     def of(
-        features: Any, labels: Tensor, num_classes: int | None, l2: float, weight: Tensor | None, landmarks: int, seed: int
+        features: Any,
+        labels: Tensor,
+        *,
+        num_classes: int | None = None,
+        l2: float = 1e-2,
+        sample_weight: Tensor | None = None,
+        landmarks: int = 0,
+        seed: int = 0,
     ) -> _Problem:
         check_between("l2", l2, 0)
-        check_rows(features, labels, weight)
-        mapped = feature_map(features, landmarks=landmarks, seed=seed, sample_weight=weight)
+        check_rows(features, labels, sample_weight)
+        mapped = feature_map(features, landmarks=landmarks, seed=seed, sample_weight=sample_weight)
         classes = int(labels.max()) + 1 if num_classes is None else num_classes
         if classes < 2 or int(labels.max()) >= classes or int(labels.min()) < 0:
             raise ValueError(f"labels must lie in 0..{classes - 1}, with at least 2 classes; the largest is {int(labels.max())}")
         inputs = torch.cat([mapped(part) for part in torch.split(rows(features, slice(None)), BLOCK)])
-        return _Problem(inputs, labels, classes, l2, None if weight is None else weight.to(inputs.dtype), mapped)
+        weight = None if sample_weight is None else sample_weight.to(inputs.dtype)
+        return _Problem(inputs, labels, classes, l2, weight, mapped)
 
     def value(self, loss: Loss, theta: Tensor) -> Tensor:
         """The objective at θ."""

@@ -56,9 +56,6 @@ def train(
 ) -> Trained:
     """Train a classifier, resume an interrupted training, or load a finished one.
 
-        trained = mohs.train("digits", model="mlp", loss="gce:q=0.7", epochs=3)
-        trained = mohs.train(mohs.Run(loss="gce:q=0.7"), my_data, out="runs/gce")
-
     Args:
         run: A `Run`; or the data to train on, with the fields of a `Run` as keyword arguments.
         data: Anything that `mohs.open_data` takes, if `run` is a `Run`; None: the data that the run names.
@@ -75,6 +72,10 @@ def train(
 
     Returns:
         The trained network with its history and the dynamics of each training example.
+
+    Example:
+        >>> trained = mohs.train("digits", model="mlp", loss="gce:q=0.7", epochs=3)  # doctest: +SKIP
+        >>> trained = mohs.train(mohs.Run(loss="gce:q=0.7"), my_data, out="runs/gce")  # doctest: +SKIP
     """
     run, data = run_and_data(run, data, settings)
     options: dict[str, Any] = {"device": device, "trackers": tuple(trackers), "start": start, "soft": soft}

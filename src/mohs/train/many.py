@@ -40,8 +40,6 @@ def train_many(
 ) -> list[Trained]:
     """Train several runs, side by side on a GPU; runs that are already complete are loaded.
 
-        seeds = mohs.train_many([mohs.Run(data="digits", seed=s) for s in range(5)])
-
     Args:
         runs: The runs.
         data: Data of all runs, or a function that returns the data of a run; None: the data that each run names.
@@ -52,6 +50,9 @@ def train_many(
 
     Returns:
         The trained runs, in the order given.
+
+    Example:
+        >>> seeds = mohs.train_many([mohs.Run(data="digits", seed=s) for s in range(5)])  # doctest: +SKIP
     """
     find: Callable[[Run], Data] = opened if data is None else data if callable(data) else (lambda run: data)
     if choose_device(device).type != "cuda":

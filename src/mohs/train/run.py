@@ -30,8 +30,6 @@ PRECISIONS = ("auto", "no", "bf16", "fp16")
 class Run:
     """The settings of one training; a spec is a name with fields, "gce:q=0.5" or {"name": "gce", "q": 0.5}.
 
-        mohs.train(mohs.Run(data="cifar10", model="resnet20", loss="gce:q=0.7", epochs=100))
-
     Attributes:
         data: Data set: a known name, a folder or a file (see `open_data`).
         noise: Label noise to add to the training set, as "symmetric:rate=0.4".

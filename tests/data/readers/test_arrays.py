@@ -21,7 +21,7 @@ def test_features_become_float32_and_images_four_dimensions() -> None:
     assert np.array_equal(as_inputs(last)[0].numpy(), last.transpose(0, 3, 1, 2))
 
 
-def test_images_become_bytes_where_nothing_is_lost() -> None:
+def test_images_become_uint8_if_lossless() -> None:
     levels = np.array([0, 7, 255], np.uint8).reshape(3, 1, 1)
     for same in (levels.astype(np.int64), levels / np.float32(255), levels.astype(np.float64)):
         found, notes = as_inputs(same)
@@ -46,7 +46,7 @@ def test_images_become_bytes_where_nothing_is_lost() -> None:
         (np.array([[1.0], [np.nan], [np.inf]]), r"the inputs of row 1 hold NaN or infinity; 2 row\(s\) do"),
     ],
 )
-def test_inputs_that_are_none(inputs: np.ndarray, message: str) -> None:
+def test_invalid_inputs(inputs: np.ndarray, message: str) -> None:
     with pytest.raises(DataError, match=message):
         as_inputs(inputs)
 
@@ -77,7 +77,7 @@ def test_labels_of_any_kind() -> None:
         ([0, 1, 0], ["n", "n"], "two classes have the same name"),
     ],
 )
-def test_labels_that_are_none(labels: object, classes: list[str] | None, message: str) -> None:
+def test_invalid_labels(labels: object, classes: list[str] | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
         from_arrays(np.zeros((3, 2)), labels, classes=classes)
 
@@ -101,7 +101,7 @@ def test_npz_files_by_the_usual_names(tmp_path: Path) -> None:
     assert len(npz(tmp_path / "c.npz", label="subject").train) == 4
 
 
-def test_npz_files_that_are_no_data_set(tmp_path: Path) -> None:
+def test_npz_files_that_are_not_a_data_set(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", faces=np.zeros((2, 2)), subject=[0, 1])
     with pytest.raises(
         DataError,

@@ -63,7 +63,7 @@ def test_a_class_may_be_called_train(tmp_path: Path, save: Save) -> None:
     assert folder(tmp_path).classes == ["bus", "train", "tram"]
 
 
-def test_flat_test_images_without_classes_are_told(tmp_path: Path, save: Save) -> None:
+def test_test_images_without_class_folders_are_reported(tmp_path: Path, save: Save) -> None:
     two_classes(tmp_path / "train", save)
     save(tmp_path / "test" / "1.png")
     data = folder(tmp_path)
@@ -71,7 +71,7 @@ def test_flat_test_images_without_classes_are_told(tmp_path: Path, save: Save) -
     assert "1 file(s) not read" in data.left_out[0].reason
 
 
-def test_what_cannot_be_read_is_left_out_with_its_reason(tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files_are_skipped_with_the_reason(tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     two_classes(tmp_path, save)
     good = (tmp_path / "cat" / "cat0.png").read_bytes()
     (tmp_path / "cat" / "empty.png").write_bytes(b"")
@@ -134,7 +134,7 @@ def test_one_file_by_two_names_is_an_error(tmp_path: Path, save: Save) -> None:
         folder(tmp_path)
 
 
-def test_folders_that_are_no_data_set(tmp_path: Path, save: Save) -> None:
+def test_folders_that_are_not_a_data_set(tmp_path: Path, save: Save) -> None:
     with pytest.raises(DataError, match="the folder is empty; put each class's images in a folder of its own: DATA/cat"):
         folder(tmp_path)
     save(tmp_path / "1.png")
@@ -166,7 +166,7 @@ def test_classes_and_splits_that_do_not_fit(tmp_path: Path, save: Save) -> None:
         folder(tmp_path)
 
 
-def test_outer_folders_are_the_classes_and_it_is_said(tmp_path: Path, save: Save) -> None:
+def test_outer_folders_are_the_classes_with_a_note(tmp_path: Path, save: Save) -> None:
     for name in ("photo/dog", "photo/cat", "sketch/dog"):
         save(tmp_path / name / "1.png")
     data = folder(tmp_path)
@@ -190,7 +190,7 @@ def test_a_zip_is_read_as_its_folder(tmp_path: Path, save: Save) -> None:
     assert torch.equal(pickle.loads(pickle.dumps(lazy))[torch.arange(6)], plain.train.inputs)  # type: ignore[arg-type]
 
 
-def test_zips_that_are_no_data_set(tmp_path: Path, save: Save) -> None:
+def test_zips_that_are_not_a_data_set(tmp_path: Path, save: Save) -> None:
     (tmp_path / "bad.zip").write_text("nothing")
     with pytest.raises(DataError, match=r"bad\.zip: cannot be read as a zip file"):
         folder(tmp_path / "bad.zip")
@@ -203,7 +203,7 @@ def test_zips_that_are_no_data_set(tmp_path: Path, save: Save) -> None:
         folder(tmp_path / "twice.zip")
 
 
-def test_beyond_the_memory_limit_images_are_read_when_asked_for(tmp_path: Path, save: Save) -> None:
+def test_images_beyond_the_memory_limit_are_decoded_on_access(tmp_path: Path, save: Save) -> None:
     root = two_classes(tmp_path / "pets", save)
     (root / "cat" / "half.png").write_bytes((root / "cat" / "cat0.png").read_bytes()[:60])
     whole, lazy = folder(root).train, folder(root, memory_limit=6 * 192 - 1).train

@@ -54,7 +54,7 @@ def test_idx_files(tmp_path: Path, packed: bool, inner: str) -> None:
     assert fashion_mnist(tmp_path).classes[-1] == "Ankle boot"
 
 
-def test_idx_files_that_are_none(tmp_path: Path) -> None:
+def test_invalid_idx_files(tmp_path: Path) -> None:
     good = idx(np.zeros((2, 3), np.uint8))
     for content, message in [
         (b"", "not an idx file of unsigned bytes: it begins with nothing"),
@@ -114,7 +114,7 @@ class Evil:
         return os.system, ("touch pwned",)
 
 
-def test_a_pickle_can_run_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_cannot_execute_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     good = {"data": np.zeros((1, 3072), np.uint8), "labels": [0]}
     for values, message in [

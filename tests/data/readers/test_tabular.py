@@ -46,7 +46,7 @@ def test_labels_are_read_as_they_are_written(tmp_path: Path) -> None:
     assert (data.classes, [one.path.rpartition(" row ")[2] for one in data.left_out]) == ([0, 1], ["1"])
 
 
-def test_rows_without_a_label_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_rows_without_a_label_are_skipped_and_counted(tmp_path: Path) -> None:
     data = table(csv(tmp_path, "a,label\n1,x\n2,\n3,y\n"))
     assert data.train.keys == [0, 2]
     assert [(one.path, one.reason) for one in data.left_out] == [(f"{tmp_path}/rows.csv row 1", "no label")]
@@ -100,7 +100,7 @@ def test_bytes_are_images(tmp_path: Path) -> None:
     assert data.left_out[0].path == f"{tmp_path}/rows.parquet row 2"
 
 
-def test_a_column_may_say_the_split(tmp_path: Path) -> None:
+def test_a_column_may_give_the_split(tmp_path: Path) -> None:
     data = table(csv(tmp_path, "a,label,split\n1,x,train\n2,y,test\n3,y,train\n4,x,valid\n5,,test\n"))
     assert {name: part.keys for name, part in data.splits.items()} == {"train": [0, 2], "val": [3], "test": [1]}
     assert data.test.inputs.tolist() == [[2.0]]  # type: ignore[union-attr]
@@ -134,12 +134,12 @@ def test_a_column_may_say_the_split(tmp_path: Path) -> None:
         ("a,label\n1,x\n2,y,z\n", None, "cannot be read as CSV"),
     ],
 )
-def test_tables_that_are_no_data_set(tmp_path: Path, text: str, label: str | None, message: str) -> None:
+def test_tables_that_are_not_a_data_set(tmp_path: Path, text: str, label: str | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
         table(csv(tmp_path, text), label=label)
 
 
-def test_files_that_are_no_tables(tmp_path: Path) -> None:
+def test_files_that_are_not_tables(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_text("x")
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         table(tmp_path / "rows.parquet")

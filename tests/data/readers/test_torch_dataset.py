@@ -41,7 +41,7 @@ def test_tensors_are_stacked() -> None:
     assert (named.shape, named.classes) == ((1, 3, 1), ["n", "y"])
 
 
-def test_images_are_read_whole_or_when_asked_for() -> None:
+def test_images_are_read_at_once_or_on_access() -> None:
     items = Items([(image(i), "ab"[i % 2]) for i in range(5)] + [(image(9), None)])
     whole, lazy = from_dataset(items), from_dataset(items, memory_limit=10)
     assert whole.inputs[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4]  # type: ignore[index, union-attr, call-overload]
@@ -54,7 +54,7 @@ def test_images_are_read_whole_or_when_asked_for() -> None:
     assert from_dataset(Items([(image(1, (9, 9)), 0), (image(2), 1)]), image_size=4).shape == (1, 4, 4)
 
 
-def test_tensors_beyond_the_limit_are_read_when_asked_for() -> None:
+def test_tensors_beyond_the_limit_are_read_on_access() -> None:
     x = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
     items = Items([(x[i], i % 2) for i in range(6)])
     whole, lazy = from_dataset(items), from_dataset(items, memory_limit=10)

@@ -26,7 +26,7 @@ from mohs.data.labels import class_numbers, classes_in, label_values
 from mohs.data.row_inputs import Texts
 from mohs.data.split import SPLITS
 
-FIRST, LAST = (1, 3), (1, 3, 4)  # numbers of channels by which a first or last dimension is taken for them
+FIRST, LAST = (1, 3), (1, 3, 4)  # sizes at which a first or last dimension is read as channels
 SINGLE = "array"  # the array of a .npy file
 
 
@@ -155,7 +155,7 @@ def _as_tensor(inputs: Any, name: str) -> Tensor:
     array = np.asarray(inputs)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{name}: inputs must be numbers, all of one shape, got {array.dtype} {array.shape}")
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:  # torch does little with wide unsigned numbers
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:  # torch supports wide unsigned integers only in part
         array = array.astype(np.int64)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     return torch.from_numpy(array if array.flags.writeable else array.copy())
@@ -167,7 +167,7 @@ def _top(inputs: Any) -> float | None:
 
 
 def _key(arrays: Mapping[str, Any], names: Sequence[str], splits: Sequence[str]) -> str | None:
-    """The array with one of these names, beside the name of one of these splits; capitals do not matter."""
+    """The array with one of these names, combined with the name of one of these splits; case does not matter."""
     lower = {str(key).lower(): key for key in arrays}
     for split in splits:
         for name in names:

@@ -107,7 +107,7 @@ def _json_column(name: str, values: list[Any], path: Path, lines: Sequence[int])
         first = next(kind for kind in kinds if kind is not None)
         other = next((line for line, kind in zip(lines, kinds, strict=True) if kind not in (None, first)), None)
         where = f"{path}, line {other}" if other is not None else str(path)
-        raise DataError(f"{where}: {name!r} has values of several types: write all of them alike ({error})") from error
+        raise DataError(f"{where}: {name!r} has values of several types: use one type ({error})") from error
 
 
 def _shards(folder: Path) -> pa.Table:

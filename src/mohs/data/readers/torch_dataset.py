@@ -1,8 +1,8 @@
 """Any torch `Dataset` with a length whose items are (input, label), (input, label, id) or mappings of them.
 
 Inputs are Pillow images, strings, or tensors or arrays of one shape; they are read into memory where they fit, else on access.
-Items are read one after another, so the data set need not be thread-safe. Pass it without random augmentation: every reading
-would give other pixels.
+Items are read one after another, so the data set need not be thread-safe. Pass it without random augmentation: every access
+would give different pixels.
 """
 
 from __future__ import annotations
