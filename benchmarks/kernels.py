@@ -221,7 +221,11 @@ def scoring(rounds: int) -> list[Row]:
 
 
 def equality(cases: int, processes: int) -> list[Row]:
-    """Kernels against the plain version in float64 over random cases: the largest relative error of value and gradient."""
+    """Kernels against the plain version in float64 over random cases: the largest relative error of value and gradient.
+
+    A case fails if its error is beyond the limit and beyond that of the plain version in the same dtype: where p^q has
+    nearly vanished, float32 itself leaves no more digits.
+    """
     with torch.multiprocessing.get_context("spawn").Pool(processes) as pool:
         parts = pool.map(random_cases, [(seed, -(-cases // processes)) for seed in range(processes)])
     rows: list[Row] = []
@@ -257,9 +261,10 @@ def random_cases(given: tuple[int, int]) -> dict[str, dict[str, float]]:
             errors = one_case(draw, name, fields, dtype, classes, places, weighted)
             record = found[dtype]
             record["cases"] += 1
-            failed = not (errors[0] <= 1e-6 and errors[1] <= LIMIT[dtype])
+            value, gradient = errors[0], errors[1]
+            failed = not (value[0] <= max(1e-6, value[1]) and gradient[0] <= max(LIMIT[dtype], gradient[1]))
             record["failed"] += failed
-            record["value"], record["gradient"] = max(record["value"], errors[0]), max(record["gradient"], errors[1])
+            record["value"], record["gradient"] = max(record["value"], value[0]), max(record["gradient"], gradient[0])
             if failed:
                 print("failed:", name, fields, dtype, classes, places, weighted, errors, flush=True)
     return found
@@ -267,8 +272,8 @@ def random_cases(given: tuple[int, int]) -> dict[str, dict[str, float]]:
 
 def one_case(
     draw: random.Random, name: str, fields: dict[str, object], dtype: str, classes: int, places: tuple[int, ...], weighted: bool
-) -> tuple[float, float]:
-    """The relative errors of value and gradient of one case."""
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The relative errors of value and gradient of one case, each of the kernels and of the plain version in the same dtype."""
     n = draw.choice([0, 1, 3, 17, 64, 130])
     logits = draw.choice([0.1, 3.0, 30.0]) * torch.randn(n, classes, *places, device="cuda")
     if draw.random() < 0.2:
@@ -298,11 +303,13 @@ def one_case(
     ours = run(logits, loss, each)
     _choose.ENABLED = False
     try:
+        plain = run(logits, loss, each)
         exact = run(logits.double(), loss.double(), None if each is None else each.double())
     finally:
         _choose.ENABLED = True
     floor = 2.0**-24 if dtype == "float16" else 1e-36  # per entry: numbers that the dtype does not have, or not exactly
-    return error(*[v[0] for v in (ours, exact)]), error(*[v[1] for v in (ours, exact)], floor=floor)
+    values = error(ours[0], exact[0]), error(plain[0], exact[0])
+    return values, (error(ours[1], exact[1], floor=floor), error(plain[1], exact[1], floor=floor))
 
 
 def error(ours: Tensor, exact: Tensor, *, floor: float = 0.0) -> float:
