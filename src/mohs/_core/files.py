@@ -1,4 +1,4 @@
-"""Atomic files: written next to their final name, then renamed."""
+"""Atomic files: written next to their final name, then renamed; their checksums are listed where the folder keeps them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from mohs._core.checksums import replacing
 
 
 @contextmanager
@@ -21,6 +23,7 @@ def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
         if sync:
             with part.open("rb") as written:
                 os.fsync(written.fileno())
-        part.replace(path)
+        with replacing(path, part, sync=sync):
+            part.replace(path)
     finally:
         part.unlink(missing_ok=True)

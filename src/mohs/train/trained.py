@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from mohs._core.checksums import reading
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.specs import as_spec
@@ -35,10 +37,7 @@ class Trained:
         network: The trained network, in evaluation mode on the CPU.
         classes: Class names, in the order of the logits.
         history: One dictionary per epoch: losses and accuracies.
-        table: Training dynamics, one row per training example; None if they were not recorded.
-        trace: confidence, right, norm and avh (epochs, N) of a run with `trace`; else None.
-        targets: Running mean (N, K) of the predictions of each training example, of a run with early-learning
-            regularization; else None.
+        parts: The results that not every run has (`table`, `trace`, `targets`), or the error if one is damaged.
     """
 
     folder: Path
@@ -46,9 +45,29 @@ class Trained:
     network: Network
     classes: list[Any]
     history: list[dict[str, Any]]
-    table: pa.Table | None = None
-    trace: dict[str, Tensor] | None = None
-    targets: Tensor | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def table(self) -> pa.Table | None:
+        """Training dynamics, one row per training example; None if they were not recorded."""
+        return self._part("table")
+
+    @property
+    def trace(self) -> dict[str, Tensor] | None:
+        """confidence, right, norm and avh (epochs, N) of a run with `trace`; else None."""
+        made: dict[str, Tensor] | None = self._part("trace")
+        return made
+
+    @property
+    def targets(self) -> Tensor | None:
+        """Running mean (N, K) of the predictions of each training example, with early-learning regularization; else None."""
+        made = self._part("targets")
+        return None if made is None else made["targets"]
+
+    def _part(self, name: str) -> Any:
+        if isinstance(self.parts.get(name), DataError):
+            raise self.parts[name]
+        return self.parts.get(name)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -91,7 +110,7 @@ def finish(job: Job, directory: RunDirectory) -> Trained:
         for term in job.training.objective.regularizers:
             if isinstance(term, EarlyLearning):
                 save_tree({"targets": term.targets}, directory.targets)
-        directory.finish()
+        directory.finish(job.history)
     job.accelerator.wait_for_everyone()
     return load_run(directory.path)
 
@@ -117,18 +136,15 @@ def load_run(folder: str | Path) -> Trained:
         state = "is not finished: run the same command again to resume" if begun else "does not hold a run"
         raise DataError(f"{folder} {state}")
     about = directory.about
-    run = run_from(about["run"], where=str(folder))
-    model = {**model_spec(run.model), **({"pretrained": False} if "pretrained" in run.model else {})}
-    network = create_model(model, shape=tuple(about["shape"]), num_classes=len(about["classes"]), head=run.head, seed=run.seed)
-    network.load_state_dict(load_file(directory.model))
-    traced = directory.path / "trace.safetensors"
-    return Trained(
-        folder=directory.path,
-        run=run,
-        network=network.eval(),
-        classes=about["classes"],
-        history=directory.metrics(),
-        table=read_table(directory.dynamics) if directory.dynamics.exists() else None,
-        trace=load_tree(traced) if traced.exists() else None,
-        targets=load_tree(directory.targets)["targets"] if directory.targets.exists() else None,
-    )
+    with reading(directory.path / "run.json", lost="the settings of the run are lost", repair=directory.repair):
+        run, classes = run_from(about["run"], where=str(folder)), list(about["classes"])
+        model = {**model_spec(run.model), **({"pretrained": False} if "pretrained" in run.model else {})}
+        network = create_model(model, shape=tuple(about["shape"]), num_classes=len(classes), head=run.head, seed=run.seed)
+    with reading(directory.model, lost="the weights are lost", repair=directory.repair):
+        network.load_state_dict(load_file(directory.model))
+    parts = {
+        "table": directory.part("dynamics.parquet", read_table, lost="the training dynamics are lost"),
+        "trace": directory.part("trace.safetensors", load_tree, lost="the trace of the training examples is lost"),
+        "targets": directory.part("targets.safetensors", load_tree, lost="the mean predictions of the examples are lost"),
+    }
+    return Trained(directory.path, run, network.eval(), classes, directory.metrics(), parts)
