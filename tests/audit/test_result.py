@@ -101,22 +101,23 @@ def test_folders_that_are_no_runs(run: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no findings.json"):
         load_audit(tmp_path)
     for file in run.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+        if file.name != "checksums.json":  # a folder of an older version is read without
+            (tmp_path / file.name).write_bytes(file.read_bytes())
     words = json.loads((run / "findings.json").read_text())
     (tmp_path / "findings.json").write_text(json.dumps(words | {"version": 99}))
     with pytest.raises(DataError, match="layout of version 99, this mohs reads 1: upgrade mohs"):
         load_audit(tmp_path)
     del words["reason"]
     (tmp_path / "findings.json").write_text(json.dumps(words))
-    with pytest.raises(DataError, match=r"cannot be read \(it lacks 'reason'\); run the audit again"):
+    with pytest.raises(DataError, match=r"findings\.json is damaged \(it lacks 'reason'\): .*; run the audit again"):
         load_audit(tmp_path)
     (tmp_path / "findings.json").write_text("{")
-    with pytest.raises(DataError, match="the findings there cannot be read"):
+    with pytest.raises(DataError, match=r"findings\.json is damaged"):
         load_audit(tmp_path)
     (tmp_path / "findings.json").write_bytes((run / "findings.json").read_bytes())
     for name in ("findings.npz", "hardness.parquet"):
         kept = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(b"not this")
-        with pytest.raises(DataError, match="cannot be read"):
+        with pytest.raises(DataError, match=f"{name} is damaged"):
             load_audit(tmp_path)
         (tmp_path / name).write_bytes(kept)

@@ -65,9 +65,9 @@ def _fits(name: str, value: Any, kind: Any) -> bool:
         return isinstance(value, bool)
     if kind is int:
         low, high = _range(name)
-        return isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= high
+        return isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) <= high
     if kind is float:
-        return isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= LARGEST_FLOAT  # False for NaN
+        return isinstance(value, Real) and not isinstance(value, bool) and bool(-LARGEST_FLOAT <= value <= LARGEST_FLOAT)  # type: ignore[operator]
     if getattr(kind, "__name__", "") == "Tensor":
         return hasattr(value, "shape") or _is_numbers(value)
     origin, inner = get_origin(kind) or kind, get_args(kind)

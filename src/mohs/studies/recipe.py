@@ -119,6 +119,8 @@ class Row:
             if set(self.choose) != {"key", "values"}:
                 raise ValueError(f"choose has key and values, got {self.choose!r}")
             object.__setattr__(self, "choose", Choice(**self.choose))
+        if self.choose is not None and not isinstance(self.choose, Choice):
+            raise ValueError(f"choose has key and values, got {self.choose!r}")
         if self.choose is not None and self.relabel_from is not None:
             raise ValueError("choose does not go with relabel_from: put choose into the row that gives the labels")
         if not isinstance(self.claim, str | list | tuple):
@@ -258,9 +260,8 @@ def _toml(path: Path) -> dict[str, Any]:
         one = isinstance(value, dict)
         many = isinstance(value, list) and all(isinstance(part, dict) for part in value)
         if not (many if key in TABLES else one):
-            raise ValueError(
-                f"{path}: {key} must be {f'tables [[{key}]]' if key in TABLES else f'a table [{key}]'}, got {value!r}"
-            )
+            wanted = f"tables [[{key}]]" if key in TABLES else f"a table [{key}]"
+            raise ValueError(f"{path}: {key} must be {wanted}, got {value!r}")
     return given
 
 

@@ -45,7 +45,8 @@ def filled(spec: Mapping[str, Any], table: Mapping[str, Any], values: Mapping[st
 
 def weight_by_class(spec: Mapping[str, Any], counts: Tensor, *, epoch: int) -> Tensor | None:
     """Class weights at this epoch: {name = "auto"}, {name = "deferred", start = 160}, or {name = "given", weights = {...}}."""
-    return create_spec(CLASS_WEIGHTS, "class weight", spec)(counts, epoch)
+    made: Tensor | None = create_spec(CLASS_WEIGHTS, "class weight", spec)(counts, epoch)
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)

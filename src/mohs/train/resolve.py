@@ -48,7 +48,7 @@ def check_run(run: Run, *, where: str = "") -> None:
             check_spec(REGULARIZERS, "regularizer", as_spec(spec), own=("weight",))
         if run.head is not None and as_spec(run.head).get("name") != "linear":
             check_spec(HEADS, "head", as_spec(run.head))
-        if model_spec(run.model)["name"] != "auto":
+        if model_spec(run.model).get("name") != "auto":
             create_spec(MODELS, "model", model_spec(run.model))
         create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
         create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
