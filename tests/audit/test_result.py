@@ -26,6 +26,7 @@ def run(digits: AuditResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_they_come_back_the_same(digits: AuditResult, run: Path) -> None:
     found = load_audit(run)
     assert sorted(path.name for path in run.iterdir()) == [
+        "checksums.json",
         "findings.json",
         "findings.npz",
         "hardness.parquet",

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mohs._core.checksums import replacing
+from mohs._core.errors import DataError
 
 
 @contextmanager
@@ -16,6 +17,8 @@ def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
 
     sync: Wait until the file is on the disk, in case the machine itself crashes.
     """
+    if path.is_dir():
+        raise DataError(f"{path} is a folder, but a file of that name is written here: move the folder away")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

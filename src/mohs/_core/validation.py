@@ -46,7 +46,7 @@ def check_type(name: str, value: Any, kind: Any) -> None:
     if not _fits(name.rpartition(" ")[2].rpartition(".")[2], value, kind):
         shown = repr(value)
         shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
-        raise ValueError(f"{name} must be {_describe(name, kind)}, got {shown}")
+        raise ValueError(f"{name} must be {_describe(name, kind, value)}, got {shown}")
 
 
 @cache
@@ -101,12 +101,13 @@ def _range(name: str) -> tuple[int, int]:
     return (-(2**63), 2**63 - 1) if name in WIDE else (-LARGEST_INTEGER, LARGEST_INTEGER)
 
 
-def _describe(name: str, kind: Any) -> str:
+def _describe(name: str, kind: Any, value: Any = None) -> str:
+    """What a value of this kind is; the range of integers only for an integer that is outside it."""
     if get_origin(kind) in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_describe(name, one) for one in get_args(kind)))
+        return " or ".join(dict.fromkeys(_describe(name, one, value) for one in get_args(kind)))
     if kind is int:
-        low, high = _range(name)
-        return f"an integer from {low} to {high}"
+        low, high = _range(name.rpartition(" ")[2].rpartition(".")[2])
+        return f"an integer from {low} to {high}" if isinstance(value, int) and not isinstance(value, bool) else "an integer"
     named = {None: "None", type(None): "None", bool: "True or False", float: "a finite number", str: "text"}
     if kind in named:
         return named[kind]

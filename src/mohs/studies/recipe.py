@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from mohs._core.specs import as_spec
-from mohs._core.validation import check_between, check_choice, check_fields
+from mohs._core.validation import check_choice, check_fields
 from mohs.studies.run_measures import NamedMeasure, named_measures
 from mohs.train.run import Run, run_from
 
@@ -74,7 +74,8 @@ class Study:
         if self.unit is None:
             object.__setattr__(self, "unit", "%" if self.metric.endswith("accuracy") else "")
         check_choice("unit", self.unit, UNITS)
-        check_between("seeds", self.seeds, 1, MOST_SEEDS)
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise ValueError(f"seeds must be an integer of at least 1 and at most {MOST_SEEDS}, got {self.seeds}")
         check_choice("select", self.select, SELECT)
         check_choice("direction", self.direction, DIRECTIONS)
 
@@ -283,7 +284,7 @@ def _swept(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for sweep in sweeps:
         _check_keys(path, "[[sweep]]", sweep, ("key", "values"))
         if not isinstance(sweep.get("key"), str) or not isinstance(sweep.get("values"), list) or not sweep["values"]:
-            raise ValueError(f"{path}: a [[sweep]] needs key (text) and values (a list), got {sweep}")
+            raise ValueError(f"{path}: a [[sweep]] needs key and values, a text and a list, got {sweep}")
     for values in itertools.product(*(sweep["values"] for sweep in sweeps)):
         named = {sweep["key"]: value for sweep, value in zip(sweeps, values, strict=True)}
         for row in given.get("row", []):

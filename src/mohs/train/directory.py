@@ -25,10 +25,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mohs._core.checksums import listed, read_json, reading, remove_file, unlist_file
+from mohs._core.checksums import damaged, listed, read_json, reading, remove_file, unlist_file
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
-from mohs.train.checkpoint import load_tree, save_tree
+from mohs.train.checkpoint import REPAIR, load_tree, save_tree
 
 SYNC = 5.0  # seconds: more frequent checkpoints are not all synced to the disk
 PACKAGES = ("mohs", "torch", "numpy", "accelerate", "torchvision", "timm")
@@ -121,7 +121,10 @@ class RunDirectory:
 
     def resume(self) -> None:
         """Prepare for more lines in metrics.jsonl, which has no checksum until the run is complete."""
-        unlist_file(self.path / "metrics.jsonl")
+        file = self.path / "metrics.jsonl"
+        if file.is_dir():
+            raise damaged(file, "it is not a file", lost="the lines so far are lost", repair=REPAIR)
+        unlist_file(file)
 
     def finish(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Write the history whole, mark the run as complete and remove the checkpoint."""

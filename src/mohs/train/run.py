@@ -107,6 +107,9 @@ class Run:
     open: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in LISTS:
+            if isinstance(getattr(self, name), str | Mapping):
+                raise ValueError(f"{name} must be a list of specs, got {getattr(self, name)!r}")
         check_fields(Run, {f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
         for name, least in (("epochs", 0), ("batch", 1), ("accumulate", 1), ("check_every", 1)):
             if getattr(self, name) < least:
@@ -132,8 +135,6 @@ class Run:
             object.__setattr__(self, name, None if value is None else (model_spec if name == "model" else as_spec)(value))
         for name in LISTS:
             value = getattr(self, name)
-            if isinstance(value, str | Mapping):
-                raise ValueError(f"{name} must be a list of specs, got {value!r}")
             object.__setattr__(self, name, None if value is None else [as_spec(spec) for spec in value])
 
     @property

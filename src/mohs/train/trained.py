@@ -25,6 +25,7 @@ from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.directory import RunDirectory
 from mohs.train.job import Job
 from mohs.train.run import Run, run_from
+from mohs.train.trace import load_test_traces
 
 
 @dataclass(eq=False, repr=False)
@@ -63,6 +64,13 @@ class Trained:
         """Running mean (N, K) of the predictions of each training example, with early-learning regularization; else None."""
         made = self._part("targets")
         return None if made is None else made["targets"]
+
+    def check(self) -> Trained:
+        """This run; raises DataError if one of its results is damaged, also one that was not asked for."""
+        for name in self.parts:
+            self._part(name)
+        load_test_traces(self.folder)
+        return self
 
     def _part(self, name: str) -> Any:
         if isinstance(self.parts.get(name), DataError):
