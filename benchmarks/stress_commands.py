@@ -37,7 +37,7 @@ RECIPE = """
 id = "stress/study"
 paper = "none"
 what = "a small study"
-seeds = 2
+seeds = 1
 [base]
 data = "DATA"
 model = "mlp:hidden=8"
@@ -123,10 +123,10 @@ def scenarios(root: Path) -> list[Scenario]:
     train = ["train", features, "--config", str(root / "run.toml"), "--out", str(at("train")), *cpu]
     audit = ["audit", features, "--out", str(at("audit")), *cpu]
     network = ["audit", images, "--embed", "none", "--model", "mlp:hidden=8", "--epochs", "3", "--out", str(at("network")), *cpu]
-    adapt = ["adapt", "--source", features, "--target", str(root / "target.npz"), "--rounds", "2", "--epochs", "2"]
+    adapt = ["adapt", "--source", features, "--target", str(root / "target.npz"), "--rounds", "1", "--epochs", "2"]
     adapt += ["--model", "mlp:hidden=8", "--out", str(at("adapt")), *cpu]
     study = ["study", str(root / "recipe.toml"), "--runs", str(at("study") / "runs"), "--out", str(at("study") / "out"), *cpu]
-    compare = ["compare", features, "--loss", "cross_entropy", "--loss", "gce", "--seeds", "2", "--epochs", "2"]
+    compare = ["compare", features, "--loss", "cross_entropy", "--loss", "gce", "--seeds", "1", "--epochs", "2"]
     compare += ["--model", "mlp:hidden=8", "--runs", str(at("compare")), *cpu]
     embed = ["embed", str(root / "texts.csv"), "--with", "tfidf", "--cache", str(at("embed") / "cache")]
     embed += ["--out", str(at("embed") / "features.npz"), *cpu]
@@ -170,7 +170,7 @@ def audit_result(folder: Path) -> str:
 def adapt_result(folder: Path) -> str:
     """Rounds, predictions and the last weights of an adaptation."""
     lines = [plain(json.loads(line)) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    return digest([lines, table_digest(folder / "target.parquet"), run_result(folder / "round-2")])
+    return digest([lines, table_digest(folder / "target.parquet"), run_result(folder / "round-1")])
 
 
 def study_result(folder: Path) -> str:

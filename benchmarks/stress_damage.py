@@ -19,7 +19,7 @@ from stress_outcome import Hang, Outcome, time_limit
 LIMIT = 180.0  # seconds for one command
 NOTICED = 3  # exit code
 BLOCK = 64  # bytes that are zeroed
-INTERRUPTED = (0.4, 0.8)  # of the files that a command writes
+INTERRUPTED = (0.6,)  # of the files that a command writes
 Way = Callable[[Path, random.Random, list[Path]], None]
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mohs._core.checksums import damaged, job_of, keep_checksums, name_job, read_json
+from mohs._core.checksums import MANIFEST, damaged, job_of, keep_checksums, name_job, read_json
 from mohs._core.errors import RunError
 from mohs._core.files import written_whole
 
@@ -48,6 +48,9 @@ def _mark(folder: Path, marker: str, about: Mapping[str, Any], kind: str, key: s
     try:
         keep_checksums(folder)
         noted = job_of(folder, marker)
+        if noted not in (None, job) and _says(file, key) == job:
+            lost, repair = "the other files cannot be checked", "remove this file to use them unchecked"
+            raise damaged(folder / MANIFEST, "it is that of another folder", lost=lost, repair=repair)
         held = _marked(file, key) if file.exists() else noted or job  # without its marker, the checksums say whose folder it is
         if held == job and noted is None:
             name_job(folder, marker, job)
@@ -60,6 +63,14 @@ def _mark(folder: Path, marker: str, about: Mapping[str, Any], kind: str, key: s
         raise RunError(
             f"{folder} holds another {kind} ({held}, this one is {job}; data or settings differ): choose another folder"
         )
+
+
+def _says(file: Path, key: str) -> str | None:
+    """The job that the marker names, unchecked; None if it cannot be read."""
+    try:
+        return str(json.loads(file.read_text())[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _marked(file: Path, key: str) -> str:
