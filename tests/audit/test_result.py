@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -122,3 +123,17 @@ def test_folders_that_are_no_runs(run: Path, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=f"{name} is damaged"):
             load_audit(tmp_path)
         (tmp_path / name).write_bytes(kept)
+
+
+@pytest.mark.parametrize("name", ["findings.json", "findings.npz", "hardness.parquet", "thumbnails.parquet"])
+@pytest.mark.parametrize("way", ["flip", "delete"])
+def test_damage_is_noticed_and_the_remedy_said(run: Path, tmp_path: Path, name: str, way: str) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    if way == "delete":
+        (folder / name).unlink()
+    else:
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (folder / name).write_bytes(content)
+    with pytest.raises(DataError, match=rf"{name} is (damaged|missing).* lost; run the audit again with the same options"):
+        load_audit(folder)
