@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ class Outcome:
         alike = sum(error.rpartition("(")[2] in one for one in self.shown) if error else len(self.shown) // KEPT
         if alike < ALIKE:
             self.shown.append(f"[{kind}] {what}{f' -> {error}' if error else ''}")
+            print(self.shown[-1], file=sys.stderr, flush=True)
 
     def note(self, name: str) -> None:
         """Count something that is not a failure."""

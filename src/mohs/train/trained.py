@@ -144,10 +144,15 @@ def load_run(folder: str | Path) -> Trained:
         state = "is not finished: run the same command again to resume" if begun else "does not hold a run"
         raise DataError(f"{folder} {state}")
     about = directory.about
-    with reading(directory.path / "run.json", lost="the settings of the run are lost", repair=directory.repair):
+    try:
         run, classes = run_from(about["run"], where=str(folder)), list(about["classes"])
         model = {**model_spec(run.model), **({"pretrained": False} if "pretrained" in run.model else {})}
         network = create_model(model, shape=tuple(about["shape"]), num_classes=len(classes), head=run.head, seed=run.seed)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        cause = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise DataError(
+            f"{directory.path / 'run.json'} describes no run that this version of mohs can load ({cause}): {directory.repair}"
+        ) from error
     with reading(directory.model, lost="the weights are lost", repair=directory.repair):
         network.load_state_dict(load_file(directory.model))
     parts = {
