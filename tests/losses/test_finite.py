@@ -22,6 +22,7 @@ ROWS = {
 }
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "focal": [{"gamma": 0.0}, {"gamma": 0.5}, {"gamma": 30.0}],
+    "encouraging": [{"eps": 0.0, "log_end": 1.0}, {"eps": 0.0, "log_end": 1.0, "start": 0.1}],
     "gradient_rescaling": [{"eps": 0.0}, {"lam": 0.0}],
     "bootstrap_soft": [{"trust": 0.01}, {"detach": True}],
     "self_paced": [{"kind": "linear"}],
