@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 READY := $(VENV)/ready-$(KEY)
 
-.PHONY: demo test lint types check docs dist bench browser smoke clean
+.PHONY: demo test lint types check docs dist bench browser smoke stress clean
 
 demo: $(READY)  ## an audit of scikit-learn's digits with a tenth of the labels made wrong: a table and a report
 	$(BIN)/mohs audit --out runs/digits
@@ -42,6 +42,9 @@ browser:  ## Debian's Chromium, for the tests of the report; without it they are
 bench: $(READY)  ## time and memory of the losses against F.cross_entropy
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/regularizers.py
+
+stress: $(READY)  ## kills, damaged files, random specs and loss calls, for minutes; options: make stress STRESS="--kills 50"
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stress.py --out results/stress.md $(STRESS)
 
 clean:
 	rm -rf $(VENV) runs build dist

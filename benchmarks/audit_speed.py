@@ -65,7 +65,8 @@ def main() -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         lab = Datalab({"label": given}, label_name="label", verbosity=0)
         lab.find_issues(features=features, pred_probs=probs / probs.sum(1, keepdims=True))
-    row |= {"datalab_seconds": round(time.process_time() - began, 1), "datalab_issues": list(lab.get_issue_summary()["issue_type"])}
+    row["datalab_seconds"] = round(time.process_time() - began, 1)
+    row["datalab_issues"] = list(lab.get_issue_summary()["issue_type"])
     row["ratio"] = round(row["mohs_seconds"] / row["datalab_seconds"], 3)
     print(row)
     if options.out:

@@ -9,6 +9,7 @@ the batch normalization. p is clamped to [1e-12, 1 − 1e-12].
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -52,6 +53,8 @@ def focus(loss: Callable[..., Tensor]) -> float:
         p = torch.linspace(low, high, 101, dtype=torch.float64)
         w = emphasis(loss, p)
         top = float(w.max())
+        if not math.isfinite(top):
+            raise ValueError(f"the emphasis of {loss!r} overflows: give it smaller settings")
         if (low, high) == (0.0, 1.0) and float(w[1:-1].max() - w[1:-1].min()) <= FLAT * top:
             return float("nan")
         at = int((w >= top - 1e-13 * abs(top)).nonzero()[0])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mohs._core.errors import RunError
+from mohs._core.errors import DataError, RunError
 from mohs._core.folders import claimed
 
 
@@ -43,5 +43,5 @@ def test_what_cannot_be_written_or_read_is_an_error_with_advice(tmp_path: Path) 
     ):
         pass
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(RunError, match=r"run\.json is damaged"), claimed(tmp_path, "run.json", {"hash": "1"}, kind="run"):
+    with pytest.raises(DataError, match=r"run\.json is damaged"), claimed(tmp_path, "run.json", {"hash": "1"}, kind="run"):
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,10 @@ def test_nothing_is_lost_or_overwritten_by_mistake(tmp_path: Path) -> None:
         write_labels(labels, tmp_path / "labels.txt")
     with pytest.raises(ValueError, match="does not exist; create it first"):
         write_labels(labels, tmp_path / "no" / "labels.csv")
+
+
+def test_more_rows_than_a_person_can_decide_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[read_decisions.__module__], "MOST_ROWS", 2)
+    (tmp_path / "d.csv").write_text("id,data_hash,label,decision,new_label\n" + "a,b,c,keep,\n" * 3)
+    with pytest.raises(DataError, match=r"d\.csv has over 2 rows"):
+        read_decisions(tmp_path / "d.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ def run(digits: AuditResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_round_trip_of_all_fields(digits: AuditResult, run: Path) -> None:
     found = load_audit(run)
     assert sorted(path.name for path in run.iterdir()) == [
+        "checksums.json",
         "findings.json",
         "findings.npz",
         "hardness.parquet",
@@ -101,22 +103,37 @@ def test_folders_that_are_not_runs(run: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no findings.json"):
         load_audit(tmp_path)
     for file in run.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+        if file.name != "checksums.json":  # a folder of an older version is read without
+            (tmp_path / file.name).write_bytes(file.read_bytes())
     words = json.loads((run / "findings.json").read_text())
     (tmp_path / "findings.json").write_text(json.dumps(words | {"version": 99}))
     with pytest.raises(DataError, match="layout of version 99, this mohs reads 1: upgrade mohs"):
         load_audit(tmp_path)
     del words["reason"]
     (tmp_path / "findings.json").write_text(json.dumps(words))
-    with pytest.raises(DataError, match=r"cannot be read \(it lacks 'reason'\); run the audit again"):
+    with pytest.raises(DataError, match=r"findings\.json is damaged \(it lacks 'reason'\): .*; run the audit again"):
         load_audit(tmp_path)
     (tmp_path / "findings.json").write_text("{")
-    with pytest.raises(DataError, match="the findings there cannot be read"):
+    with pytest.raises(DataError, match=r"findings\.json is damaged"):
         load_audit(tmp_path)
     (tmp_path / "findings.json").write_bytes((run / "findings.json").read_bytes())
     for name in ("findings.npz", "hardness.parquet"):
         kept = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(b"not this")
-        with pytest.raises(DataError, match="cannot be read"):
+        with pytest.raises(DataError, match=f"{name} is damaged"):
             load_audit(tmp_path)
         (tmp_path / name).write_bytes(kept)
+
+
+@pytest.mark.parametrize("name", ["findings.json", "findings.npz", "hardness.parquet", "thumbnails.parquet"])
+@pytest.mark.parametrize("way", ["flip", "delete"])
+def test_damage_is_noticed_and_the_remedy_said(run: Path, tmp_path: Path, name: str, way: str) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    if way == "delete":
+        (folder / name).unlink()
+    else:
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (folder / name).write_bytes(content)
+    with pytest.raises(DataError, match=rf"{name} is (damaged|missing).* lost; run the audit again with the same options"):
+        load_audit(folder)

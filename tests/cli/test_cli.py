@@ -131,10 +131,10 @@ def test_emphasis_writes_a_chart(tmp_path: Path) -> None:
     [
         (["emphasis", "ember"], "unknown loss 'ember'; known: cross_entropy"),
         (["emphasis", "gce:q=2"], "q must be between 0 and 1, got 2"),
-        (["emphasis", "gce:q=much"], "q must be between 0 and 1, got 'much'"),
+        (["emphasis", "gce:q=much"], "gce: q must be a finite number, got 'much'"),
         (["emphasis", "gce:q"], "expected key=value"),
         (["emphasis", "gce:beta=1"], "gce has no field 'beta'"),
-        (["emphasis", "encouraging:start=x"], "start must be at least 0 and under 1, got 'x'"),
+        (["emphasis", "encouraging:start=x"], "encouraging: start must be a finite number, got 'x'"),
         (["emphasis", "--out", "w.pdf"], "charts are written as .svg or .png"),
         (["emphasis", "--out", "no/such/w.svg"], "the folder no/such does not exist"),
         (["list", "cheese"], "cannot list 'cheese'; known: losses, regularizers"),

@@ -13,6 +13,7 @@ import mohs
 from mohs.embed import embed_data, feature_cache
 from mohs.embed.choose_embedder import create_embedder
 from mohs.embed.embed_data import Worker, inputs_hash
+from mohs.embed.feature_cache import open_features, write_features
 
 LABELS = ["a", "b"] * 10
 
@@ -218,3 +219,42 @@ def test_a_batch_that_does_not_fit_is_halved():
     assert torch.allclose(features, data.inputs.float().mean((2, 3)))
     assert sizes[:3] == [16, 8, 4]
     assert sizes[-1] == 4
+
+
+def test_damaged_features_are_made_again(tmp_path):
+    def block(first):
+        yield torch.arange(first * 3, 30, dtype=torch.float32).view(-1, 3)
+
+    made = write_features(tmp_path, 10, {"hash": "1"}, block).clone()
+    file = tmp_path / "features.npy"
+    assert open_features(tmp_path) is not None
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    assert open_features(tmp_path) is None
+    assert torch.equal(write_features(tmp_path, 10, {"hash": "1"}, block), made)
+    assert open_features(tmp_path) is not None
+
+
+def test_damage_in_the_rows_so_far_is_noticed_when_embedding_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_cache, "BLOCK_SECONDS", -1.0)
+    starts = []
+
+    def blocks(stop):
+        def made(first):
+            starts.append(first)
+            for row in range(first, 10):
+                if row == stop:
+                    raise KeyboardInterrupt
+                yield torch.full((1, 3), float(row))
+
+        return made
+
+    with pytest.raises(KeyboardInterrupt):
+        write_features(tmp_path, 10, {"hash": "1"}, blocks(6))
+    features = np.load(tmp_path / "features.npy", mmap_mode="r+")
+    features[2, 1] = 7.0
+    features.flush()
+    found = write_features(tmp_path, 10, {"hash": "1"}, blocks(None))
+    assert starts == [0, 0]
+    assert found[:, 1].tolist() == list(range(10))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mohs._core.checksums import list_file
 from mohs._core.errors import DataError
 from mohs.data.open_data import open_data
 from mohs.evaluate.mcnemar import paired_by_example
@@ -55,6 +56,7 @@ def test_two_runs_on_shared_held_out_examples(tmp_path: Path) -> None:
         compare_runs(bare.folder, one.folder)
     about = one.folder / "run.json"
     about.write_text(about.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
+    list_file(about)
     with pytest.raises(DataError, match="have changed since this run"):
         compare_runs(one.folder, other.folder)
     with pytest.raises(DataError, match="does not hold a run"):
@@ -76,5 +78,5 @@ def test_settings_on_equal_budgets(tmp_path: Path) -> None:
 def test_a_single_setting_is_an_error() -> None:
     with pytest.raises(ValueError, match="a comparison needs at least two settings, got ce"):
         compare_settings({"ce": Run(**SMALL)})
-    with pytest.raises(ValueError, match="seeds must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="seeds must be between 1 and 10000, got 0"):
         compare_settings({"a": Run(**SMALL), "b": Run(**SMALL, loss="mae")}, seeds=0)

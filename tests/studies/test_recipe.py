@@ -70,7 +70,7 @@ def test_one_field_of_a_spec_may_change() -> None:
     [
         (("[base]", "[bass]"), r"table1.toml: the recipe has an unknown key 'bass'; known: study, base"),
         (("seeds = 2", "sedes = 2"), r"\[study\] has an unknown key 'sedes'"),
-        (("seeds = 2", "seeds = 0"), r"table1.toml: seeds must be an integer of at least 1, got 0"),
+        (("seeds = 2", "seeds = 0"), r"table1.toml: seeds must be an integer of at least 1 and at most 10000, got 0"),
         (('what = "does it run?"', ""), r"\[study\] needs what"),
         (('what = "does it run?"', 'what = "x"\nselect = "test"'), r"select must be one of last, best, best_val, got 'test'"),
         (("batch = 32", "bach = 32"), r"row 'CE': unknown setting 'bach'; known: data"),

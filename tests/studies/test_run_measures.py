@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from mohs._core.checksums import list_file
 from mohs._core.errors import DataError
 from mohs.data.examples import Data
 from mohs.evaluate.ood import INDICATORS
@@ -105,7 +106,7 @@ def test_the_traced_curve_is_the_mean_of_the_trace(trained: Run) -> None:
     assert made["right_epoch_4"] == pytest.approx(float(right.mean()))
     assert made["right_noisy_epoch_4"] == pytest.approx(float(right[wrong].mean()))
     with pytest.raises(DataError, match="has no trace: set trace = true"):
-        MEASURES["curve"](at=[1])(replace(run, trace=None), data)
+        MEASURES["curve"](at=[1])(replace(run, parts={}), data)
 
 
 def test_attacks_by_name_and_only_those(trained: Run) -> None:
@@ -168,6 +169,9 @@ def test_numbers_are_kept_and_not_measured_twice(trained: Run, tmp_path: Path) -
     told = json.loads(file.read_text())
     told[measures[0].key]["ece"] = 42.0
     file.write_text(json.dumps(told))
+    with pytest.raises(DataError, match=r"measures\.json is damaged .*remove this file and run the study again"):
+        measure_run(run, data, measures)
+    list_file(file)
     measure_run(run, data, measures)
     assert stored_measures(run.folder, measures)["a_ece"] == 42.0
     other = named_measures([{"name": "ece", "bins": 5}], where="x")

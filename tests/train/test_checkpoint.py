@@ -51,5 +51,5 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoint.safetensors"
     path.write_text(text)
-    with pytest.raises(DataError, match=r"checkpoint.safetensors is damaged or not a checkpoint .* remove it to restart the run"):
+    with pytest.raises(DataError, match=r"checkpoint.safetensors is damaged .* remove this file and run the same command again"):
         load_tree(path)

@@ -63,7 +63,7 @@ def test_training_learns_and_writes_a_complete_run(blobs: Data, tmp_path: Path) 
     assert done.history[-1]["test_accuracy"] > 0.9
     assert [line["epoch"] for line in done.history] == [0, 1, 2, 3]
     files = {path.name for path in done.folder.iterdir()}
-    assert files == {".lock", "DONE", "run.json", "metrics.jsonl", "model.safetensors", "dynamics.parquet"}
+    assert files == {".lock", "DONE", "checksums.json", "run.json", "metrics.jsonl", "model.safetensors", "dynamics.parquet"}
     about = json.loads((done.folder / "run.json").read_text())
     assert about["run"]["model"] == {"name": "mlp", "hidden": 16}
     assert about["versions"]["torch"]

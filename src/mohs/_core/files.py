@@ -1,4 +1,4 @@
-"""Atomic files: written next to their final name, then renamed."""
+"""Atomic files: written next to their final name, then renamed; their checksums are listed where the folder keeps them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mohs._core.checksums import replacing
+from mohs._core.errors import DataError
+
 
 @contextmanager
 def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
@@ -14,6 +17,8 @@ def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
 
     sync: Wait until the file is on the disk, in case the machine itself crashes.
     """
+    if path.is_dir():
+        raise DataError(f"{path} is a folder, but a file of that name is written here: move the folder away")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -21,6 +26,7 @@ def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
         if sync:
             with part.open("rb") as written:
                 os.fsync(written.fileno())
-        part.replace(path)
+        with replacing(path, part, sync=sync):
+            part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mohs._core.checksums import MANIFEST, damaged, job_of, keep_checksums, name_job, read_json
 from mohs._core.errors import RunError
 from mohs._core.files import written_whole
 
@@ -43,21 +44,41 @@ def claimed(folder: str | Path, marker: str, about: Mapping[str, Any], *, kind: 
 
 
 def _mark(folder: Path, marker: str, about: Mapping[str, Any], kind: str, key: str) -> None:
-    file = folder / marker
+    file, job = folder / marker, str(about[key])
     try:
-        if not file.exists():
+        keep_checksums(folder)
+        noted = job_of(folder, marker)
+        if noted not in (None, job) and _says(file, key) == job:
+            lost, repair = "the other files cannot be checked", "remove this file to use them unchecked"
+            raise damaged(folder / MANIFEST, "it is that of another folder", lost=lost, repair=repair)
+        held = _marked(file, key) if file.exists() else noted or job  # without its marker, the checksums say whose folder it is
+        if held == job and noted is None:
+            name_job(folder, marker, job)
+        if held == job and not file.exists():
             with written_whole(file) as part:
                 part.write_text(json.dumps(about, indent=1, default=str) + "\n")
-            return
-        held = json.loads(file.read_text())[key]
     except OSError as error:
         raise _unwritable(folder, error) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{file} is damaged ({error}): remove it, or choose another folder") from error
-    if held != about[key]:
+    if held != job:
         raise RunError(
-            f"{folder} holds another {kind} ({held}, this one is {about[key]}; data or settings differ): choose another folder"
+            f"{folder} holds another {kind} ({held}, this one is {job}; data or settings differ): choose another folder"
         )
+
+
+def _says(file: Path, key: str) -> str | None:
+    """The job that the marker names, unchecked; None if it cannot be read."""
+    try:
+        return str(json.loads(file.read_text())[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _marked(file: Path, key: str) -> str:
+    lost, repair = "what the folder holds is unknown", "remove this file and run the same command again; finished parts are kept"
+    held = read_json(file, lost=lost, repair=repair)
+    if key not in held:
+        raise damaged(file, f"it lacks {key!r}", lost=lost, repair=repair)
+    return str(held[key])
 
 
 def _unwritable(folder: Path, error: OSError) -> RunError:

@@ -8,33 +8,51 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from mohs._core.validation import check_fields
+
 Component = TypeVar("Component")
 OUTER_COMMA = re.compile(r",(?![^\[(]*[\])])")  # not one inside a list
 
 
 def create(table: Mapping[str, type[Component]], kind: str, name: str, /, *args: Any, **fields: Any) -> Component:
-    """The component of that name with these fields; `kind` names what the table holds, in errors."""
-    if name not in table:
-        raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(table)}")
-    known = [f.name for f in dataclasses.fields(table[name])]  # type: ignore[arg-type]
-    unknown = [field for field in fields if field not in known]
-    if unknown:
-        raise ValueError(f"{name} has no field {unknown[0]!r}; its fields: {', '.join(known)}")
+    """The component of that name with these fields, whose types are validated; `kind` names what the table holds, in errors."""
+    check_spec(table, kind, {**fields, "name": name})
+    fields = {key: float(value) if type(value) is int and abs(value) >= 2**63 else value for key, value in fields.items()}
     try:
         return table[name](*args, **fields)
     except TypeError as error:  # a field without a default is missing
+        known = (f.name for f in dataclasses.fields(table[name]))  # type: ignore[arg-type]
         raise ValueError(f"{name}: {str(error).partition('() ')[2] or error}; its fields: {', '.join(known)}") from error
+    except (ArithmeticError, RuntimeError) as error:  # torch, of numbers that no field's type rules out
+        raise ValueError(f"{name}: {error}") from error
 
 
 def create_spec(table: Mapping[str, type[Component]], kind: str, spec: Mapping[str, Any]) -> Component:
     """`create` for a mapping with the key "name" and the fields."""
-    if "name" not in spec:
-        raise ValueError(f"a {kind} needs a name; got the keys {', '.join(spec) or '(empty)'}; known names: {', '.join(table)}")
+    check_spec(table, kind, spec)
     return create(table, kind, spec["name"], **{key: value for key, value in spec.items() if key != "name"})
+
+
+def check_spec(table: Mapping[str, type[Any]], kind: str, spec: Mapping[str, Any], *, own: tuple[str, ...] = ()) -> None:
+    """Validate a spec's name, and the names and types of its fields; own: fields that the caller uses itself."""
+    if "name" not in spec:
+        raise ValueError(
+            f"a {kind} needs a name; got the keys {', '.join(map(str, spec)) or '(empty)'}; known names: {', '.join(table)}"
+        )
+    name = spec["name"]
+    if not isinstance(name, str) or name not in table:
+        raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(table)}")
+    known = [f.name for f in dataclasses.fields(table[name])]
+    unknown = [field for field in spec if field not in ("name", *own, *known)]
+    if unknown:
+        raise ValueError(f"{name} has no field {unknown[0]!r}; its fields: {', '.join(known)}")
+    check_fields(table[name], {key: value for key, value in spec.items() if key not in ("name", *own)}, where=name)
 
 
 def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
     """ "name:key=value,key=value" -> (name, {key: value}); values are Python literals, otherwise strings."""
+    if not isinstance(text, str):
+        raise ValueError(f'expected a name such as "gce:q=0.5" or a mapping with a name, got {text!r}')
     name, _, rest = text.partition(":")
     fields: dict[str, Any] = {}
     for part in filter(None, OUTER_COMMA.split(rest)):
@@ -56,7 +74,7 @@ def as_spec(given: str | Mapping[str, Any]) -> dict[str, Any]:
 def _literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # the last two: of thousands of brackets
         return text
 
 

@@ -19,13 +19,14 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from mohs._core.checksums import keep_checksums, reading
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.validation import check_between, check_choice
 from mohs.adapt.thresholds import Predictions, Selected
 from mohs.data.examples import Examples
 from mohs.hardness.table import write_table
-from mohs.train.checkpoint import load_tree, save_tree
+from mohs.train.checkpoint import REPAIR, load_tree, save_tree
 
 Line = dict[str, Any]
 CRITERIA: dict[str, int] = {"last": 0, "source_accuracy": 1, "target_entropy": -1, "target_avc": 1}  # 1: higher is better
@@ -107,20 +108,26 @@ def best_round(lines: Sequence[Mapping[str, Any]], by: str = "last") -> int:
 
 def save_choice(chosen: Selected, only: Tensor, line: Line, path: Path) -> None:
     """Save what a round trains on; only: the rows that the other selection would not have selected."""
+    keep_checksums(path.parent)
     soft = {} if chosen.soft is None else {"soft": chosen.soft}
     save_tree({"places": chosen.places, "labels": chosen.labels, **soft, "only": only, "line": line}, path)
 
 
 def load_choice(path: Path) -> tuple[Selected, Line]:
     """Load what `save_choice` saved, without `only`."""
-    tree = load_tree(path)
+    tree = load_tree(path, lost="what the round trains on is lost", repair=again_from(path.parent))
     return Selected(tree["places"], tree["labels"], tree.get("soft")), tree["line"]
 
 
 def load_only(path: Path) -> Tensor:
     """Load `only` of `save_choice`."""
-    only: Tensor = load_tree(path)["only"]
+    only: Tensor = load_tree(path, lost="what the round trains on is lost", repair=again_from(path.parent))["only"]
     return only
+
+
+def again_from(folder: Path) -> str:
+    """How to get a damaged round back."""
+    return f"remove the folder {folder} and run the same command again"
 
 
 def write_lines(lines: Sequence[Line], path: Path) -> None:
@@ -131,7 +138,14 @@ def write_lines(lines: Sequence[Line], path: Path) -> None:
 
 def read_lines(path: Path) -> list[Line]:
     """The lines of the finished rounds."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    with reading(path, lost="the numbers of the rounds are lost", repair=f"{REPAIR}; finished rounds are kept"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for number, line in enumerate(lines):
+            if not isinstance(line, dict) or line.get("round") != number:
+                raise ValueError(f"line {number + 1} is not that of round {number}")
+        return lines
 
 
 def describe_round(line: Line) -> str:

@@ -33,6 +33,7 @@ from mohs._core.distributed import from_first
 from mohs._core.errors import DataError
 from mohs._core.folders import claimed
 from mohs._core.specs import as_spec
+from mohs._core.validation import check_type
 from mohs.adapt.rounds import (
     Line,
     Portion,
@@ -254,7 +255,8 @@ def check_settings(run: Run, selection: Spec, rounds: int) -> None:
     """Validate the settings before any training."""
     create_selection(selection)
     name, loss = as_spec(selection)["name"], as_spec(run.loss)["name"]
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+    check_type("rounds", rounds, int)
+    if rounds < 1:
         raise ValueError(f"rounds must be an integer of at least 1, got {rounds!r}")
     if name in SOFT and loss in LOSSES and (not hasattr(LOSSES[loss], "curve") or run.class_weight is not None):
         what = "with class weights" if hasattr(LOSSES[loss], "curve") else "which does not support them"

@@ -15,6 +15,7 @@ a file, undo writes the original labels. labels.csv is for programs: names are w
 from __future__ import annotations
 
 import csv
+import itertools
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ from mohs.hardness.table import check_table_path, classes_of, write_table
 
 COLUMNS = ("id", "data_hash", "label", "decision", "new_label")
 DECISIONS = ("accept", "keep", "change", "exclude")
+MOST_ROWS = 2_000_000  # of decisions
 SHOWN = 8  # classes that an error message lists
 FIRST_ROW = 2  # as in a spreadsheet, where the header is row 1
 
@@ -64,7 +66,9 @@ def read_decisions(path: str | Path) -> list[dict[str, str]]:
                 raise DataError(
                     f"{path} has no column {missing[0]!r}; decisions have {', '.join(COLUMNS)}: download them from the report"
                 )
-            rows = list(reader)
+            rows = list(itertools.islice(reader, MOST_ROWS + 1))
+            if len(rows) > MOST_ROWS:
+                raise DataError(f"{path} has over {MOST_ROWS:,} rows: decisions are made by hand, one row each; split the file")
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} cannot be read as a CSV file in UTF-8 ({error}): download the decisions from the report again"

@@ -6,7 +6,6 @@ caution: the network may have memorized them.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from mohs.data.examples import Data, Examples
 from mohs.hardness.noise_model import judge_labels
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.verdict import verdict
+from mohs.train.directory import RunDirectory
 from mohs.train.trained import Trained, load_run
 
 MEMORIZED = (
@@ -63,7 +63,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
 
 def matched(examples: Examples, trained: Trained) -> Examples:
     """The examples with labels that are rows of the network's head; an error where the network cannot read them."""
-    about = json.loads((trained.folder / "run.json").read_text())
+    about = RunDirectory(trained.folder).about
     shape = tuple(about["shape"])
     if examples.shape != shape:
         hint = (
@@ -81,7 +81,7 @@ def matched(examples: Examples, trained: Trained) -> Examples:
 
 def trained_on(trained: Trained, examples: Examples) -> bool:
     """Whether the run was trained on these examples."""
-    about = json.loads((trained.folder / "run.json").read_text())
+    about = RunDirectory(trained.folder).about
     return examples.fingerprint() in about["data"]["fingerprint"].split("-")
 
 

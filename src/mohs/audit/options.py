@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from mohs._core.validation import check_between
+from mohs._core.validation import check_between, check_fields
 
 Array = np.ndarray[Any, Any]
 Tell = Callable[[str], None]
 Watch = Callable[[dict[str, Any]], None]
+CHECKED = ("finetune", "precision", "model", "loss", "epochs", "batch", "folds", "seed", "device")
 STEPS = ("data", "features", "judge", "scores", "verdict")
 
 
@@ -52,6 +53,7 @@ class AuditOptions:
     watch: Watch = field(default=lambda event: None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_fields(AuditOptions, {name: getattr(self, name) for name in CHECKED})
         for name, least in (("epochs", 1), ("batch", 1), ("folds", 3)):
             if getattr(self, name) is not None:
                 check_between(name, getattr(self, name), least)

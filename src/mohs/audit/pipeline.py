@@ -19,6 +19,8 @@ from typing import Any
 import pyarrow as pa
 import torch
 
+from mohs._core.checksums import remove_file
+from mohs._core.errors import DataError
 from mohs._core.folders import claimed
 from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
@@ -27,7 +29,7 @@ from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
 from mohs.audit.judge_run import judge_run
 from mohs.audit.judge_table import judge_table
-from mohs.audit.options import AuditOptions
+from mohs.audit.options import AuditOptions, Tell
 from mohs.audit.result import WORDS, AuditResult, load_audit, save_audit
 from mohs.audit.thumbnails import thumbnails_of
 from mohs.data.examples import Data, Examples
@@ -64,10 +66,11 @@ def run_audit(
     chosen.step("data", describe(found))
     name = run_name(found, chosen)
     with claimed(Path(runs) / name if out is None else out, MARK, {"audit": name}, kind="audit", key="audit") as folder:
-        if not finished(folder, name):
+        result = finished(folder, name, chosen.tell)
+        if result is None:
             save_audit(with_context(choose_judge(found, chosen)(found, chosen, folder), found, name, folder), folder)
             tidy(folder)
-        result = load_audit(folder)
+            result = load_audit(folder)
     if "caution" in result.facts:
         chosen.tell(f"Caution: {result.facts['caution']}")
     return result
@@ -124,7 +127,7 @@ def tidy(folder: Path) -> None:
     """Remove what only an interrupted audit needs."""
     for pattern in ("*/checkpoint.safetensors", "*-scores.safetensors"):
         for file in folder.glob(pattern):
-            file.unlink(missing_ok=True)
+            remove_file(file)
 
 
 def demonstration(seed: int = 0) -> Data:
@@ -152,12 +155,16 @@ def run_name(data: Data, options: AuditOptions) -> str:
     return f"audit-{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def finished(folder: Path, name: str) -> bool:
-    """Whether the folder holds the findings of this very audit."""
+def finished(folder: Path, name: str, tell: Tell) -> AuditResult | None:
+    """The findings of this very audit in the folder; None if they are not there, or damaged: then they are made again."""
+    if not (folder / WORDS).exists():
+        return None
     try:
-        return bool(json.loads((folder / WORDS).read_text())["facts"].get("audit") == name)
-    except (OSError, ValueError, KeyError):  # not there, or not whole: it is made anew
-        return False
+        result = load_audit(folder)
+    except DataError as error:
+        tell(f"Judging again: {error}")
+        return None
+    return result if result.facts.get("audit") == name else None
 
 
 def with_context(result: AuditResult, data: Data, name: str, folder: Path) -> AuditResult:

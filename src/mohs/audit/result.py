@@ -10,7 +10,6 @@ Nothing is pickled. Each file is written completely or not at all, findings.json
 from __future__ import annotations
 
 import json
-import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mohs._core.checksums import keep_checksums, listed, read_json, reading, remove_file
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.plain_text import finite
@@ -33,6 +33,7 @@ from mohs.hardness.verdict import VERDICTS
 
 VERSION = 1
 TABLE, WORDS, ARRAYS, PICTURES = "hardness.parquet", "findings.json", "findings.npz", "thumbnails.parquet"
+REPAIR = "run the audit again with the same options; finished training and features are kept"
 NEEDED = ("id", "label", "verdict", "p_mislabeled", "p_hard", "p_ambiguous")
 COURSES = ("norm", "avh", "accuracy")  # what `dynamics` may follow
 IN_ESTIMATE = ("transition", "counts")
@@ -120,11 +121,11 @@ def save_audit(findings: AuditResult, folder: str | Path) -> Path:
     """Write the result to the folder, which is created if needed, with thumbnails of the examples in the gallery."""
 
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / WORDS).unlink(missing_ok=True)  # its presence means that the other files are complete
+    keep_checksums(folder)
+    remove_file(folder / WORDS)  # its presence means that the other files are complete
     write_table(findings.table, folder / TABLE)
     if findings.thumbnails is None:
-        (folder / PICTURES).unlink(missing_ok=True)
+        remove_file(folder / PICTURES)
     else:
         rows = gallery_rows(findings.table)
         store_pictures(rows, findings.thumbnails(rows), folder / PICTURES)
@@ -139,33 +140,35 @@ def load_audit(folder: str | Path) -> AuditResult:
     """Read the result that `save_audit` wrote."""
 
     folder = Path(folder)
-    if not (folder / WORDS).is_file():
+    if not (folder / WORDS).exists() and WORDS not in listed(folder):
         what = "has no findings.json" if folder.is_dir() else "is not a folder"
         raise DataError(f"{folder} {what}: give the run directory of a finished audit")
-    try:
-        words = json.loads((folder / WORDS).read_text(encoding="utf-8"))
+    words = read_json(folder / WORDS, lost="the noise estimate, losses and facts are lost", repair=REPAIR)
+    with reading(folder / WORDS, lost="the findings are lost", repair=REPAIR):
         if words["version"] > VERSION:
             raise DataError(
                 f"{folder / WORDS} has the layout of version {words['version']}, this mohs reads {VERSION}: upgrade mohs"
             )
+        kept = {name: words[name] for name in ("name", "data_hash", "classes", "chosen", "reason", "history", "facts")}
+        left_out = [LeftOut(path, reason) for path, reason in words["left_out"]]
+        plain = words["estimate"]
+        if not isinstance(kept["facts"], dict):
+            raise TypeError("its facts are not an object")
+    table = read_table(folder / TABLE, lost="the hardness table is lost", repair=REPAIR)
+    pictured = (folder / PICTURES).exists() or PICTURES in listed(folder)
+    with reading(folder / ARRAYS, lost="the noise matrix, dynamics and held-out predictions are lost", repair=REPAIR):
         with np.load(folder / ARRAYS, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        kept = {name: words[name] for name in ("name", "data_hash", "classes", "chosen", "reason", "history", "facts")}
         return AuditResult(
-            table=read_table(folder / TABLE),
-            estimate=_estimate(words["estimate"], arrays),
+            table=table,
+            estimate=_estimate(plain, arrays),
             dynamics=_part(arrays, "dynamics"),
             held_out=(arrays["held_out.probs"], arrays["held_out.labels"]) if "held_out.probs" in arrays else None,
-            thumbnails=stored_pictures(folder / PICTURES) if (folder / PICTURES).is_file() else None,
-            left_out=[LeftOut(path, reason) for path, reason in words["left_out"]],
+            thumbnails=stored_pictures(folder / PICTURES, lost="the thumbnails are lost", repair=REPAIR) if pictured else None,
+            left_out=left_out,
             folder=folder,
             **kept,
         )
-    except DataError:
-        raise
-    except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile) as error:
-        cause = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise DataError(f"{folder}: the findings there cannot be read ({cause}); run the audit again") from error
 
 
 def _words(findings: AuditResult) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet
 
-from mohs.hardness.table import write_table
+from mohs.hardness.table import read_parquet, write_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -76,9 +75,12 @@ def store_pictures(rows: Sequence[int], images: Sequence[Image | None], path: Pa
     write_table(table, path)
 
 
-def stored_pictures(path: Path) -> Thumbnails:
-    """A function from rows to the images that `store_pictures` stored; None for a row that is missing or unreadable."""
-    table = pyarrow.parquet.read_table(path)
+def stored_pictures(path: Path, *, lost: str, repair: str) -> Thumbnails:
+    """A function from rows to the images that `store_pictures` stored; None for a row that is missing or unreadable.
+
+    lost, repair: For the error if the file is damaged (`check_file`).
+    """
+    table = read_parquet(path, lost=lost, repair=repair)
     kept = dict(zip(table.column("row").to_pylist(), table.column("webp").to_pylist(), strict=True))
 
     def pictures(rows: Sequence[int]) -> list[Image | None]:

@@ -16,6 +16,7 @@ from mohs import __version__
 from mohs._core.errors import DataError, RunError
 from mohs.cli import adapt, apply, audit, compare, doctor, embed, emphasis, listing, report, score, study, train
 
+NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
 EXAMPLES = """\b
 Examples:
@@ -80,7 +81,7 @@ def main() -> None:
         typer.echo(f"mohs: {error.name} is not installed; install all extras with pip install 'mohs[all]'", err=True)
         sys.exit(ENVIRONMENT)
     except OSError as error:
-        typer.echo(f"mohs: {error.filename or ''}: {error.strerror or error}", err=True)
+        typer.echo(f"mohs: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", err=True)
         sys.exit(ENVIRONMENT if error.errno in (errno.ENOSPC, errno.EROFS) else DATA)
     except DataError as error:
         typer.echo(f"mohs: {error}", err=True)
@@ -90,4 +91,9 @@ def main() -> None:
         sys.exit(USAGE)
     except RunError as error:
         typer.echo(f"mohs: {error}", err=True)
+        sys.exit(ENVIRONMENT)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(word in str(error) for word in NO_MEMORY):
+            raise
+        typer.echo(f"mohs: the memory does not suffice: reduce the batch, the network or the image size ({error})", err=True)
         sys.exit(ENVIRONMENT)

@@ -24,6 +24,7 @@ from mohs.data.examples import LeftOut
 
 HIDDEN = (".", "__MACOSX")
 UNPACKED_LIMIT = 2**30  # bytes of one file in a zip
+RATIO_LIMIT, RATIO_FROM = 1000, 2**24  # how many times larger a file in a zip may become, for files that become this large
 COMMON = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "TIFF")  # tried first
 THREADS = min(8, os.cpu_count() or 1)
 
@@ -156,6 +157,9 @@ class ZipFiles:
         """Content of a file."""
         if self.size(name) > UNPACKED_LIMIT:
             raise ValueError(f"{self.size(name)} bytes when unpacked: over the limit of {UNPACKED_LIMIT}")
+        packed = self.archive().getinfo(name).compress_size
+        if self.size(name) > RATIO_FROM and self.size(name) > RATIO_LIMIT * packed:
+            raise ValueError(f"{packed} bytes become {self.size(name)} when unpacked: over the limit of {RATIO_LIMIT} times")
         return self.archive().read(name)
 
     def image(self, name: str, /) -> Image.Image:

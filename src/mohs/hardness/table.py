@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from mohs._core.checksums import reading
+from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 
 SCHEMA_VERSION = 1
@@ -135,19 +137,25 @@ def table_writer(path: str | Path) -> Iterator[Callable[[pa.Table], None]]:
                 writer.close()
 
 
-def read_table(path: str | Path) -> pa.Table:
-    """Read a table that `write_table` wrote as Parquet."""
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
+def read_table(path: str | Path, *, lost: str = "the table is lost", repair: str = "write it again") -> pa.Table:
+    """Read a table that `write_table` wrote as Parquet; lost, repair: for the error if it is damaged (`check_file`)."""
+    table = read_parquet(Path(path), lost=lost, repair=repair)
     kept = (table.schema.metadata or {}).get(b"mohs")
     if kept is None:
-        raise ValueError(f"{path} is not a hardness table: its schema has no mohs entry")
-    version = json.loads(kept)["schema"]
+        raise DataError(f"{path} is not a hardness table: its schema has no mohs entry")
+    version = int(json.loads(kept)["schema"])
     if version > SCHEMA_VERSION:
-        raise ValueError(f"{path} has the layout of version {version}, this mohs reads up to {SCHEMA_VERSION}: upgrade mohs")
+        raise DataError(f"{path} has the layout of version {version}, this mohs reads up to {SCHEMA_VERSION}: upgrade mohs")
     return table
+
+
+def read_parquet(path: Path, *, lost: str, repair: str) -> pa.Table:
+    """Read a Parquet file of a run folder."""
+    with reading(path, lost=lost, repair=repair):
+        try:
+            return pyarrow.parquet.ParquetFile(path).read()
+        except pa.ArrowException as error:
+            raise ValueError(f"it cannot be read as Parquet: {error}") from error
 
 
 def check_table_path(path: Path) -> None:

@@ -22,7 +22,7 @@ HEADS: dict[str, type[nn.Module]] = {
 }
 
 
-def create_head(name: str, in_features: int, num_classes: int, **fields: object) -> nn.Module:
+def create_head(name: str, in_features: int, num_classes: int, /, **fields: object) -> nn.Module:
     """Create a head by name, to replace the last `nn.Linear` of a network.
 
     Args:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from torch import Tensor, finfo
+from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
@@ -28,7 +28,7 @@ def bootstrap_soft_loss(
     index = checked_labels(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL)).unsqueeze(1)
     log_p = log_probs(logits)
     target = (log_p.detach() if detach else log_p).exp()
-    entropy = -(target * log_p.clamp(min=finfo(log_p.dtype).min)).sum(1)  # 0 log 0 = 0 for a masked class
+    entropy = -(target * log_p.masked_fill(target == 0, 0.0)).sum(1)  # 0 log 0 = 0 for a masked class
     values = (1 - trust) * entropy - trust * log_p.gather(1, index).squeeze(1)
     return reduce(values, labels, classes=logits.shape[1], **options)
 

@@ -22,7 +22,7 @@ from mohs._core.dataclass_module import module_of
 from mohs.losses._class_table import check_table, hold_table, rows_of, soft_cross_entropy
 from mohs.losses._drop_in import LossModule, Options, reduce
 from mohs.losses.transition import check_transition, inverse_transition
-from mohs.margin import NO_LABEL, checked_labels, log_probs, readable
+from mohs.margin import INF, NO_LABEL, checked_labels, log_probs, readable
 
 
 def forward_loss(logits: Tensor, labels: Tensor, *, transition: Tensor, **options: Unpack[Options]) -> Tensor:
@@ -31,7 +31,9 @@ def forward_loss(logits: Tensor, labels: Tensor, *, transition: Tensor, **option
     transition = _validated(transition, classes=logits.shape[1])
     log_p = log_probs(logits)
     from_class = rows_of(transition.to(log_p).t(), index)  # T_{k y} over the true classes k (N, K, ...)
-    return reduce(-torch.logsumexp(log_p + from_class.log(), 1), labels, classes=logits.shape[1], **options)
+    ignored = (labels == options.get("ignore_index", NO_LABEL)).unsqueeze(1)
+    terms = (log_p + from_class.log()).masked_fill(ignored, 0.0)  # an ignored row may have no class with p > 0 and T > 0
+    return reduce(-torch.logsumexp(terms, 1), labels, classes=logits.shape[1], **options)
 
 
 def backward_loss(
@@ -42,7 +44,8 @@ def backward_loss(
     transition = _validated(transition, classes=logits.shape[1])
     inverse = inverse_transition(transition) if inverse is None else inverse
     log_p = log_probs(logits)
-    values = soft_cross_entropy(log_p, rows_of(inverse.to(log_p), index))
+    known = log_p.masked_fill(log_p == -INF, 0.0)  # masked classes do not count
+    values = soft_cross_entropy(known, rows_of(inverse.to(log_p), index))
     return reduce(values, labels, classes=logits.shape[1], **options)
 
 

@@ -31,6 +31,7 @@ from mohs.losses._drop_in import LossModule, Options, smoothed_curve_loss
 
 def encouraging(m: Tensor, *, log_end: float = 0.75, start: float = 0.0, bonus: float = 1.0, eps: float = 1e-5) -> Tensor:
     """The curve ℓ(m), elementwise; log_end is LE, eps is ε."""
+    m = m.clamp(max=torch.finfo(m.dtype).max ** 0.5)  # +inf, if all other classes are masked, would make the bonus −inf
     p = torch.sigmoid(m)
     b = -softplus(m)  # log(1 − p)
     if eps > 0:

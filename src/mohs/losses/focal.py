@@ -23,6 +23,8 @@ from mohs.losses._drop_in import LossModule, Options, curve_loss
 
 def focal(m: Tensor, *, gamma: float = 2.0) -> Tensor:
     """The curve ℓ(m), elementwise; gamma is γ."""
+    largest = torch.finfo(m.dtype).max / 4
+    m = m.clamp(-largest, largest)  # ±inf, of masked classes, would make 0 · inf
     return torch.exp(-gamma * softplus(m)) * softplus(-m)
 
 

@@ -43,6 +43,7 @@ def half_gradient(m: Tensor, *, eps: float) -> Tensor:
     """softplus(−m)/(2(1 − p) + ε) with the denominator held constant: |dℓ/dm| is ½ until 1 − p nears ε."""
     if eps > 0:
         return softplus(-m) / (2 * torch.sigmoid(-m) + eps).detach()
+    m = m.clamp(max=torch.finfo(m.dtype).max / 4)  # +inf, if all other classes are masked, would make inf − inf
     near = m.detach().clamp(max=60)  # beyond it softplus(−m) = σ(−m) in float64: the quotient is ½
     return softplus(-near) / (2 * torch.sigmoid(-near)) + 0.5 * (m.detach() - m)
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mohs._core.specs import create_spec, snake
-from mohs._core.validation import check_choice
+from mohs._core.validation import check_choice, check_type
 from mohs.losses.soft_labels import soft_label_loss
 from mohs.losses.weight_schedule import SCHEDULES, Schedule
 
@@ -139,11 +139,23 @@ def create_objective(
 
     terms: list[tuple[Weight, nn.Module]] = []
     for spec in regularizers:
-        if "weight" not in spec:
-            raise ValueError(
-                f'the regularizer {spec.get("name")!r} needs a weight: a number, or a schedule such as {{name = "ramp_up"}}'
-            )
-        weight = create_spec(SCHEDULES, "schedule", spec["weight"]) if isinstance(spec["weight"], Mapping) else spec["weight"]
+        weight = check_weight(spec)
         fields = {key: value for key, value in spec.items() if key != "weight"}
         terms.append((weight, create_spec(REGULARIZERS, "regularizer", fields)))
     return Objective(create_spec(LOSSES, "loss", loss), terms, pair_labels=pair_labels)
+
+
+def check_weight(spec: Mapping[str, Any]) -> Weight:
+    """The weight of a regularizer's spec: a number, or the schedule that it describes."""
+    if "weight" not in spec:
+        raise ValueError(
+            f'the regularizer {spec.get("name")!r} needs a weight: a number, or a schedule such as {{name = "ramp_up"}}'
+        )
+    weight = spec["weight"]
+    if isinstance(weight, Mapping):
+        return create_spec(SCHEDULES, "schedule", weight)
+    if callable(weight):
+        made: Schedule = weight
+        return made
+    check_type(f"{spec.get('name')}: weight", weight, float)
+    return float(weight)

@@ -6,7 +6,7 @@
 ℓ = −log p_y. Either is softmax of u = log(z² + ε), and Taylor is spherical on 1 + z with ε = 1, for f = ((1 + z)² + 1)/2.
 log(z² + ε) is computed as 2 log hypot(z, √ε), which cannot overflow for finite logits. Not invariant to a shift of the
 logits, nor curves of the margin. Spherical ignores the sign of z; its gradient reaches 1/√ε and vanishes at z_y = 0. A logit
-of −inf does not mask its class but makes the row NaN, as +inf does.
+of −inf masks its class, as for cross-entropy; +inf makes the row NaN.
 De Brébisson & Vincent, "An exploration of softmax alternatives belonging to the spherical loss family" (ICLR 2016).
 """
 
@@ -20,13 +20,14 @@ from torch import Tensor
 from mohs._core.dataclass_module import module_of
 from mohs.losses._drop_in import LossModule, Options, curve_loss
 from mohs.losses.cross_entropy import cross_entropy
-from mohs.margin import check_logits, full_precision
+from mohs.margin import INF, check_logits, full_precision
 
 
 def log_square(z: Tensor, *, eps: float) -> Tensor:
-    """log(z² + ε), elementwise, in float32 at least: the logits u whose softmax is spherical."""
+    """log(z² + ε), elementwise, in float32 at least, −inf for −inf: the logits u whose softmax is spherical."""
     z = z.to(full_precision(z.dtype))
-    return 2 * torch.hypot(z, z.new_full((), eps**0.5)).log()
+    masked = z == -INF
+    return (2 * torch.hypot(z.masked_fill(masked, 0.0), z.new_full((), eps**0.5)).log()).masked_fill(masked, -INF)
 
 
 def spherical_loss(logits: Tensor, labels: Tensor, *, eps: float = 1e-6, **options: Unpack[Options]) -> Tensor:

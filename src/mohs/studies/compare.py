@@ -26,7 +26,7 @@ from mohs.evaluate.mcnemar import RunsCompared, paired_by_example
 from mohs.evaluate.outputs import predict
 from mohs.evaluate.statistics import summary
 from mohs.studies.collect import Result, by_seed
-from mohs.studies.recipe import Recipe, Row, Study
+from mohs.studies.recipe import MOST_SEEDS, Recipe, Row, Study
 from mohs.studies.run_study import run_study
 from mohs.studies.study_page import verdicts
 from mohs.train.directory import RunDirectory
@@ -124,7 +124,7 @@ def compare_settings(
     """
     if len(settings) < 2:
         raise ValueError(f"a comparison needs at least two settings, got {', '.join(settings) or 'none'}")
-    check_between("seeds", seeds, 1)
+    check_between("seeds", seeds, 1, MOST_SEEDS)
     recipe = recipe_of(settings, seeds=seeds, metric=metric)
     return compared(recipe, run_study(recipe, runs=runs, device=device, jobs=jobs, watch=watch))
 

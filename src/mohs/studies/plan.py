@@ -9,21 +9,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mohs._core.checksums import damaged, keep_checksums, read_json
 from mohs._core.files import written_whole
-from mohs._core.specs import as_spec, create_spec
-from mohs.data.noise import NOISES
-from mohs.heads import HEADS
-from mohs.losses import LOSSES, REGULARIZERS
-from mohs.models import MODELS, model_spec
 from mohs.studies.recipe import Recipe, Row
-from mohs.train.augment import AUGMENTATIONS
-from mohs.train.learning_rate import LR_SCHEDULES
-from mohs.train.optimizers import OPTIMIZERS
+from mohs.train.resolve import check_run
 from mohs.train.run import Run
 
 
@@ -70,7 +64,12 @@ class RunIndex:
 
     def read(self) -> dict[str, dict[str, str]]:
         """All entries."""
-        entries: dict[str, dict[str, str]] = json.loads(self.file.read_text()) if self.file.exists() else {}
+        again = "remove this file and run the study again; finished runs are kept"
+        lost = "which folder holds which run is unknown"
+        entries: dict[str, dict[str, str]] = read_json(self.file, lost=lost, repair=again) if self.file.exists() else {}
+        for entry in entries.values():
+            if not isinstance(entry, dict) or not all(isinstance(text, str) for text in entry.values()):
+                raise damaged(self.file, f"it lists {entry!r} as a run", lost=lost, repair=again)
         return entries
 
     def folders(self, keys: Iterable[str]) -> list[Path | None]:
@@ -81,6 +80,7 @@ class RunIndex:
     def add(self, key: str, *, folder: Path | None = None, error: str = "") -> None:
         """Record the run's folder, or the error that stopped it."""
         entry = {"error": error} if folder is None else {"folder": folder.name}
+        keep_checksums(self.file.parent)
         with written_whole(self.file) as part:
             part.write_text(json.dumps({**self.read(), key: entry}, indent=1) + "\n")
 
@@ -125,34 +125,3 @@ def distinct(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
         for each in (*one.trials, one):
             made.setdefault(each.key, each)
     return list(made.values())
-
-
-def check_run(run: Run, *, where: str) -> None:
-    """Validate, before anything is trained, that every piece the run names exists and has the given fields."""
-    try:
-        _check_fields(LOSSES, "loss", as_spec(run.loss))
-        for spec in run.regularizers:
-            _check_fields(REGULARIZERS, "regularizer", as_spec(spec), own=("weight",))
-        if run.head is not None and as_spec(run.head).get("name") != "linear":
-            _check_fields(HEADS, "head", as_spec(run.head))
-        if model_spec(run.model)["name"] != "auto":
-            create_spec(MODELS, "model", model_spec(run.model))
-        create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
-        create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
-        for spec in run.augment or ():
-            create_spec(AUGMENTATIONS, "augmentation", as_spec(spec))
-        if run.noise is not None:
-            create_spec(NOISES, "noise", as_spec(run.noise))
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-
-
-def _check_fields(table: Mapping[str, Any], kind: str, spec: Mapping[str, Any], *, own: tuple[str, ...] = ()) -> None:
-    """Check as `create_spec` does, for pieces that take some fields from the data and cannot be created yet."""
-    name = str(spec.get("name"))
-    if name not in table:
-        raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(table)}")
-    known = [f.name for f in dataclasses.fields(table[name])]
-    for key in spec:
-        if key not in ("name", *own, *known):
-            raise ValueError(f"{name} has no field {key!r}; its fields: {', '.join(known)}")

@@ -41,15 +41,17 @@ from pathlib import Path
 from typing import Any
 
 from mohs._core.specs import as_spec
-from mohs._core.validation import check_choice
+from mohs._core.validation import check_choice, check_fields
 from mohs.studies.run_measures import NamedMeasure, named_measures
 from mohs.train.run import Run, run_from
 
 ROW_KEYS = ("label", "paper", "deviation", "against", "claim", "relabel_from", "choose")  # the rest are fields of the run
 TEMPLATED = ("label", "against", "claim", "relabel_from")  # may contain {key} of a sweep
+TABLES = ("row", "sweep", "measure")  # of which a recipe has several
 INHERITED = ("smoke", "measure", "sweep", "row")
 SELECT, DIRECTIONS, SCALES = ("last", "best", "best_val"), ("higher", "lower"), ("full", "smoke")
 UNITS = ("", "%")
+MOST_SEEDS = 10_000
 SMOKE: dict[str, Any] = {"seeds": 1, "epochs": 2, "batch": 32, "open.limit": 20}  # limit: per class, in every part
 
 
@@ -68,11 +70,12 @@ class Study:
     unit: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(Study, vars(self))
         if self.unit is None:
             object.__setattr__(self, "unit", "%" if self.metric.endswith("accuracy") else "")
         check_choice("unit", self.unit, UNITS)
-        if not isinstance(self.seeds, int) or self.seeds < 1:
-            raise ValueError(f"seeds must be an integer of at least 1, got {self.seeds!r}")
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise ValueError(f"seeds must be an integer of at least 1 and at most {MOST_SEEDS}, got {self.seeds}")
         check_choice("select", self.select, SELECT)
         check_choice("direction", self.direction, DIRECTIONS)
 
@@ -117,12 +120,17 @@ class Row:
             if set(self.choose) != {"key", "values"}:
                 raise ValueError(f"choose has key and values, got {self.choose!r}")
             object.__setattr__(self, "choose", Choice(**self.choose))
+        if self.choose is not None and not isinstance(self.choose, Choice):
+            raise ValueError(f"choose has key and values, got {self.choose!r}")
         if self.choose is not None and self.relabel_from is not None:
             raise ValueError("choose does not go with relabel_from: put choose into the row that gives the labels")
+        if not isinstance(self.claim, str | list | tuple):
+            raise ValueError(f"claim must be an id of the register or a list of ids, got {self.claim!r}")
         if isinstance(self.claim, str):
             object.__setattr__(self, "claim", (self.claim,))
         if not all(isinstance(one, str) for one in self.claim):
             raise ValueError(f"claim must be an id of the register or a list of ids, got {self.claim!r}")
+        check_fields(Row, {name: getattr(self, name) for name in ("label", "paper", "deviation", "against", "relabel_from")})
 
 
 @dataclass(frozen=True)
@@ -207,6 +215,8 @@ def inherit(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     """The recipe, completed from the one that `like` names; unchanged without `like`."""
     study = dict(given.get("study", {}))
     like, labels = study.pop("like", None), study.pop("rows", None)
+    if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
+        raise ValueError(f"{path}: [study] rows must be a list of labels, got {labels!r}")
     if like is None:
         if labels is not None:
             raise ValueError(f"{path}: [study] rows selects rows of another recipe: it needs like")
@@ -247,6 +257,12 @@ def _toml(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not TOML ({error})") from error
     _check_keys(path, "the recipe", given, ("study", "base", "smoke", "row", "sweep", "measure"))
+    for key, value in given.items():
+        one = isinstance(value, dict)
+        many = isinstance(value, list) and all(isinstance(part, dict) for part in value)
+        if not (many if key in TABLES else one):
+            wanted = f"tables [[{key}]]" if key in TABLES else f"a table [{key}]"
+            raise ValueError(f"{path}: {key} must be {wanted}, got {value!r}")
     return given
 
 
@@ -267,8 +283,8 @@ def _swept(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     sweeps = given.get("sweep", [])
     for sweep in sweeps:
         _check_keys(path, "[[sweep]]", sweep, ("key", "values"))
-        if "key" not in sweep or not sweep.get("values"):
-            raise ValueError(f"{path}: a [[sweep]] needs key and values, got {sweep}")
+        if not isinstance(sweep.get("key"), str) or not isinstance(sweep.get("values"), list) or not sweep["values"]:
+            raise ValueError(f"{path}: a [[sweep]] needs key and values, a text and a list, got {sweep}")
     for values in itertools.product(*(sweep["values"] for sweep in sweeps)):
         named = {sweep["key"]: value for sweep, value in zip(sweeps, values, strict=True)}
         for row in given.get("row", []):
@@ -280,6 +296,8 @@ def _filled(text: Any, named: Mapping[str, Any]) -> Any:
     """The text, or a list of texts, with {key} replaced by the values of the sweeps."""
     if isinstance(text, list):
         return [_filled(one, named) for one in text]
+    if not isinstance(text, str):
+        return text  # reported when the row is made
     for key, value in named.items():
         text = text.replace(f"{{{key}}}", f"{value:g}" if isinstance(value, float) else str(value))
     return text

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from mohs._core.checksums import damaged, read_json
 from mohs._core.files import written_whole
 from mohs._core.specs import create_spec
 from mohs.data.examples import Data
@@ -89,6 +90,8 @@ def named_measures(specs: Sequence[Mapping[str, Any]], *, where: str, smaller: b
             raise ValueError(f"{where}: [[measure]]: {error}") from error
         if smaller and isinstance(measure, Human | AgreementBins) and not measure.available:
             continue  # a trial skips measures whose files are missing
+        if not isinstance(spec.get("label", ""), str):
+            raise ValueError(f"{where}: [[measure]]: label must be text, got {spec['label']!r}")
         made.append(NamedMeasure(spec["name"], spec.get("label", ""), smoke_measure(measure) if smaller else measure))
         if [(one.name, one.label) for one in made].count((made[-1].name, made[-1].label)) > 1:
             raise ValueError(f"{where}: two [[measure]] have the name {spec['name']!r}: give each its own label")
@@ -130,7 +133,13 @@ def measure_run(trained: Trained, data: Data, measures: Sequence[NamedMeasure]) 
 
 def _read(folder: Path) -> dict[str, dict[str, Any]]:
     file = folder / FILE
-    made: dict[str, dict[str, Any]] = json.loads(file.read_text()) if file.exists() else {}
+    if not file.exists():
+        return {}
+    lost, again = "the measured numbers are lost", "remove this file and run the study again; the network is kept"
+    made: dict[str, dict[str, Any]] = read_json(file, lost=lost, repair=again)
+    for numbers in made.values():
+        if not isinstance(numbers, dict) or not all(isinstance(value, float | int | str) for value in numbers.values()):
+            raise damaged(file, f"it holds {numbers!r} instead of numbers", lost=lost, repair=again)
     return made
 
 

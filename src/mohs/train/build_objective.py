@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from mohs._core.specs import as_spec
+from mohs._core.specs import as_spec, create_spec
 from mohs.data.examples import Examples
 from mohs.losses import LOSSES, REGULARIZERS
 from mohs.losses.class_weights import class_counts, class_weights, deferred_weights
@@ -44,9 +45,42 @@ def filled(spec: Mapping[str, Any], table: Mapping[str, Any], values: Mapping[st
 
 def weight_by_class(spec: Mapping[str, Any], counts: Tensor, *, epoch: int) -> Tensor | None:
     """Class weights at this epoch: {name = "auto"}, {name = "deferred", start = 160}, or {name = "given", weights = {...}}."""
-    rest = {key: value for key, value in spec.items() if key != "name"}
-    if spec["name"] == "deferred":
-        return deferred_weights(counts, epoch=epoch, **rest)
-    if spec["name"] == "given":
-        return class_weights(counts, {int(k): v for k, v in rest["weights"].items()})
-    return class_weights(counts, spec["name"], **rest)
+    made: Tensor | None = create_spec(CLASS_WEIGHTS, "class weight", spec)(counts, epoch)
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoWeights:
+    """Class-balanced weights."""
+
+    beta: float = 0.9999
+
+    def __call__(self, counts: Tensor, epoch: int) -> Tensor | None:
+        return class_weights(counts, "auto", beta=self.beta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeferredWeights:
+    """All 1 before the epoch `start`, class-balanced from then on."""
+
+    start: int
+    beta: float = 0.9999
+
+    def __call__(self, counts: Tensor, epoch: int) -> Tensor | None:
+        return deferred_weights(counts, epoch=epoch, start=self.start, beta=self.beta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenWeights:
+    """Weights by class index."""
+
+    weights: Mapping[str | int, float]
+
+    def __call__(self, counts: Tensor, epoch: int) -> Tensor | None:
+        for name in self.weights:
+            if not str(name).isdecimal():
+                raise ValueError(f"class_weight: weights are by class index (0, 1, ...), got {name!r}")
+        return class_weights(counts, {int(name): value for name, value in self.weights.items()})
+
+
+CLASS_WEIGHTS: dict[str, type[Any]] = {"auto": AutoWeights, "deferred": DeferredWeights, "given": GivenWeights}

@@ -16,10 +16,11 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mohs._core.errors import DataError
+from mohs._core.checksums import reading
 from mohs._core.files import written_whole
 
 TENSOR, NUMBERED = "<tensor>", "<numbered>"  # in the JSON: a tensor belongs here; the keys of this dict were integers
+REPAIR = "remove this file and run the same command again"
 
 
 def save_tree(tree: Any, path: Path, *, sync: bool = True) -> None:
@@ -30,16 +31,11 @@ def save_tree(tree: Any, path: Path, *, sync: bool = True) -> None:
         part.write_bytes(save(on_host(tensors), metadata={"tree": plain}))
 
 
-def load_tree(path: Path) -> Any:
-    """The tree that `save_tree` wrote, its tensors on the CPU."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
-            return _fill(json.loads(file.metadata()["tree"]), "", tensors)
-    except OSError:
-        raise
-    except Exception as error:  # safetensors raises its own type for a damaged header, JSON and dict theirs
-        raise DataError(f"{path} is damaged or not a checkpoint of mohs ({error}): remove it to restart the run") from error
+def load_tree(path: Path, *, lost: str = "its contents are lost", repair: str = REPAIR) -> Any:
+    """The tree that `save_tree` wrote, its tensors on the CPU; lost, repair: for the error if it is damaged (`check_file`)."""
+    with reading(path, lost=lost, repair=repair), safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
+        return _fill(json.loads(file.metadata()["tree"]), "", tensors)
 
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 run.json             the resolved run, its hash, the data's fingerprint, versions, git commit, hardware, processes
 metrics.jsonl        one line per epoch
+checksums.json       checksums of the other files (`_core.checksums`)
 checkpoint.safetensors   everything needed to resume after the last complete epoch; removed when the run is done
 model.safetensors    the weights to use (the averaged ones with EMA)
 targets.safetensors  running mean of the predictions of each example, with early-learning regularization
@@ -17,14 +18,17 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from mohs._core.checksums import damaged, listed, read_json, reading, remove_file, unlist_file
+from mohs._core.errors import DataError
 from mohs._core.files import written_whole
-from mohs.train.checkpoint import load_tree, save_tree
+from mohs.train.checkpoint import REPAIR, load_tree, save_tree
 
 SYNC = 5.0  # seconds: more frequent checkpoints are not all synced to the disk
 PACKAGES = ("mohs", "torch", "numpy", "accelerate", "torchvision", "timm")
@@ -55,18 +59,34 @@ class RunDirectory:
     @property
     def about(self) -> dict[str, Any]:
         """The contents of run.json."""
-        made: dict[str, Any] = json.loads((self.path / "run.json").read_text())
-        return made
+        repair = "remove this file and run the command that trained the run again; the weights are kept"
+        return read_json(self.path / "run.json", lost="the settings of the run are lost", repair=repair)
+
+    @property
+    def repair(self) -> str:
+        """How to get a damaged result of this run back."""
+        return f"remove the folder {self.path} and run the command that trained it again"
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, the last one of each epoch; a truncated line is skipped."""
+        """The lines of metrics.jsonl, the last one of each epoch; in a file without a checksum a truncated line is skipped."""
         file = self.path / "metrics.jsonl"
         lines: dict[int, dict[str, Any]] = {}
-        for text in file.read_text().splitlines() if file.exists() else ():
-            with contextlib.suppress(json.JSONDecodeError):
-                line = json.loads(text)
-                lines[line["epoch"]] = line
+        with reading(file, lost="the losses and accuracies of the epochs are lost", repair=self.repair) as checked:
+            for text in file.read_text(errors="strict" if checked else "replace").splitlines() if file.exists() else ():
+                with contextlib.nullcontext() if checked else contextlib.suppress(ValueError, KeyError, TypeError):
+                    line = json.loads(text)
+                    lines[line["epoch"]] = line
         return [lines[epoch] for epoch in sorted(lines)]
+
+    def part(self, name: str, load: Callable[..., Any], *, lost: str) -> Any:
+        """A result that not every run has, None if this one has not; the error if it is damaged, so that the rest can be used."""
+        file = self.path / name
+        if not file.exists() and name not in listed(self.path):
+            return None
+        try:
+            return load(file, lost=lost, repair=self.repair)
+        except DataError as error:
+            return error
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append the line of an epoch; an epoch that was repeated after an interruption has two, of which the last counts."""
@@ -76,7 +96,18 @@ class RunDirectory:
     def checkpoint(self) -> Any:
         """The last checkpoint; None if there is none yet."""
         file = self.path / "checkpoint.safetensors"
-        return load_tree(file) if file.exists() else None
+        if not file.exists():
+            return None
+        with self.reading_checkpoint():
+            state = load_tree(file)
+            if not isinstance(state, dict):
+                raise TypeError(f"it holds {type(state).__name__} instead of a dictionary")
+            return state
+
+    def reading_checkpoint(self) -> AbstractContextManager[Any]:
+        """Report what reading or using the checkpoint raises as damage of it."""
+        again = "remove this file to train again from the beginning"
+        return reading(self.path / "checkpoint.safetensors", lost="the training cannot resume", repair=again)
 
     def save_checkpoint(self, tree: Any) -> None:
         """Replace the checkpoint; if the machine itself crashes, the last few seconds of them may be lost."""
@@ -88,11 +119,20 @@ class RunDirectory:
         files = (self.path / name for name in ("checkpoint.safetensors", "run.json"))
         return time.time() - next((file.stat().st_mtime for file in files if file.exists()), 0.0)
 
-    def finish(self) -> None:
-        """Mark the run as complete and remove the checkpoint."""
+    def resume(self) -> None:
+        """Prepare for more lines in metrics.jsonl, which has no checksum until the run is complete."""
+        file = self.path / "metrics.jsonl"
+        if file.is_dir():
+            raise damaged(file, "it is not a file", lost="the lines so far are lost", repair=REPAIR)
+        unlist_file(file)
+
+    def finish(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write the history whole, mark the run as complete and remove the checkpoint."""
+        with written_whole(self.path / "metrics.jsonl") as part:
+            part.write_text("".join(json.dumps(line) + "\n" for line in history))
         with written_whole(self.path / "DONE") as part:
             part.write_text("")
-        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+        remove_file(self.path / "checkpoint.safetensors")
 
 
 def environment() -> dict[str, Any]:

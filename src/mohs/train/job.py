@@ -74,6 +74,7 @@ class Job:
         return {
             "epoch": self.epoch,
             "processes": self.accelerator.num_processes,
+            "history": self.history,
             "training": self.training.state_dict(),
             "optimizer": self.optimizer.state_dict()["state"],
             "scaler": None if self.accelerator.scaler is None else self.accelerator.scaler.state_dict(),
@@ -82,12 +83,7 @@ class Job:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from `state()`."""
-        then, now = state["processes"], self.accelerator.num_processes
-        if then != now:
-            raise ValueError(
-                f"this run was started with {then} processes and cannot resume with {now}: use {then}, or remove its checkpoint"
-            )
-        self.epoch = state["epoch"]
+        self.epoch, self.history = state["epoch"], list(state["history"])
         self.training.load_state_dict(state["training"])
         inner = getattr(self.optimizer, "optimizer", self.optimizer)
         inner.load_state_dict({"state": state["optimizer"], "param_groups": inner.state_dict()["param_groups"]})

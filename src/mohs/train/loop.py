@@ -81,7 +81,7 @@ def train(
     options: dict[str, Any] = {"device": device, "trackers": tuple(trackers), "start": start, "soft": soft}
     with started(run, data, runs=runs, out=out, **options) as (job, directory):
         if job is None:
-            return load_run(directory.path)
+            return load_run(directory.path).check()
         if isinstance(job.training.outputs, Compiled):
             job.training.outputs.trees = alone(job) and not (graph and can_graph(job))
         with own_stream(job):

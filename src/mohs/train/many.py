@@ -97,4 +97,4 @@ def _named(watch: Watch, i: int) -> Watch:
 
 
 def _ended(job: Job | None, directory: RunDirectory) -> Trained:
-    return load_run(directory.path) if job is None else finish(job, directory)
+    return load_run(directory.path).check() if job is None else finish(job, directory)

@@ -10,25 +10,56 @@ from typing import Any
 
 from accelerate.state import PartialState
 
-from mohs._core.specs import as_spec
+from mohs._core.specs import as_spec, check_spec, create_spec
 from mohs.data.examples import Data, Examples
 from mohs.data.long_tail import long_tail
-from mohs.data.noise import add_noise
+from mohs.data.noise import NOISES, add_noise
 from mohs.data.split import split
 from mohs.data.validate import check_examples, check_numeric
-from mohs.models import default_model, model_spec
+from mohs.heads import HEADS
+from mohs.losses import LOSSES, REGULARIZERS
+from mohs.losses.objective import check_weight
+from mohs.models import MODELS, default_model, model_spec
 from mohs.train.accelerator import use_device
+from mohs.train.augment import AUGMENTATIONS
+from mohs.train.build_objective import CLASS_WEIGHTS
+from mohs.train.learning_rate import LR_SCHEDULES
+from mohs.train.optimizers import OPTIMIZERS
 from mohs.train.run import Run
 
 
 def resolve(run: Run, data: Data, *, device: str = "auto") -> tuple[Run, Data, str]:
     """The resolved run, the prepared data, and the fingerprint of the data as they were given."""
+    check_run(run)
     use_device(device)
     check_examples(data.train)
     check_numeric(data.train)
     fingerprint = data.fingerprint()
     run = with_defaults(run, data.train, cuda=PartialState().device.type == "cuda")
     return run, prepare_data(run, data), fingerprint
+
+
+def check_run(run: Run, *, where: str = "") -> None:
+    """Validate, before anything is trained, that every piece the run names exists and has the given fields."""
+    try:
+        check_spec(LOSSES, "loss", as_spec(run.loss))
+        for spec in run.regularizers:
+            check_weight(as_spec(spec))
+            check_spec(REGULARIZERS, "regularizer", as_spec(spec), own=("weight",))
+        if run.head is not None and as_spec(run.head).get("name") != "linear":
+            check_spec(HEADS, "head", as_spec(run.head))
+        if model_spec(run.model).get("name") != "auto":
+            create_spec(MODELS, "model", model_spec(run.model))
+        create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
+        create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
+        for spec in run.augment or ():
+            create_spec(AUGMENTATIONS, "augmentation", as_spec(spec))
+        if run.noise is not None:
+            create_spec(NOISES, "noise", as_spec(run.noise))
+        if run.class_weight is not None:
+            create_spec(CLASS_WEIGHTS, "class weight", as_spec(run.class_weight))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}" if where else str(error)) from error
 
 
 def prepare_data(run: Run, data: Data) -> Data:

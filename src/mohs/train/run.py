@@ -16,14 +16,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mohs._core.checksums import damaged, read_json
 from mohs._core.specs import as_spec, safe_name
-from mohs._core.validation import check_between, check_choice
+from mohs._core.validation import check_between, check_choice, check_fields, check_type
 from mohs.models import model_spec
 
 Spec = str | Mapping[str, Any]
 SPECS = ("noise", "model", "head", "loss", "optimizer", "schedule", "class_weight")
 LISTS = ("regularizers", "augment")
 PRECISIONS = ("auto", "no", "bf16", "fp16")
+MOST_EPOCHS = 1_000_000
+OPEN: dict[str, Any] = {  # options of opening the data (`train.run_data`, `open_data`) and their types
+    "limit": int,
+    "train_limit": int,
+    "holdout_classes": Sequence[str | int | float],
+    "test": float,
+    "relabeled_from": str,
+    "label": str | None,
+    "text": str | None,
+    "image_size": int | Sequence[int] | None,
+    "split": str | None,
+    "root": str | None,
+    "without": str | None,
+    "memory_limit": int,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +105,25 @@ class Run:
     open: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in LISTS:
+            if isinstance(getattr(self, name), str | Mapping):
+                raise ValueError(f"{name} must be a list of specs, got {getattr(self, name)!r}")
+        check_fields(Run, {f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
         for name, least in (("epochs", 0), ("batch", 1), ("accumulate", 1), ("check_every", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, got {getattr(self, name)!r}")
+        check_between("epochs", self.epochs, 0, MOST_EPOCHS)
         check_between("validation", self.validation, 0, 1, ends="[)")
+        if self.long_tail is not None:
+            check_between("long_tail", self.long_tail, 1)
+        if self.clip is not None:
+            check_between("clip", self.clip, 0, ends="(]")
+        if self.ema is not None:
+            check_between("ema", self.ema, 0, 1, ends="[)")
+        for name, value in self.open.items():
+            if name not in OPEN:
+                raise ValueError(f"open has no option {name!r}; its options: {', '.join(OPEN)}")
+            check_type(f"open.{name}", value, OPEN[name])
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("pair_labels", self.pair_labels, ("predicted", "true"))
         if self.accumulate > self.batch:
@@ -103,8 +133,6 @@ class Run:
             object.__setattr__(self, name, None if value is None else (model_spec if name == "model" else as_spec)(value))
         for name in LISTS:
             value = getattr(self, name)
-            if isinstance(value, str | Mapping):
-                raise ValueError(f"{name} must be a list of specs, got {value!r}")
             object.__setattr__(self, name, None if value is None else [as_spec(spec) for spec in value])
 
     @property
@@ -148,12 +176,16 @@ def run_from(settings: Mapping[str, Any], *, where: str = "the run") -> Run:
 def read_run(path: str | Path) -> Run:
     """A run from a TOML file, or from the `run.json` of another run."""
     path = Path(path)
+    if path.suffix == ".json":
+        lost, repair = "the settings of the run are lost", "give another file"
+        held = read_json(path, lost=lost, repair=repair).get("run")
+        if not isinstance(held, dict):
+            raise damaged(path, "it does not hold the settings of a run", lost=lost, repair=repair)
+        return run_from(held, where=str(path))
     try:
-        text = path.read_text()
-        given = json.loads(text)["run"] if path.suffix == ".json" else tomllib.loads(text)
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError, KeyError, UnicodeDecodeError) as error:
+        return run_from(tomllib.loads(path.read_text(encoding="utf-8")), where=str(path))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} does not hold the settings of a run ({error})") from error
-    return run_from(given, where=str(path))
 
 
 def run_with(config: str | Path | None = None, **settings: Any) -> Run:

@@ -57,10 +57,16 @@ def started(
             return
         options = tracker_options(trackers, folder)
         job = build(run, data, device=device, graph=run.precision != "fp16", start=start, soft=soft, **options)
+        if first:
+            directory.resume()
         state = from_first(directory.checkpoint() if first else None)
         if state is not None:
-            job.restore(state)
-            job.history = from_first(directory.metrics()[: job.epoch] if first else None)
+            then, now = state.get("processes"), job.accelerator.num_processes
+            if then != now:
+                words = f"this run was started with {then} processes and cannot resume with {now}"
+                raise ValueError(f"{words}: use {then}, or remove its checkpoint")
+            with directory.reading_checkpoint():
+                job.restore(state)
         if trackers:
             job.accelerator.init_trackers("mohs", config={"run": name})
         yield job, directory

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mohs._core.checksums import listed
 from mohs._core.distributed import add_over_ranks
 from mohs.data.examples import Examples
 from mohs.evaluate.outputs import predict
@@ -21,6 +22,7 @@ from mohs.hardness.angular import avh
 from mohs.margin import margin
 from mohs.models.network import Network
 from mohs.train.checkpoint import load_tree, save_tree
+from mohs.train.directory import RunDirectory
 
 TRACED = ("confidence", "right", "norm", "avh")
 TEST_FILE = "test-{:03}.safetensors"
@@ -76,4 +78,11 @@ def save_test_trace(values: dict[str, Tensor], folder: Path, epochs: int) -> Non
 
 def load_test_traces(folder: str | Path) -> dict[int, dict[str, Tensor]]:
     """The test set's traces in a run's folder, by the number of epochs trained."""
-    return {int(file.stem.removeprefix("test-")): load_tree(file) for file in sorted(Path(folder).glob("test-*.safetensors"))}
+    folder = Path(folder)
+    names = {file.name for file in folder.glob("test-*.safetensors")} | {one for one in listed(folder) if one.startswith("test-")}
+    return {
+        int(Path(name).stem.removeprefix("test-")): load_tree(
+            folder / name, lost="a trace of the test set is lost", repair=RunDirectory(folder).repair
+        )
+        for name in sorted(names)
+    }

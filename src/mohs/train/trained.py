@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from mohs._core.checksums import reading
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.specs import as_spec
@@ -23,6 +25,7 @@ from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.directory import RunDirectory
 from mohs.train.job import Job
 from mohs.train.run import Run, run_from
+from mohs.train.trace import load_test_traces
 
 
 @dataclass(eq=False, repr=False)
@@ -35,10 +38,7 @@ class Trained:
         network: The trained network, in evaluation mode on the CPU.
         classes: Class names, in the order of the logits.
         history: One dictionary per epoch: losses and accuracies.
-        table: Training dynamics, one row per training example; None if they were not recorded.
-        trace: confidence, right, norm and avh (epochs, N) of a run with `trace`; else None.
-        targets: Running mean (N, K) of the predictions of each training example, of a run with early-learning
-            regularization; else None.
+        parts: The results that not every run has (`table`, `trace`, `targets`), or the error if one is damaged.
     """
 
     folder: Path
@@ -46,9 +46,36 @@ class Trained:
     network: Network
     classes: list[Any]
     history: list[dict[str, Any]]
-    table: pa.Table | None = None
-    trace: dict[str, Tensor] | None = None
-    targets: Tensor | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def table(self) -> pa.Table | None:
+        """Training dynamics, one row per training example; None if they were not recorded."""
+        return self._part("table")
+
+    @property
+    def trace(self) -> dict[str, Tensor] | None:
+        """confidence, right, norm and avh (epochs, N) of a run with `trace`; else None."""
+        made: dict[str, Tensor] | None = self._part("trace")
+        return made
+
+    @property
+    def targets(self) -> Tensor | None:
+        """Running mean (N, K) of the predictions of each training example, with early-learning regularization; else None."""
+        made = self._part("targets")
+        return None if made is None else made["targets"]
+
+    def check(self) -> Trained:
+        """This run; raises DataError if one of its results is damaged, also one that was not asked for."""
+        for name in self.parts:
+            self._part(name)
+        load_test_traces(self.folder)
+        return self
+
+    def _part(self, name: str) -> Any:
+        if isinstance(self.parts.get(name), DataError):
+            raise self.parts[name]
+        return self.parts.get(name)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -91,7 +118,7 @@ def finish(job: Job, directory: RunDirectory) -> Trained:
         for term in job.training.objective.regularizers:
             if isinstance(term, EarlyLearning):
                 save_tree({"targets": term.targets}, directory.targets)
-        directory.finish()
+        directory.finish(job.history)
     job.accelerator.wait_for_everyone()
     return load_run(directory.path)
 
@@ -117,18 +144,20 @@ def load_run(folder: str | Path) -> Trained:
         state = "is not finished: run the same command again to resume" if begun else "does not hold a run"
         raise DataError(f"{folder} {state}")
     about = directory.about
-    run = run_from(about["run"], where=str(folder))
-    model = {**model_spec(run.model), **({"pretrained": False} if "pretrained" in run.model else {})}
-    network = create_model(model, shape=tuple(about["shape"]), num_classes=len(about["classes"]), head=run.head, seed=run.seed)
-    network.load_state_dict(load_file(directory.model))
-    traced = directory.path / "trace.safetensors"
-    return Trained(
-        folder=directory.path,
-        run=run,
-        network=network.eval(),
-        classes=about["classes"],
-        history=directory.metrics(),
-        table=read_table(directory.dynamics) if directory.dynamics.exists() else None,
-        trace=load_tree(traced) if traced.exists() else None,
-        targets=load_tree(directory.targets)["targets"] if directory.targets.exists() else None,
-    )
+    try:
+        run, classes = run_from(about["run"], where=str(folder)), list(about["classes"])
+        model = {**model_spec(run.model), **({"pretrained": False} if "pretrained" in run.model else {})}
+        network = create_model(model, shape=tuple(about["shape"]), num_classes=len(classes), head=run.head, seed=run.seed)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        cause = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise DataError(
+            f"{directory.path / 'run.json'} describes no run that this version of mohs can load ({cause}): {directory.repair}"
+        ) from error
+    with reading(directory.model, lost="the weights are lost", repair=directory.repair):
+        network.load_state_dict(load_file(directory.model))
+    parts = {
+        "table": directory.part("dynamics.parquet", read_table, lost="the training dynamics are lost"),
+        "trace": directory.part("trace.safetensors", load_tree, lost="the trace of the training examples is lost"),
+        "targets": directory.part("targets.safetensors", load_tree, lost="the mean predictions of the examples are lost"),
+    }
+    return Trained(directory.path, run, network.eval(), classes, directory.metrics(), parts)

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from mohs._core.errors import DataError
+from mohs.data.image_stores import RATIO_FROM
 from mohs.data.images import ImageFiles
 from mohs.data.readers.folder import folder
 
@@ -188,6 +189,18 @@ def test_a_zip_is_read_as_its_folder(tmp_path: Path, save: Save) -> None:
     assert [Path(one.path).name for one in packed.left_out] == ["LICENSE", "broken.png"]
     lazy = folder(tmp_path / "pets.zip", memory_limit=0).train.inputs
     assert torch.equal(pickle.loads(pickle.dumps(lazy))[torch.arange(6)], plain.train.inputs)  # type: ignore[arg-type]
+
+
+def test_a_file_that_unpacks_to_much_more_than_its_size_is_left_out(tmp_path: Path, save: Save) -> None:
+    for name in ("cat/a.png", "cat/b.png", "dog/c.png", "dog/d.png"):
+        save(tmp_path / name)
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(tmp_path.glob("*/*.png")):
+            archive.write(file, file.relative_to(tmp_path))
+        archive.writestr("cat/bomb.png", bytes(RATIO_FROM + 1))
+    found = folder(tmp_path / "pets.zip").train
+    assert len(found) == 4
+    assert ["over the limit of 1000 times" in one.reason for one in found.left_out] == [True]
 
 
 def test_zips_that_are_not_a_data_set(tmp_path: Path, save: Save) -> None:
