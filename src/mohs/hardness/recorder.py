@@ -7,9 +7,9 @@ The state is O(N) and lives on the logits' device; an update never synchronizes 
 `epoch=` an id counts once per epoch, however often it occurs (padded batches, resumed epochs). A bad row (an
 id or label out of range, logits that are NaN or infinite; −∞ may mask a class that is not the label) raises at once
 on the CPU, and none of its batch is recorded; on other devices it is skipped, counted, and reported by `end_epoch()` or
-`table()`. With logits (B, K, d1, ...) every position with a label other than −100 is an example of its own: position j of example i
-is number i·P + j of a `Recorder(N, positions=P)`. Under torch.distributed call `end_epoch()` on every rank: each then holds the whole record, as a
-single process would.
+`table()`. With logits (B, K, d1, ...) every position whose label is not −100 is an example of its own: position j of example
+i is number i·P + j of a `Recorder(N, positions=P)`. Under torch.distributed call `end_epoch()` on every rank: each then holds the
+whole record, as a single process would.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class Recorder:
     """
 
     def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None, positions: int = 1) -> None:
-        if num_examples < 1 or positions < 1:
-            raise ValueError(f"num_examples and positions must be at least 1, got {num_examples} and {positions}")
+        for name, number in (("num_examples", num_examples), ("positions", positions)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
         if head is not None and not isinstance(getattr(head, "weight", None), Tensor):
             raise ValueError(f"head must have a weight (K, D), as nn.Linear or find_head(model) has; got {type(head).__name__}")
         possible = tuple(name for name in DYNAMICS if name != "mean_avh" or head is not None)
@@ -193,7 +194,9 @@ class Recorder:
             self.to(logits.device)
         return ids.to(logits.device, torch.int64), labels.to(logits.device, torch.int64)
 
-    def _drop_bad(self, ids: Tensor, logits: Tensor, labels: Tensor, ignored: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _drop_bad(
+        self, ids: Tensor, logits: Tensor, labels: Tensor, ignored: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Send bad rows to the last row of the record, with harmless values, and count them, all on the device."""
         if ignored is not None:
             ignored = ignored.to(logits.device)
