@@ -4,8 +4,8 @@
 
 Exact up to N = `references` (50,000); beyond it neighbors are searched among that many examples, sampled with `seed`, so time is
 O(N · references) and memory O(N k) and one block of cosines, never N × N. Features without a direction (all zero, or holding
-NaN or ∞) have no neighbors and are not neighbors of others; if fewer than k other examples remain, all of them count. Copies of an
-example are ordinary neighbors. Ties in cosine are broken arbitrarily.
+NaN or ∞) have no neighbors and are not neighbors of others; if fewer than k other examples remain, all of them count. Copies of
+an example are ordinary neighbors. Ties in cosine are broken arbitrarily.
 """
 
 from __future__ import annotations
