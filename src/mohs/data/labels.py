@@ -7,7 +7,6 @@ the distinct training labels, sorted, or those declared; a label of another spli
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +17,6 @@ from torch import Tensor
 from mohs._core.errors import DataError
 
 SHOWN = 5
-UNIQUE, LEAST_ROWS, WIDTH = (
-    0.5,
-    20,
-    40,
-)  # share of distinct labels that is suspicious, among how many; characters of a label shown
 WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 Array = np.ndarray[Any, Any]
 
@@ -67,19 +61,6 @@ def numbers_where_whole(names: Sequence[str | None]) -> list[Any]:
 def classes_in(values: Array) -> list[Any]:
     """The distinct labels, sorted."""
     return [one.item() if isinstance(one, np.generic) else one for one in np.unique(values)]
-
-
-def warn_if_unique(values: Array, source: str) -> None:
-    """Warn if labels (N,) are strings most of which occur once: names or texts were probably taken for classes."""
-    if values.dtype.kind != "U" or len(values) < LEAST_ROWS:
-        return
-    number = len(np.unique(values))
-    if number > UNIQUE * len(values):
-        warnings.warn(
-            f"{source}: {len(values)} labels are of {number} classes, such as {values[0].item()[:WIDTH]!r}: most classes have a single "
-            "example, from which nothing can be learned; if this is not the column of labels, name another (label=, --label)",
-            stacklevel=2,
-        )
 
 
 def class_numbers(values: Array, classes: Sequence[Any], name: str) -> Tensor:

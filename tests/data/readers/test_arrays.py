@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import mohs
 from mohs._core.errors import DataError
 from mohs.data.readers.arrays import as_inputs, from_arrays, from_mapping, npz
 
@@ -133,11 +134,13 @@ def test_ids_of_a_file_are_the_keys_of_its_examples(tmp_path):
 
 
 def test_labels_that_are_nearly_all_different_warn(tmp_path):
-    names = [f"a sentence of its own, number {i}" for i in range(30)]
-    with pytest.warns(UserWarning, match=r"30 labels are of 30 classes, such as 'a sentence.*name another"):
-        mohs.open_data((np.random.default_rng(0).random((30, 2)), names))
-    lines = [f"{name},{i % 2}" for i, name in enumerate(names)]
-    (tmp_path / "rows.csv").write_text("\n".join(["text,score", *(line.replace(", ", " ") for line in lines)]))
-    with pytest.warns(UserWarning, match=r"rows.csv, column 'text': 30 labels are of 30 classes"):
+    names = [f"a sentence of its own number {i}" for i in range(30)]
+    x = np.random.default_rng(0).random((30, 2))
+    warning = r"30 examples of 30 classes, such as 'a sentence of its own.*name the column"
+    with pytest.warns(UserWarning, match=warning):
+        mohs.open_data((x, names))
+    (tmp_path / "rows.csv").write_text("\n".join(["text,score", *(f"{name},{i % 2}" for i, name in enumerate(names))]))
+    with pytest.warns(UserWarning, match=warning):
         mohs.open_data(tmp_path / "rows.csv", label="text")
-    mohs.open_data((np.random.default_rng(0).random((30, 2)), names[:10] * 3))  # ten classes of three: no warning
+    mohs.open_data((x, names[:10] * 3))  # ten classes of three: no warning
+    mohs.open_data((x, np.arange(30)))  # numbers

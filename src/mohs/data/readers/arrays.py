@@ -23,7 +23,7 @@ from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import CLASSES, IDS, INPUTS, LABELS, TEXTS, find_name
 from mohs.data.examples import Data, Examples, LeftOut
-from mohs.data.labels import class_numbers, classes_in, label_values, warn_if_unique
+from mohs.data.labels import class_numbers, classes_in, label_values
 from mohs.data.row_inputs import Texts
 from mohs.data.split import SPLITS
 
@@ -86,8 +86,6 @@ def from_arrays(
     skipped |= dict.fromkeys(np.flatnonzero(missing).tolist(), "no label")
     kept = np.array([row for row in range(len(values)) if row not in skipped], dtype=np.int64)
     values = values[kept]
-    if classes is None:
-        warn_if_unique(values, name)
     names = classes_in(values) if classes is None else list(classes)
     left_out = [LeftOut(f"row {row}", reason) for row, reason in sorted(skipped.items())]
     found = class_numbers(values, names, name)

@@ -25,7 +25,7 @@ from mohs._core.vocabulary import FEATURES, IDS, SPLIT, TEXTS, find_name
 from mohs.data.cells import Array, is_text
 from mohs.data.columns import USED, Column, infer_columns, looks_like_text, to_table
 from mohs.data.examples import Data, Examples, LeftOut
-from mohs.data.labels import class_numbers, classes_in, label_values, numbers_where_whole, warn_if_unique
+from mohs.data.labels import class_numbers, classes_in, label_values, numbers_where_whole
 from mohs.data.row_inputs import TableRows, Texts
 from mohs.data.split import SPLITS, split_called
 
@@ -78,7 +78,6 @@ def labeled_rows(columns: pa.Table, *, label: str, name: str, source: str) -> Ro
     if not train:
         raise DataError(f"{source}: no row with a label" + (" in the train split" if rows else ""))
     classes = classes_in(values[train])
-    warn_if_unique(values[train], f"{source}, column {label!r}")
     for row in rows:
         if len(train) < len(rows) and values[row].item() not in classes:
             raise DataError(f"{source}: the label of row {row} is {values[row].item()!r}, a class without training rows")
