@@ -54,5 +54,5 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mohs needs Python 3.11 or later: make PYTHON=python3.12"; exit 4; }
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 4; }
 	@echo "Installing into $(VENV): a few minutes and about 6 GB, most of it torch ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[images,text,vision,report,hf,lightning,explain,docs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[images,text,vision,report,hf,lightning,explain,docs,bench,dev]'
 	@touch $@

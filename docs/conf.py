@@ -55,13 +55,14 @@ GROUPS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "adaptation": ("Adaptation", "Self-training for a domain without labels.", ("adapt",)),
     "evaluation": ("Evaluation", "Calibration and robustness.", ("evaluate",)),
     "studies": ("Studies", "Recipes, and comparisons over seeds.", ("studies",)),
-    "integrations": ("Integrations", "scikit-learn, Lightning and Hugging Face.", ("integrations",)),
+    "integrations": ("Integrations", "scikit-learn, skorch, Lightning and Hugging Face.", ("integrations",)),
     "errors": ("Errors", "What mohs raises beside `ValueError`.", ("_core",)),
 }
 MARKUP = r"([*|\\]|(?<=\w)_(?=\W|$))"  # what reStructuredText would take for emphasis, substitution or reference
 BESIDE = {  # public, but imported from their own module, as they need an extra
-    "integrations": ("mohs.integrations.lightning.RecorderCallback", "mohs.integrations.transformers.RecorderCallback",
-                     "mohs.integrations.transformers.as_compute_loss_func"),
+    "integrations": ("mohs.integrations.lightning.RecorderCallback", "mohs.integrations.lightning.EndEpochCallback",
+                     "mohs.integrations.transformers.RecorderCallback", "mohs.integrations.transformers.as_compute_loss_func",
+                     "mohs.integrations.skorch.NeuralNetClassifier"),
 }  # fmt: skip
 
 

@@ -87,6 +87,7 @@ def test_no_import_cycles():
 ENTRY_POINTS = {  # modules that users import or start themselves
     "__main__": "python -m mohs",
     "integrations.lightning": "needs an extra, so `mohs` does not export it",
+    "integrations.skorch": "needs an extra, so `mohs` does not export it",
     "integrations.transformers": "needs an extra, so `mohs` does not export it",
 }
 

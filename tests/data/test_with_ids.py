@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import namedtuple
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Subset, TensorDataset
 
+import mohs
 from mohs.data.with_ids import WithIds, with_id
 
 
@@ -100,8 +102,77 @@ def test_what_cannot_carry_an_id_says_so() -> None:
 
     with pytest.raises(ValueError, match="must have a length and items by index, got Stream"):
         WithIds(Stream())
-    with pytest.raises(ValueError, match="item 1 must be a tuple, a list or a mapping to take an id, got int"):
+    with pytest.raises(ValueError, match="item 1 must be a tuple, a list, a mapping or a graph to take an id, got int"):
         WithIds([5, 6, 7])[1]
     with pytest.raises(ValueError, match=r"item 0 already has an entry 'id'.*key="):
         WithIds([{"id": 3}])[0]
     assert "key='row'" in repr(WithIds([], key="row"))
+
+
+class TestGraphs:
+    """torch_geometric's Data as items, and as a single graph of nodes."""
+
+    @pytest.fixture
+    def geometric(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own, about torch.jit
+            return pytest.importorskip("torch_geometric", reason="torch_geometric is not installed (the bench extra)")
+
+    @staticmethod
+    def graphs(geometric, n=9):
+        generator = torch.Generator().manual_seed(0)
+        sizes = torch.randint(3, 7, (n,), generator=generator).tolist()
+        return [
+            geometric.data.Data(
+                x=torch.randn(size, 4, generator=generator),
+                edge_index=torch.randint(size, (2, 2 * size), generator=generator),
+                y=torch.tensor([i % 3]),
+            )
+            for i, size in enumerate(sizes)
+        ]
+
+    def test_a_graph_takes_its_id(self, geometric):
+        data = self.graphs(geometric)
+        wrapped = WithIds(data)
+        assert wrapped[4].id == 4
+        assert "id" not in data[4]
+        assert wrapped[4].x is data[4].x
+        ids = [batch.id.tolist() for batch in geometric.loader.DataLoader(wrapped, batch_size=4)]
+        assert ids == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+        with pytest.raises(ValueError, match="'node_index' cannot be the name of a graph's id"):
+            WithIds(data, key="node_index")[0]
+        with pytest.raises(ValueError, match="item 0 already has an entry 'y'"):
+            WithIds(data, key="y")[0]
+        with pytest.raises(ValueError, match="a single graph"):
+            WithIds(data[0])
+
+    @pytest.mark.parametrize("apart", [False, True], ids=["forward(data)", "forward(x, edge_index, batch)"])
+    def test_graphs_and_nodes_are_scored(self, geometric, apart):
+        data = self.graphs(geometric)
+
+        class Net(torch.nn.Module):
+            def __init__(self, pooled):
+                super().__init__()
+                torch.manual_seed(0)
+                self.conv, self.head, self.pooled = geometric.nn.GCNConv(4, 8), torch.nn.Linear(8, 3), pooled
+
+            def embed(self, x, edge_index, batch=None):
+                h = self.conv(x, edge_index).relu()
+                return self.head(geometric.nn.global_mean_pool(h, batch) if self.pooled else h)
+
+            forward = embed if apart else lambda self, data: self.embed(data.x, data.edge_index, data.batch)
+
+        model = Net(pooled=True).eval()
+        table = mohs.score(model, WithIds(data), batch_size=4)
+        assert table.column("id").to_pylist() == list(range(9))
+        assert table.column("label").to_pylist() == [i % 3 for i in range(9)]
+        with torch.no_grad():
+            each = [model.embed(g.x, g.edge_index, torch.zeros(len(g.x), dtype=torch.long)) for g in data]
+        margins = mohs.margin(torch.cat(each), torch.arange(9) % 3)
+        torch.testing.assert_close(torch.tensor(table.column("margin").to_pylist()), margins)
+        assert mohs.score(model, geometric.loader.DataLoader(data, batch_size=4)).column("margin").equals(table.column("margin"))
+        single = data[0].clone()
+        single.y = torch.arange(single.num_nodes) % 3
+        nodes = mohs.score(Net(pooled=False), single)
+        assert nodes.num_rows == single.num_nodes
+        assert nodes.column("label").to_pylist() == single.y.tolist()

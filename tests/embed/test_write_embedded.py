@@ -38,8 +38,7 @@ def test_round_trip(tmp_path, folder, ending, split):
         assert torch.equal(torch.as_tensor(other.inputs), torch.as_tensor(examples.inputs))
         assert torch.equal(other.labels, examples.labels)
         assert other.classes == examples.classes
-        if ending == ".parquet":
-            assert list(other.keys) == list(examples.keys)
+        assert list(other.keys) == list(examples.keys)
 
 
 def test_arrays_have_the_ids(tmp_path, folder):

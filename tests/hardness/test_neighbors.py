@@ -32,12 +32,18 @@ def data(n: int, seed: int = 0, dim: int = 6) -> tuple[torch.Tensor, torch.Tenso
     return torch.randn(n, dim, generator=generator), torch.randint(3, (n,), generator=generator)
 
 
-@given(n=st.integers(1, 80), k=st.integers(1, 12), seed=st.integers(0, 2**31), block=st.sampled_from([1, 7, 32, 2048]))
+@given(
+    n=st.integers(1, 80),
+    k=st.integers(1, 12),
+    seed=st.integers(0, 2**31),
+    block=st.sampled_from([(1, 1), (7, 50), (32, 2**25), (2**16, 100), (2**16, 2**25)]),
+)
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_nearest_matches_a_loop(n: int, k: int, seed: int, block: int) -> None:
+def test_nearest_matches_a_loop(n: int, k: int, seed: int, block: tuple[int, int]) -> None:
     features, _ = data(n, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neighbors, "BLOCK", block)
+        patch.setattr(neighbors, "COLUMNS", block[0])
+        patch.setattr(neighbors, "ENTRIES", block[1])
         assert nearest(features, k=k).tolist() == loop(features, k)
 
 

@@ -17,11 +17,12 @@ from mohs.hardness.noise_model import (
     RATE_PRIOR,
     SLACK,
     STRENGTH,
+    Transition,
+    _fit_transition,
     _transition_step,
     _weights_step,
     ambiguous_share,
     choose_flags,
-    even_noise,
     fit_noise,
     judge_labels,
     kept_right,
@@ -30,6 +31,13 @@ from mohs.hardness.noise_model import (
 )
 
 Array = np.ndarray[Any, Any]
+
+
+def even_noise(rate: float, classes: int) -> np.ndarray:
+    """T (K, K) with this share of wrong labels, spread evenly over the other classes."""
+    table = np.full((classes, classes), rate / (classes - 1))
+    np.fill_diagonal(table, 1 - rate)
+    return table
 
 
 def pair_noise(rate: float, k: int) -> Array:
@@ -129,9 +137,30 @@ def test_one_step_of_expectation_maximization_against_a_loop() -> None:
     expected = counts + STRENGTH * even
     likelihood += STRENGTH * (even * np.log(before / even)).sum()
     likelihood += RATE_PRIOR[0] * math.log(rate) + RATE_PRIOR[1] * math.log(1 - rate)
-    table, found, value = _transition_step(scores[None], y, np.array([0.7]), before, times=1, pull=STRENGTH)
-    np.testing.assert_allclose(table, expected / expected.sum(1, keepdims=True), atol=1e-5)
+    start = Transition(np.arange(k), before.T, np.zeros(k), np.zeros(k))
+    table, found, value = _transition_step(scores[None], y, np.array([0.7]), start, times=1, pull=STRENGTH)
+    np.testing.assert_allclose(table.dense(), expected / expected.sum(1, keepdims=True), atol=1e-5)
     assert (found, value) == pytest.approx((rate, likelihood), rel=1e-5)
+
+
+def test_columns_of_classes_without_labels_need_not_be_written_out() -> None:
+    """Three steps with 3 of 7 classes among the labels, against the same steps on the whole table."""
+    random, k, n = np.random.default_rng(0), 7, 50
+    p, y = random.dirichlet(np.ones(k), n), random.choice([1, 2, 5], n)
+    table, hot = even_noise(0.2, k), np.eye(k)[y]
+    np.testing.assert_array_equal(Transition.even(0.2, k, np.unique(y)).dense(), table)
+    for steps in (1, 2, 3):
+        joint = p * (hot @ table.T)
+        given = joint.sum(1, keepdims=True)
+        counts = (joint / given).T @ hot
+        rate = (n - np.trace(counts) + RATE_PRIOR[0]) / (n + sum(RATE_PRIOR))
+        even = even_noise(rate, k)
+        value = np.log(given).sum() + 4.0 * (even * np.log(table / even)).sum()
+        value += RATE_PRIOR[0] * math.log(rate) + RATE_PRIOR[1] * math.log(1 - rate)
+        table = (counts + 4.0 * even) / (counts.sum(1, keepdims=True) + 4.0)
+        found = _fit_transition(p, y, Transition.even(0.2, k, np.unique(y)), times=steps, pull=4.0)
+        np.testing.assert_allclose(found[0].dense(), table, rtol=1e-12)
+        assert found[1:] == pytest.approx((rate, value), rel=1e-12)
 
 
 def test_weights_minimize_what_torch_computes() -> None:
@@ -143,7 +172,7 @@ def test_weights_minimize_what_torch_computes() -> None:
         p = torch.softmax(torch.tensordot(a, torch.from_numpy(both).double(), 1), 1)
         return -(p * torch.from_numpy(noise.T[y])).sum(1).log().sum() + 0.025 * a.sum() ** 2
 
-    found = torch.tensor(_weights_step(both, y, np.full(2, 0.5), noise))
+    found = torch.tensor(_weights_step(both, y, np.full(2, 0.5), Transition.even(0.2, 4, np.arange(4))))
     assert (found >= 0).all()
     values = [float(objective(found + torch.tensor(step))) for step in ([0.0, 0.0], [0.05, 0.0], [-0.05, 0.0], [0.0, 0.05])]
     assert min(values) == values[0]

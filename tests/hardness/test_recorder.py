@@ -424,3 +424,64 @@ def test_statistics_of_ignored_examples_do_not_count_and_bad_ids_raise() -> None
         recorder.update_statistics(torch.tensor([0, 1, 3]), seen, labels)
     with pytest.raises(ValueError, match="tracks more than aum"):
         Recorder(3, track=("aum",)).update_statistics(torch.arange(3), seen, labels)
+
+
+def test_ids_and_labels_as_arrays_and_lists() -> None:
+    logits, labels = story(8, 1)
+    expected = Recorder(8)
+    expected.update(torch.arange(8), logits[0], labels)
+    for convert in (np.asarray, list, lambda values: [int(v) for v in values], lambda values: np.asarray(values, np.int32)):
+        recorder = Recorder(8)
+        recorder.update(convert(range(8)), logits[0], convert(labels.tolist()))
+        assert recorder.table().equals(expected.table())
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3)])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_positions_are_examples_of_their_own(shape: tuple[int, ...], numbered: bool) -> None:
+    """Logits (B, K, d1, ...) record what the same rows, flattened by hand, do; the label −100 is left out."""
+    n, count = 4, math.prod(shape)
+    generator = torch.Generator().manual_seed(0)
+    head = nn.Linear(3, CLASSES)
+    recorder, by_hand = Recorder(n, head, positions=count + 1), Recorder(n * (count + 1), head)
+    for epoch in range(3):
+        for ids in torch.randperm(n, generator=generator).view(2, 2):
+            logits = torch.randn(2, CLASSES, *shape, generator=generator)
+            features = torch.randn(2, 3, *shape, generator=generator)
+            labels = torch.randint(CLASSES, (2, *shape), generator=generator)
+            labels.view(2, -1)[0, 1] = -100
+            logits.movedim(1, -1).view(2, -1, CLASSES)[0, 1] = torch.nan  # must not be read
+            given = recorder.position_ids(ids, labels) if numbered else ids
+            recorder.update(given, logits, labels, features, epoch=epoch)
+            for b, number in enumerate(ids.tolist()):
+                rows = [j for j in range(count) if labels[b].flatten()[j] != -100]
+                by_hand.update(
+                    [number * (count + 1) + j for j in rows],
+                    logits[b].flatten(1).T[rows],
+                    labels[b].flatten()[rows],
+                    features[b].flatten(1).T[rows],
+                    epoch=epoch,
+                )
+    np.testing.assert_equal(recorder.table().to_pydict(), by_hand.table().to_pydict())
+    assert recorder.table().column("epochs").to_pylist()[count] == 0  # a position that no example has
+
+
+def test_ignored_positions_are_not_bad_rows_on_a_device() -> None:
+    recorder = Recorder(2, positions=2)
+    labels = torch.tensor([[0, -100], [-100, -100]])
+    logits = torch.randn(2, CLASSES, 2)
+    flat = logits.movedim(1, -1).flatten(0, 1)
+    ids, _, kept = recorder._drop_bad(torch.arange(4), flat, labels.flatten(), labels.flatten() == -100)
+    assert ids.tolist() == [0, 4, 4, 4]
+    assert kept.tolist() == [0, 0, 0, 0]
+    recorder.end_epoch()
+
+
+def test_positions_that_do_not_fit_say_what_to_do() -> None:
+    logits, labels = torch.randn(2, CLASSES, 5), torch.zeros(2, 5, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"positions=1: give ids \(B,\) to a Recorder\(N, positions=5 or more\)"):
+        Recorder(10).update(torch.arange(2), logits, labels)
+    with pytest.raises(ValueError, match=r"labels must have shape \(B, d1, ...\)"):
+        Recorder(10, positions=5).update(torch.arange(2), logits, labels[:, 0])
+    with pytest.raises(ValueError, match="positions must be at least 1"):
+        Recorder(10, positions=0)

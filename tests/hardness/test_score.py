@@ -403,3 +403,58 @@ def test_two_processes_return_the_same_table_as_one(tmp_path: Path) -> None:
     assert "RANK 0: labels[20] is 7, not one of" in said[1]
     assert "RANK 1: rank 0: DataError: labels[20] is 7" in said[1]  # the second took batches 1, 3 and 5, and goes on
     assert said[1].count("KEPT 32") == 2
+
+
+def dense(n: int = 6, shape: tuple[int, ...] = (2, 3)) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(CLASSES, (n, *shape), generator=generator)
+    labels.view(n, -1)[1, :2] = -100
+    return torch.randn(n, CLASSES, *shape, generator=generator), labels
+
+
+@pytest.mark.parametrize("convert", [lambda t: t, lambda t: t.numpy()], ids=["tensor", "array"])
+def test_positions_are_rows(convert: object) -> None:
+    logits, labels = dense()
+    kept = labels.flatten() != -100
+    flat = score_logits(logits.movedim(1, -1).flatten(0, -2)[kept], labels.flatten()[kept], ids=torch.arange(36)[kept])
+    same(score_logits(convert(logits), convert(labels)), flat)
+    table = score_logits(logits, labels, ids=[10, 11, 12, 13, 14, 20], paths=[f"{i}.png" for i in range(6)])
+    assert column(table, "id")[[0, 6, -1]].tolist() == [60, 68, 125]
+    assert column(table, "path")[[0, 6, -1]].tolist() == ["0.png", "1.png", "5.png"]
+    named = score_logits(logits, labels, ids=list("abcdef"))
+    assert column(named, "id")[[0, 6, -1]].tolist() == ["a:0", "b:2", "f:5"]
+    with pytest.raises(ValueError, match=r"labels must have shape \(N, d1, ...\)"):
+        score_logits(logits, labels[:, 0])
+    with pytest.raises(ValueError, match="ids must be 6, one per example, got 5"):
+        score_logits(logits, labels, ids=range(5))
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["(N, K, T)", "(N, T, K)"])
+@pytest.mark.parametrize("batch_size", [2, 5])
+def test_a_model_of_positions_is_scored_by_position(last: bool, batch_size: int) -> None:
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.head = nn.Linear(DIM, CLASSES)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(x) if last else self.head(x).movedim(-1, 1)
+
+    generator, model = torch.Generator().manual_seed(0), Tagger()
+    x, labels = torch.randn(7, 4, DIM, generator=generator), torch.randint(CLASSES, (7, 4), generator=generator)
+    labels[2, 1:] = -100
+    kept = labels.flatten() != -100
+    weight, bias = model.head.weight, model.head.bias
+    expected = score_features(x.flatten(0, 1)[kept], weight, labels.flatten()[kept], bias, ids=torch.arange(28)[kept])
+    table = score(model, TensorDataset(x, labels), batch_size=batch_size)
+    same(table, expected, close=1e-5)
+    assert column(score(model, TensorDataset(x, labels, 100 + torch.arange(7))), "id")[0] == 400
+
+
+def test_ids_as_arrays_and_lists() -> None:
+    x, weight, _, labels = head()
+    ids = (100 + np.arange(40)).tolist()
+    expected = score_logits(x @ weight.T, labels, ids=torch.tensor(ids))
+    for given in (ids, np.array(ids), np.array(ids, np.int32)):
+        assert column(score_logits(x @ weight.T, labels, ids=given), "id").tolist() == column(expected, "id").tolist()

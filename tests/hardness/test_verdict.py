@@ -15,6 +15,7 @@ from sklearn.model_selection import cross_val_predict
 
 import mohs
 from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.score import score_logits
 from mohs.hardness.table import column, make_table
 from mohs.hardness.verdict import PROBABILITIES, probabilities, verdict, wrong_by_margin
 
@@ -215,3 +216,22 @@ def test_finds_wrong_digits(seed: int, rate: float) -> None:
     assert abs(p.mean() - rate) < 0.08
     right = np.asarray(judged.column("suggested_label").to_pylist()) == clean.numpy()
     assert right[flagged & wrong].mean() > 0.9
+
+
+def test_a_data_frame_is_judged_as_its_table() -> None:
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(3, (60,), generator=generator)
+    logits = torch.randn(60, 3, generator=generator) + 4 * torch.nn.functional.one_hot(labels, 3)
+    logits[7] = torch.nan
+    names = ["cat", "dog", "owl"]
+    table = score_logits(logits, labels, classes=names)
+    frame = table.to_pandas().set_index(pd.Index(range(100, 160)))
+    judged = verdict(frame)
+    expected = verdict(table)
+    assert judged.column_names == expected.column_names
+    for name in judged.column_names:
+        known = [None if value != value else value for value in expected.column(name).to_pylist()]  # NaN: pandas' missing value
+        assert [None if value != value else value for value in judged.column(name).to_pylist()] == known
+    with pytest.raises(ValueError, match="must be an Arrow table or a pandas DataFrame, got dict"):
+        verdict({"margin": [1.0]})

@@ -14,12 +14,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
+import mohs
 from mohs.data.with_ids import WithIds
 from mohs.hardness.recorder import Recorder
 
 lightning = pytest.importorskip("lightning", reason="lightning is not installed (the lightning extra)")
 shell = import_module("mohs.integrations.lightning")
-RecorderCallback, step_parts = shell.RecorderCallback, shell.step_parts
+RecorderCallback, EndEpochCallback, step_parts = shell.RecorderCallback, shell.EndEpochCallback, shell.step_parts
 pytestmark = [
     pytest.mark.filterwarnings(r"ignore:.isinstance\(treespec, LeafSpec\). is deprecated"),  # lightning's own, newer torch
     pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
@@ -107,6 +108,39 @@ def test_a_checkpoint_holds_the_record(tmp_path: Path) -> None:
     fit(net, second, tmp_path, epochs=4, resume=str(checkpoint))
     assert second.table().column("epochs").to_pylist() == [4] * N
     assert second.table().equals(replayed(net))
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["loss", "objective"])
+def test_online_smoothing_ends_its_epochs_by_callback(inside: bool, tmp_path: Path) -> None:
+    """As a loop that calls end_epoch by hand: the soft labels of the last epoch, made once per epoch."""
+
+    class Smoothed(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            loss = mohs.OnlineSmoothingLoss(num_classes=CLASSES)
+            self.loss = mohs.Objective(loss) if inside else loss
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            inputs, labels, _ = batch
+            logits = self.head(inputs)
+            self.log_of_steps.append((self.current_epoch, logits.detach().clone(), labels))
+            return self.loss(logits, labels)
+
+    net = Smoothed()
+    trainer = lightning.Trainer(
+        max_epochs=3, accelerator="cpu", callbacks=[EndEpochCallback()], logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(net, DataLoader(WithIds(examples()), batch_size=8, shuffle=True))
+    by_hand = mohs.OnlineSmoothingLoss(num_classes=CLASSES)
+    for epoch in range(3):
+        for _, logits, labels in (step for step in net.log_of_steps if step[0] == epoch):
+            by_hand(logits, labels)
+        by_hand.end_epoch()
+    loss = net.loss.loss if inside else net.loss
+    torch.testing.assert_close(loss.soft_labels, by_hand.soft_labels)
+    assert loss.soft_labels.sum() > 0
+    assert not loss.counts.any()
 
 
 def test_a_step_without_outputs_says_what_to_return(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import coo_array, csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.exceptions import NotFittedError
@@ -21,7 +23,15 @@ IRIS, SPECIES = load_iris(return_X_y=True)
 QUICK = {"epochs": 3}
 
 
-@pytest.mark.parametrize("estimator", [MohsClassifier(**QUICK), MohsClassifier(loss="cross_entropy", audit=False)])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        MohsClassifier(**QUICK),
+        MohsClassifier(hidden=20, **QUICK),
+        MohsClassifier(loss="cross_entropy", audit=False, class_weight="balanced"),
+    ],
+    ids=["linear", "hidden", "balanced"],
+)
 def test_keeps_scikit_learn_s_contract(estimator: MohsClassifier) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's own, of the checks it skips
@@ -92,6 +102,49 @@ def test_weights() -> None:
     assert len(model.table_) == 100
 
 
+def test_class_weights_are_sample_weights() -> None:
+    y, given = np.array(["a", "b", "c"])[SPECIES], {"a": 3.0, "c": 0.5}
+    model = MohsClassifier(loss="cross_entropy", audit=False)
+    weighted = clone(model).set_params(class_weight=given).fit(IRIS, y)
+    by_row = np.array([given.get(name, 1.0) for name in y])
+    np.testing.assert_allclose(
+        weighted.predict_proba(IRIS), model.fit(IRIS, y, sample_weight=by_row).predict_proba(IRIS), atol=1e-6
+    )
+    few = np.flatnonzero((SPECIES != 2) | (np.arange(150) % 10 == 0))  # 50, 50 and 5
+    balanced = clone(model).set_params(class_weight="balanced").fit(IRIS[few], y[few])
+    weights = np.where(y[few] == "c", 105 / (3 * 5), 105 / (3 * 50))
+    np.testing.assert_allclose(
+        balanced.predict_proba(IRIS), model.fit(IRIS[few], y[few], sample_weight=weights).predict_proba(IRIS), atol=1e-6
+    )
+    plain = clone(model).fit(IRIS[few], y[few])
+    rare = SPECIES == 2
+    assert balanced.score(IRIS[rare], y[rare]) > plain.score(IRIS[rare], y[rare])
+    audited = MohsClassifier(class_weight=given, **QUICK).fit(IRIS, y)  # the audit does not see class weights
+    assert audited.table_.equals(MohsClassifier(**QUICK).fit(IRIS, y).table_)
+
+
+@pytest.mark.parametrize("options", [{"loss": "cross_entropy"}, {"loss": "gce"}, {"hidden": 12, "loss": "cross_entropy"}, {}])
+def test_sparse_rows_give_the_same_as_dense_ones(options: dict) -> None:
+    x = np.where(np.random.default_rng(0).random((150, 4)) < 0.4, 0.0, IRIS)
+    dense, sparse = (MohsClassifier(**options, **QUICK).fit(rows, SPECIES) for rows in (x, csr_array(x)))
+    np.testing.assert_allclose(sparse.predict_proba(coo_array(x)), dense.predict_proba(x), atol=1e-5)
+    assert sparse.verdict_.tolist() == dense.verdict_.tolist()
+
+
+def test_wide_sparse_rows_stay_sparse() -> None:
+    """300 rows of 200,000 columns: a dense copy would take 480 MB."""
+    random = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    columns = np.stack([random.integers(0, 200_000, 300), 7 * y + random.integers(0, 7, 300)], 1)
+    x = csr_array((np.ones(600), (np.repeat(np.arange(300), 2), columns.ravel())), shape=(300, 200_000))
+    tracemalloc.start()
+    model = MohsClassifier(loss="cross_entropy", audit=False, steps=30).fit(x, y)
+    assert model.score(x, y) > 0.95
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 300e6
+
+
 def test_global_random_state_is_unchanged() -> None:
     torch.manual_seed(0)
     first = torch.get_rng_state()
@@ -110,3 +163,10 @@ def test_errors_say_what_to_do() -> None:
         _ = MohsClassifier(loss="gce", audit=False).fit(IRIS, SPECIES).table_
     with pytest.raises(NotFittedError):
         _ = MohsClassifier().verdict_
+    for given, match in (
+        ("even", "must be a mapping"),
+        ({9: 1.0}, "9, which is not a class of y: 0, 1, 2"),
+        ({0: -1.0}, "at least 0"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            MohsClassifier(class_weight=given, audit=False).fit(IRIS, SPECIES)

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -48,7 +49,7 @@ def bert() -> nn.Module:
     return transformers.BertForSequenceClassification(config)
 
 
-def train(folder: Path, loss_func: Any, *, callbacks: Any = (), data: Any = None, **arguments: Any) -> Any:
+def train(folder: Path, loss_func: Any, *, callbacks: Any = (), data: Any = None, model: Any = None, **arguments: Any) -> Any:
     settings = {"num_train_epochs": 3, "per_device_train_batch_size": 8, "learning_rate": 0.01, "use_cpu": True, "seed": 0}
     quiet = {
         "report_to": [],
@@ -58,7 +59,7 @@ def train(folder: Path, loss_func: Any, *, callbacks: Any = (), data: Any = None
         "remove_unused_columns": False,
     }
     trainer = transformers.Trainer(
-        model=bert(),
+        model=model or bert(),
         args=transformers.TrainingArguments(output_dir=str(folder), **{**settings, **quiet, **arguments}),
         train_dataset=data or WithIds(examples()),
         eval_dataset=data or WithIds(examples()),
@@ -103,7 +104,101 @@ def test_tokens_are_items() -> None:
     logits, labels = torch.randn(2, 5, CLASSES), torch.randint(CLASSES, (2, 5))
     labels[0, 3:] = -100
     expected = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / 8
-    torch.testing.assert_close(as_compute_loss_func(mohs.CrossEntropyLoss())({"logits": logits}, labels, 8), expected)
+    torch.testing.assert_close(
+        as_compute_loss_func(mohs.CrossEntropyLoss(), shift_labels=False)({"logits": logits}, labels, 8), expected
+    )
+
+
+def gpt2(**settings: Any) -> Any:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0, **settings
+    )
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def texts(n: int = 6, length: int = 9) -> list[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(50, (n, length), generator=generator)
+    labels = tokens.masked_fill(torch.arange(length) >= torch.randint(4, length + 1, (n, 1), generator=generator), -100)
+    return [{"input_ids": x, "labels": y} for x, y in zip(tokens, labels, strict=True)]
+
+
+def stacked(items: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.stack([item["input_ids"] for item in items]), torch.stack([item["labels"] for item in items])
+
+
+@pytest.mark.parametrize("loss", [mohs.CrossEntropyLoss(), nn.CrossEntropyLoss()])
+def test_a_causal_model_s_labels_are_shifted_as_its_own_loss_shifts_them(loss: nn.Module) -> None:
+    model = gpt2(loss_type="ForCausalLM")
+    tokens, labels = stacked(texts())
+    items = (labels[:, 1:] != -100).sum()
+    func = as_compute_loss_func(loss)
+    outputs = model(input_ids=tokens)
+    torch.testing.assert_close(func(outputs, labels), model(input_ids=tokens, labels=labels).loss)
+    own = model(input_ids=tokens, labels=labels, num_items_in_batch=2 * items).loss
+    torch.testing.assert_close(func(outputs, labels, num_items_in_batch=2 * items), own)
+    plain = as_compute_loss_func(loss, shift_labels=True)((outputs.logits,), labels)
+    torch.testing.assert_close(plain, func(outputs, labels))
+    unshifted = as_compute_loss_func(loss, shift_labels=False)(outputs, labels)
+    torch.testing.assert_close(unshifted, cross_entropy(outputs.logits.flatten(0, 1), labels.flatten()))
+
+
+def test_masked_models_are_not_shifted_and_unknown_outputs_must_say() -> None:
+    logits, labels = torch.randn(2, 5, CLASSES), torch.randint(CLASSES, (2, 5))
+    expected = cross_entropy(logits.flatten(0, 1), labels.flatten())
+    func = as_compute_loss_func(mohs.CrossEntropyLoss())
+    for kind in ("MaskedLMOutput", "TokenClassifierOutput", "Seq2SeqLMOutput"):
+        torch.testing.assert_close(func(getattr(transformers.modeling_outputs, kind)(logits=logits), labels), expected)
+    for outputs in ((logits,), {"logits": logits}):
+        with pytest.raises(ValueError, match="do not tell whether the model is a causal language model: pass shift_labels"):
+            func(outputs, labels)
+
+
+def test_weights_of_tokens_are_shifted_with_their_labels() -> None:
+    model, (tokens, labels) = gpt2(), stacked(texts())
+    outputs = model(input_ids=tokens)
+    func = as_compute_loss_func(mohs.CrossEntropyLoss())
+    by_token = torch.rand(labels.shape)
+    each = cross_entropy(outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="none")
+    kept = (labels[:, 1:] != -100).flatten()
+    weights = by_token[:, 1:].flatten()
+    expected = (each * weights)[kept].sum() / weights[kept].sum()
+    torch.testing.assert_close(func(outputs, labels, sample_weight=by_token), expected)
+    torch.testing.assert_close(func(outputs, labels, 7, sample_weight=by_token), (each * weights)[kept].sum() / 7)
+    by_text = torch.rand(len(labels))
+    torch.testing.assert_close(
+        func(outputs, labels, sample_weight=by_text),
+        func(outputs, labels, sample_weight=by_text.unsqueeze(1).expand(labels.shape)),
+    )
+
+
+def test_a_causal_model_trains_as_without_mohs_and_records_each_token(tmp_path: Path) -> None:
+    items, length = texts(), 9
+    recorder = Recorder(len(items), positions=length)
+    inner = as_compute_loss_func(mohs.CrossEntropyLoss(), recorder)
+    watching = Watching(inner)
+    trained = {}
+    for name, func, callbacks, data in (
+        ("ours", watching, [RecorderCallback(inner)], WithIds(items)),
+        ("plain", None, [], items),
+    ):
+        model = gpt2(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, loss_type="ForCausalLM")
+        steps = {"per_device_train_batch_size": 2, "num_train_epochs": 2, "optim": "sgd", "learning_rate": 1.0}
+        train(tmp_path, func, callbacks=callbacks, data=data, model=model, **steps)  # Adam would magnify the rounding of zeros
+        trained[name] = model
+    for (name, a), (_, b) in zip(trained["ours"].named_parameters(), trained["plain"].named_parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=name)
+    by_hand = Recorder(len(items) * length)
+    for epoch, ids, logits, labels in watching.steps:
+        for i, own, given in zip(ids.tolist(), logits, labels, strict=True):
+            kept = [t for t in range(1, length) if given[t] != -100]  # token t is predicted by the logits before it
+            by_hand.update([i * length + t for t in kept], own[[t - 1 for t in kept]], given[kept], epoch=epoch)
+    np.testing.assert_equal(recorder.table().to_pydict(), by_hand.table().to_pydict())
+    label = recorder.table().column("label").to_pylist()
+    for i, item in enumerate(items):
+        given = [None if t == 0 or y == -100 else y for t, y in enumerate(item["labels"].tolist())]
+        assert label[i * length : (i + 1) * length] == given
 
 
 def test_the_given_loss_is_unchanged() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mohs._core.errors import DataError
-from mohs.train.feature_map import MappedFeatures, feature_map, feature_scale, kernel, moments
+from mohs.train.feature_map import MappedFeatures, feature_map, feature_scale, kernel, moments, row_keys
 
 X = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)) * 3 + 7
 
@@ -88,3 +88,25 @@ def test_bad_features(features: object, message: str) -> None:
         feature_map(features)
     with pytest.raises(ValueError, match="landmarks must be at least 0, got -1"):
         feature_map(X, landmarks=-1)
+
+
+def test_landmarks_do_not_depend_on_the_order_of_rows_or_on_copies() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(-2, 3, (60, 3), generator=generator).double()  # some rows occur more than once
+    weight = torch.randint(1, 4, (60,), generator=generator)
+    order = torch.randperm(int(weight.sum()), generator=generator)
+    weighted = feature_map(x, landmarks=12, sample_weight=weight.double())
+    repeated = feature_map(x.repeat_interleave(weight, 0)[order], landmarks=12)
+    torch.testing.assert_close(weighted(x), repeated(x))
+    assert len(torch.unique(weighted.landmarks, dim=0)) == 12
+    other = feature_map(x, landmarks=12, sample_weight=weight.double(), seed=1)
+    assert not torch.equal(other.landmarks, weighted.landmarks)
+
+
+def test_hashes_of_rows_tell_nearly_equal_rows_apart() -> None:
+    small = torch.cartesian_prod(*[torch.arange(8.0)] * 5)  # small integers differ in few bits
+    keys = row_keys(small.double().numpy(), 0)
+    assert len(set(keys.tolist())) == 8**5
+    assert abs((keys % 2).mean() - 0.5) < 0.02
+    signed = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]])
+    assert row_keys(signed, 0)[0] == row_keys(signed, 0)[1] != row_keys(signed, 0)[2]

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from mohs._core.eval_mode import eval_mode
+from mohs._core.graphs import is_graph
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -46,8 +47,8 @@ def inference(
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """The value with every tensor on the device, through tuples, lists and mappings."""
-    if isinstance(value, Tensor):
+    """The value with every tensor on the device, through tuples, lists, mappings and graphs."""
+    if isinstance(value, Tensor) or is_graph(value):
         return value.to(device, non_blocking=True)
     if isinstance(value, Mapping):
         return {key: to_device(part, device) for key, part in value.items()}

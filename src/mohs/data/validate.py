@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from mohs._core.errors import DataError
 from mohs.data.examples import Examples
 
 SHOWN = 5
+UNIQUE, LEAST = 0.5, 20  # classes per example beyond which names or texts were probably taken for labels, and among how many
+WIDTH = 40  # characters of a class that a warning shows
 ADVICE = {
     "text": "turn the text into features with `mohs embed` and use those, or find wrong labels with `mohs audit`",
     "table": "find wrong labels with `mohs audit`, or encode the columns as numbers and fill in missing values",
@@ -37,6 +41,12 @@ def check_examples(examples: Examples) -> None:
         raise DataError(f"{name}: no example of {shown}{left}: add some, or remove the class")
     if 0 in examples.shape:
         raise DataError(f"{name}: inputs of shape {examples.shape} are empty")
+    if number >= LEAST and len(classes) > UNIQUE * number and isinstance(classes[0], str):
+        warnings.warn(
+            f"{name}: {number} examples of {len(classes)} classes, such as {classes[0][:WIDTH]!r}: most classes have a single "
+            "example; if these are not the labels, name the column that holds them (label=, --label)",
+            stacklevel=2,
+        )
 
 
 def _first(examples: Examples) -> str:

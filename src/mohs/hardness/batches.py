@@ -2,7 +2,8 @@
 
 An item is (input, label), (input, label, id) or a mapping: its label under one of LABELS, an id under one of IDS, a path under
 one of PATHS, and the input under one of INPUTS; without any of these, all other entries are passed to the model by keyword
-(`pixel_values`, `input_ids`). Inputs that are mappings, tuples or lists are the model's keywords or arguments.
+(`pixel_values`, `input_ids`). A graph of PyTorch Geometric is its own input and has its label as `y`; a single graph is a batch
+of nodes. Inputs that are mappings, tuples or lists are the model's keywords or arguments.
 
 A data set, or a DataLoader that samples one in order, at random or by DistributedSampler, is read in the data set's own order,
 each process its own batches. Any other loader is iterated by every process, which keeps the batches of its rank.
@@ -11,11 +12,12 @@ each process its own batches. Any other loader is iterated by every process, whi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
+from mohs._core.graphs import collate_graphs, is_graph
 from mohs._core.vocabulary import IDS, INPUTS, LABELS, PATHS, find_name
 
 WALKS = (SequentialSampler, RandomSampler, DistributedSampler)  # samplers that visit the data set once each, in some order
@@ -44,6 +46,10 @@ def batches(data: Any, *, batch_size: int, rank: int = 0, ranks: int = 1) -> Ite
     """The batches of this process, each with the number of its first row."""
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if is_graph(data):
+        if rank == 0:
+            yield unpack(data, 0)
+        return
     loader = data if isinstance(data, DataLoader) else None
     source = data if loader is None else loader.dataset
     if not isinstance(source, IterableDataset) and (loader is None or _walks(loader)):
@@ -66,6 +72,8 @@ def _own_batches(source: Any, loader: DataLoader[Any] | None, size: int, rank: i
         raise ValueError(f"data must be a Dataset or a DataLoader, got {type(source).__name__}")
     rows = [range(start, min(start + size, len(source))) for start in range(0, len(source), size)][rank::ranks]
     same = {} if loader is None else {name: getattr(loader, name) for name in ("collate_fn", "num_workers", "worker_init_fn")}
+    if loader is None and len(source) and is_graph(source[0]):
+        same = {"collate_fn": collate_graphs}
     for own, items in zip(rows, DataLoader(source, batch_sampler=rows, **same), strict=True):  # type: ignore[arg-type]
         yield unpack(items, own.start)
 
@@ -74,6 +82,8 @@ def unpack(items: Any, start: int) -> Batch:
     """Split a batch of the loader into its parts."""
     if isinstance(items, Mapping):
         return _unpack_mapping(items, start)
+    if is_graph(items):
+        return replace(_unpack_mapping(items.to_dict(), start), arguments=(items,), keywords={})
     if not isinstance(items, Sequence) or len(items) not in (2, 3):
         what = f"{len(items)} parts" if isinstance(items, Sequence) else type(items).__name__
         raise ValueError(f"data must give (input, label), (input, label, id) or a mapping, got {what} at row {start}")

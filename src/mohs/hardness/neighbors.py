@@ -3,23 +3,22 @@
     agreement_i = #{j in kNN(i): y_j = y_i} / |kNN(i)|          kNN(i): the k references of largest cosine to x_i, i left out
 
 Exact up to N = `references` (50,000); beyond it neighbors are searched among that many examples, sampled with `seed`, so time is
-O(N · references) and memory O(N k + block²), never N × N. Features without a direction (all zero, or holding NaN or ∞) have
-no neighbors and are not neighbors of others; if fewer than k other examples remain, all of
-them count. Copies of an example are ordinary neighbors. Ties in cosine are broken arbitrarily.
+O(N · references) and memory O(N k) and one block of cosines, never N × N. Features without a direction (all zero, or holding
+NaN or ∞) have no neighbors and are not neighbors of others; if fewer than k other examples remain, all of them count. Copies of
+an example are ordinary neighbors. Ties in cosine are broken arbitrarily.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
+from mohs._core.forward import row_slices
 from mohs.angle import check_vectors, unit
 
 NONE = -1  # no neighbor, no label
-BLOCK = 2048  # rows and columns of a block of cosines: 16 MB
-GROUP = 32  # the best k of a row lie in the k groups of this many with the best leaders: most entries are read once
+COLUMNS, ENTRIES = 2**16, 2**25  # references and cosines in a block: 128 MB; few tall blocks cost less than many small ones
+GROUP = 16  # the best k of a row lie in the k groups of this many with the best leaders: most entries are read once
 VOTES = 2**16  # rows whose neighbors are compared with one another at a time
 
 
@@ -38,31 +37,33 @@ def nearest(features: Tensor, *, k: int = 10, references: int = 50_000, seed: in
     if among.numel() > references:
         drawn = torch.randperm(among.numel(), generator=torch.Generator().manual_seed(seed))[:references].sort().values
         return nearest_among(directions, directions[among[drawn.to(among.device)]], among[drawn.to(among.device)], k=k)
-    best = _empty(among.numel(), k, directions)
-    directions = directions[among]
-    for i in _blocks(among.numel()):
-        for j in _blocks(among.numel(), start=i.start):  # a pair of blocks serves both its rows and its columns
-            cos = directions[i] @ directions[j].T
-            if i == j:
-                cos.fill_diagonal_(-torch.inf)
-            else:
-                _merge(best, j, cos.T.contiguous(), i.start)
-            _merge(best, i, cos, j.start)
-    rows = torch.full((features.shape[0], k), NONE, device=features.device)
-    rows[among] = torch.where(best[0] == -torch.inf, NONE, among[best[1]])
-    return rows
+    return nearest_among(directions, directions[among], among, k=k)
 
 
 @torch.no_grad()
 def nearest_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, first_row: int = 0) -> Tensor:
-    """Directions (n, D) of rows first_row and on, and of the references (R, D), which are these `rows` -> nearest (n, k)."""
-    best = _empty(queries.shape[0], k, queries)
-    for i in _blocks(queries.shape[0]):
-        own = torch.arange(first_row + i.start, first_row + i.stop, device=queries.device).unsqueeze(1)
-        for j in _blocks(references.shape[0]):
-            cos = queries[i] @ references[j].T
-            _merge(best, i, cos.masked_fill_(own == rows[j], -torch.inf), j.start)
-    found = torch.where(best[0] == -torch.inf, NONE, rows[best[1]])
+    """Directions (n, D) of rows first_row and on, and of the references (R, D), the `rows` in rising order -> nearest (n, k)."""
+    found = torch.full((queries.shape[0], k), NONE, device=queries.device)
+    width = min(COLUMNS, references.shape[0])
+    height = max(1, min(queries.shape[0], ENTRIES // max(1, width)))
+    if not width:
+        return found
+    block = queries.new_empty(height, -(-width // GROUP) * GROUP)
+    for i in row_slices(queries.shape[0], height):
+        own = torch.arange(first_row + i.start, first_row + i.stop, device=queries.device)
+        best = queries.new_full((len(own), 0), 0.0), own.new_zeros(len(own), 0)
+        for j in row_slices(references.shape[0], width):
+            cos = block[: len(own)]
+            cos[:, j.stop - j.start :] = -torch.inf  # fills up the last groups
+            torch.mm(queries[i], references[j].T, out=cos[:, : j.stop - j.start])
+            at = torch.searchsorted(rows[j], own).clamp(max=j.stop - j.start - 1)
+            itself = (rows[j][at] == own).nonzero().squeeze(1)
+            cos[itself, at[itself]] = -torch.inf
+            values, places = _top(cos, k)
+            best = torch.cat([best[0], values], 1), torch.cat([best[1], places + j.start], 1)
+        values, order = best[0].topk(min(k, best[0].shape[1]), 1)
+        places = best[1].gather(1, order).clamp(max=references.shape[0] - 1)
+        found[i, : values.shape[1]] = torch.where(values == -torch.inf, NONE, rows[places])
     return found.masked_fill((queries == 0).all(1, keepdim=True), NONE)
 
 
@@ -108,32 +109,14 @@ def shared(theirs: Tensor, labels: Tensor) -> Tensor:
     return ((theirs == labels.to(theirs.device).unsqueeze(1)) & there).sum(1) / there.sum(1)  # 0/0 = NaN
 
 
-def _blocks(rows: int, *, start: int = 0) -> Iterator[slice]:
-    for begin in range(start, rows, BLOCK):
-        yield slice(begin, min(begin + BLOCK, rows))
-
-
-def _empty(rows: int, k: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The best cosines so far (rows, k), −∞ if not found yet, and their rows."""
-    return like.new_full((rows, k), -torch.inf), torch.zeros(rows, k, dtype=torch.int64, device=like.device)
-
-
-def _merge(best: tuple[Tensor, Tensor], rows: slice, cos: Tensor, first: int) -> None:
-    """Merge the columns of cos (n, m), numbered from `first`, into the best of these rows."""
-    values, at = _top(cos, best[0].shape[1])
-    kept, order = torch.cat([best[0][rows], values], 1).topk(best[0].shape[1], 1)
-    best[1][rows] = torch.cat([best[1][rows], at + first], 1).gather(1, order)
-    best[0][rows] = kept
-
-
 def _top(cos: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The largest k (or all) of each row and their columns; the same as `topk`, several times faster on the CPU."""
     n, m = cos.shape
     if m % GROUP or m // GROUP <= 2 * k:
         values, at = cos.topk(min(k, m), 1)
         return values, at
-    groups = cos.view(n, m // GROUP, GROUP)
-    leading = groups.amax(2).topk(k, 1, sorted=False).indices  # (n, k)
-    candidates = groups.gather(1, leading.unsqueeze(2).expand(-1, -1, GROUP)).view(n, k * GROUP)
+    groups = cos.view(n, GROUP, m // GROUP)  # group g: columns g, g + m/GROUP, ...: the maximum runs along the memory
+    leading = groups.amax(1).topk(k, 1, sorted=False).indices  # (n, k)
+    candidates = groups.gather(2, leading.unsqueeze(1).expand(-1, GROUP, -1)).view(n, GROUP * k)
     values, at = candidates.topk(k, 1)
-    return values, leading.gather(1, at // GROUP) * GROUP + at % GROUP
+    return values, leading.gather(1, at % k) + at // k * (m // GROUP)

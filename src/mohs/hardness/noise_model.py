@@ -308,25 +308,76 @@ def fit_noise(scores: Array, labels: Array) -> NoiseModel:
     m, _, k = scores.shape
     size = np.sqrt(((scores - scores.mean(2, keepdims=True)) ** 2).mean((1, 2))) + TINY
     s = ((scores - scores.mean(2, keepdims=True)) / size[:, None, None]).astype(np.float32)
-    first = _alternate(s, y, np.full(m, 1.0 / m), even_noise(0.02, k))  # from little noise
+    given = np.unique(y)
+    first = _alternate(s, y, np.full(m, 1.0 / m), Transition.even(0.02, k, given))  # from little noise
     sharp = np.maximum(first[1], 0.02) * 2.5  # and from much
-    second = _alternate(s, y, sharp, _transition_step(s, y, sharp, even_noise(0.2, k), times=15, pull=2.0)[0])
+    start = _transition_step(s, y, sharp, Transition.even(0.2, k, given), times=15, pull=2.0)[0]
+    second = _alternate(s, y, sharp, start)
     _, weights, transition, rate = max(first, second, key=lambda fit: fit[0])
     factor, transition, rate = _sharpened(softmax(np.tensordot(weights.astype(np.float32), s, 1)), y, transition, rate)
-    return NoiseModel(factor * weights / size, transition, rate)
+    return NoiseModel(factor * weights / size, transition.dense(), rate)
 
 
-def _sharpened(p: Array, y: Array, transition: Array, rate: float) -> tuple[float, Array, float]:
+@dataclass(frozen=True, eq=False)
+class Transition:
+    """T[true, given] during the fit: G of its K columns in full; the others, of classes that no label has, are even.
+
+    Attributes:
+        given: The classes (G,) that labels have, sorted.
+        columns: Their columns, as rows (G, K).
+        rest: Entry of each row (K,) in every other column, off the diagonal.
+        own: Entry of each row (K,) on the diagonal, where its column is among the others.
+    """
+
+    given: Array
+    columns: Array
+    rest: Array
+    own: Array
+
+    @staticmethod
+    def even(rate: float, classes: int, given: Array) -> Transition:
+        """The same share of wrong labels in all classes, spread evenly over the others."""
+        off, on = rate / max(classes - 1, 1), 1 - rate
+        columns = np.full((len(given), classes), off)
+        columns[np.arange(len(given)), given] = on
+        return Transition(given, columns, np.full(classes, off), np.full(classes, on))
+
+    def of_labels(self, y: Array) -> Array:
+        """Labels (N,) -> how often each true class is labeled so (N, K)."""
+        entries: Array = self.columns[np.searchsorted(self.given, y)]
+        return entries
+
+    def distance(self, even: Transition) -> float:
+        """Σ E log(T/E) over all K × K entries of an even table E: 0 for the same, negative otherwise."""
+        value = float((even.columns * np.log(self.columns / even.columns)).sum())
+        classes = len(self.rest)
+        if len(self.given) < classes:
+            missing = np.ones(classes, bool)
+            missing[self.given] = False
+            others = classes - len(self.given) - missing
+            value += float((others * even.rest * np.log(self.rest / even.rest)).sum())
+            value += float((even.own * np.log(self.own / even.own))[missing].sum())
+        return value
+
+    def dense(self) -> Array:
+        """T (K, K)."""
+        table = np.repeat(self.rest[:, None], len(self.rest), 1)
+        np.fill_diagonal(table, self.own)
+        table[:, self.given] = self.columns.T
+        return table
+
+
+def _sharpened(p: Array, y: Array, transition: Transition, rate: float) -> tuple[float, Transition, float]:
     """A factor on the weights with the T and rate that go with it, if they make held-out labels likelier; else those given."""
     log_p, k = np.log(p.astype(np.float64).clip(TINY)), p.shape[1]
     fold = np.random.default_rng(0).permutation(len(y)) % HALVES
-    hot = np.eye(k)[y]
+    even = Transition.even(0.1, k, transition.given)
 
     def held_out(q: Array, pull: float) -> float:
         value = 0.0
         for f in range(HALVES):
-            table, _, _ = _fit_transition(q[fold != f], hot[fold != f], even_noise(0.1, k), times=STEPS, pull=pull)
-            value += float(np.log((q[fold == f] * table.T[y[fold == f]]).sum(1) + 1e-300).sum())
+            table, _, _ = _fit_transition(q[fold != f], y[fold != f], even, times=STEPS, pull=pull)
+            value += float(np.log((q[fold == f] * table.of_labels(y[fold == f])).sum(1) + 1e-300).sum())
         return value
 
     gain = max(GAIN, GAIN_SHARE * len(y))
@@ -339,7 +390,7 @@ def _sharpened(p: Array, y: Array, transition: Array, rate: float) -> tuple[floa
                 best, chosen = value, (factor, pull)
     if chosen[0] == 1.0:
         return 1.0, transition, rate
-    table, sharp_rate, _ = _fit_transition(softmax(chosen[0] * log_p), hot, even_noise(0.1, k), times=2 * STEPS, pull=chosen[1])
+    table, sharp_rate, _ = _fit_transition(softmax(chosen[0] * log_p), y, even, times=2 * STEPS, pull=chosen[1])
     if sharp_rate > MOST_NOISE:  # T has become the judge's own confusion matrix
         return 1.0, transition, rate
     return chosen[0], table, sharp_rate
@@ -353,7 +404,7 @@ def saturated(p: Array) -> bool:
     return near >= 0.8 and float(np.median(top)) >= 0.7 and float(ceilings[predicted].mean()) <= 0.985
 
 
-def _alternate(s: Array, y: Array, weights: Array, transition: Array) -> tuple[float, Array, Array, float]:
+def _alternate(s: Array, y: Array, weights: Array, transition: Transition) -> tuple[float, Array, Transition, float]:
     """Fit weights and T in turn until the likelihood settles: (value, a, T, rate)."""
     before = value = -math.inf
     rate = 0.0
@@ -367,9 +418,9 @@ def _alternate(s: Array, y: Array, weights: Array, transition: Array) -> tuple[f
     return value, weights, transition, rate
 
 
-def _weights_step(s: Array, y: Array, weights: Array, transition: Array) -> Array:
+def _weights_step(s: Array, y: Array, weights: Array, transition: Transition) -> Array:
     """a (M,) by L-BFGS for fixed T."""
-    column = transition.T[y].astype(np.float32)
+    column = transition.of_labels(y).astype(np.float32)
     flat = s.reshape(len(s), -1)
 
     def value_and_gradient(a: Array) -> tuple[float, Array]:
@@ -384,33 +435,35 @@ def _weights_step(s: Array, y: Array, weights: Array, transition: Array) -> Arra
     return np.asarray(found.x)
 
 
-def _transition_step(s: Array, y: Array, weights: Array, table: Array, *, times: int, pull: float) -> tuple[Array, float, float]:
-    """T (K, K) for fixed a, with its rate and penalized log-likelihood."""
+def _transition_step(
+    s: Array, y: Array, weights: Array, table: Transition, *, times: int, pull: float
+) -> tuple[Transition, float, float]:
+    """T for fixed a, with its rate and penalized log-likelihood."""
     p = softmax(np.tensordot(weights.astype(np.float32), s, 1)).astype(np.float64)
-    return _fit_transition(p, np.eye(p.shape[1])[y], table, times=times, pull=pull)
+    return _fit_transition(p, y, table, times=times, pull=pull)
 
 
-def _fit_transition(p: Array, hot: Array, table: Array, *, times: int, pull: float) -> tuple[Array, float, float]:
-    """T (K, K) by expectation maximization for p (N, K) and one-hot labels (N, K), with its rate and penalized log-likelihood."""
+def _fit_transition(p: Array, y: Array, table: Transition, *, times: int, pull: float) -> tuple[Transition, float, float]:
+    """T by expectation maximization for p (N, K) and labels (N,), with its rate and penalized log-likelihood: O(N K) a step."""
     n, k = p.shape
+    order = np.argsort(y, kind="stable")
+    p, y = p[order], y[order]
+    labels, first = np.unique(y, return_index=True)  # in p, the rows of each label follow each other
+    place = np.searchsorted(table.given, labels)
     rate = value = 0.0
     for _ in range(times):
-        joint = p * (hot @ table.T)
+        joint = p * table.of_labels(y)
         given = joint.sum(1, keepdims=True) + 1e-300
-        counts = (joint / given).T @ hot  # (true, given)
-        rate = float(np.clip((n - np.trace(counts) + RATE_PRIOR[0]) / (n + sum(RATE_PRIOR)), 1e-5, 0.9))
-        even = even_noise(rate, k)
-        value = float(np.log(given).sum() + pull * (even * np.log(table / even)).sum())
+        counts = np.zeros_like(table.columns)  # (given, true)
+        counts[place] = np.add.reduceat(joint / given, first)
+        right = float(counts[np.arange(len(counts)), table.given].sum())
+        rate = float(np.clip((n - right + RATE_PRIOR[0]) / (n + sum(RATE_PRIOR)), 1e-5, 0.9))
+        even = Transition.even(rate, k, table.given)
+        value = float(np.log(given).sum() + pull * table.distance(even))
         value += RATE_PRIOR[0] * math.log(rate) + RATE_PRIOR[1] * math.log1p(-rate)
-        table = (counts + pull * even) / (counts.sum(1, keepdims=True) + pull)
+        total = counts.sum(0) + pull
+        table = Transition(table.given, (counts + pull * even.columns) / total, pull * even.rest / total, pull * even.own / total)
     return table, rate, value
-
-
-def even_noise(rate: float, classes: int) -> Array:
-    """T (K, K) with this share of wrong labels, spread evenly over the other classes."""
-    table = np.full((classes, classes), rate / max(classes - 1, 1))
-    np.fill_diagonal(table, 1 - rate)
-    return table
 
 
 def softmax(z: Array) -> Array:

@@ -7,8 +7,9 @@ The state is O(N) and lives on the logits' device; an update never synchronizes 
 `epoch=` an id counts once per epoch, however often it occurs (padded batches, resumed epochs). A bad row (an
 id or label out of range, logits that are NaN or infinite; −∞ may mask a class that is not the label) raises at once
 on the CPU, and none of its batch is recorded; on other devices it is skipped, counted, and reported by `end_epoch()` or
-`table()`. Under torch.distributed call `end_epoch()` on every rank: each then holds the whole record, as a
-single process would.
+`table()`. With logits (B, K, d1, ...) every position whose label is not −100 is an example of its own: position j of example
+i is number i·P + j of a `Recorder(N, positions=P)`. Under torch.distributed call `end_epoch()` on every rank: each then holds the
+whole record, as a single process would.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from mohs.hardness.classes import decode
 from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, observe, summarize
 from mohs.hardness.table import make_table
 from mohs.heads.fused import RowStatistics
-from mohs.margin import INTEGERS, check_logits
+from mohs.margin import INTEGERS, NO_LABEL, check_logits
 
 BAD = ("ids out of range", "labels out of range", "logits that are NaN or infinite")
 WHOLE = ("predicted", "label", "forgetting", "first_learned")  # integer columns: they cannot hold NaN
@@ -41,11 +42,14 @@ class Recorder:
         num_examples: Number of examples N; ids are 0..N−1.
         head: The head, or anything with a `.weight` (K, D), to record AVH as well.
         track: Columns to record; default: all. `("aum",)` is the fastest and takes no `epoch=`.
+        positions: Largest number of positions P per example (tokens, pixels), for logits (B, K, d1, ...); the record then has
+            N·P rows.
     """
 
-    def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None) -> None:
-        if num_examples < 1:
-            raise ValueError(f"num_examples must be at least 1, got {num_examples}")
+    def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None, positions: int = 1) -> None:
+        for name, number in (("num_examples", num_examples), ("positions", positions)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
         if head is not None and not isinstance(getattr(head, "weight", None), Tensor):
             raise ValueError(f"head must have a weight (K, D), as nn.Linear or find_head(model) has; got {type(head).__name__}")
         possible = tuple(name for name in DYNAMICS if name != "mean_avh" or head is not None)
@@ -53,7 +57,8 @@ class Recorder:
         if unknown:
             hint = " (it needs a head)" if unknown[0] == "mean_avh" else ""
             raise ValueError(f"cannot track {unknown[0]!r}{hint}; known: {', '.join(possible)}")
-        self.num_examples, self.head = num_examples, head
+        num_examples *= positions
+        self.num_examples, self.positions, self.head = num_examples, positions, head
         self.track = possible if track is None else tuple(name for name in possible if name in track)
         self._quick = self.track == ("aum",)
         self._sums, self._state = blank(num_examples + 1, self.track)  # the last entry collects the rows that do not count
@@ -65,23 +70,29 @@ class Recorder:
         self._gaps = torch.ones(2, 0, dtype=torch.float64)  # count and gap of a batch, kept from step to step
         self._gap = self._gaps[1].unsqueeze(1)
 
-    def update(
-        self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None = None, *, epoch: int | None = None
-    ) -> None:
+    def update(self, ids: Any, logits: Tensor, labels: Any, features: Tensor | None = None, *, epoch: int | None = None) -> None:
         """Record one batch.
 
         Args:
-            ids: (B,), integers from 0 to N − 1.
-            logits: (B, K).
-            labels: (B,), class indices.
-            features: (B, D), the inputs of the head; required if the recorder has one.
+            ids: (B,), integers from 0 to N − 1, as a tensor, an array or a list; one per position (B, d1, ...) counts from 0 to
+                N·P − 1.
+            logits: (B, K), or (B, K, d1, ...) for positions.
+            labels: (B,) or (B, d1, ...), class indices; positions with the label −100 are not recorded.
+            features: (B, D) or (B, D, d1, ...), the inputs of the head; required if the recorder has one.
             epoch: Number of the epoch, so that repeated ids count once per epoch.
         """
+        if not isinstance(ids, Tensor):
+            ids = torch.as_tensor(ids)
+        if not isinstance(labels, Tensor):
+            labels = torch.as_tensor(labels)
+        ignored = None
+        if logits.dim() > 2:
+            ids, logits, labels, features, ignored = self._flat(ids, logits, labels, features)
         ids, labels = self._check(ids, logits, labels, features, epoch)
         try:
             with torch.inference_mode():  # the small operations below cost less without autograd's bookkeeping
                 if not logits.is_cpu:
-                    ids, logits, labels = self._drop_bad(ids, logits, labels)
+                    ids, logits, labels = self._drop_bad(ids, logits, labels, ignored)
                 self._add_gap(ids, logits, labels) if self._quick else self._add(ids, logits, labels, features, epoch)
         except (RuntimeError, IndexError, FloatingPointError):
             _name_bad_row(ids, logits, labels, self.num_examples)
@@ -118,6 +129,23 @@ class Recorder:
             top = torch.where(seen.gap > 0, seen.confidence, (1 - seen.confidence) / total)
             parts = (part.masked_fill(left_out, 0.0) for part in (seen.gap, seen.margin, seen.confidence, top))
             self._keep(ids.masked_fill(left_out, self.num_examples), tuple(parts), (seen.predicted, labels), epoch)
+
+    def position_ids(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """ids (B,) or (B, d1, ...) for labels (B, d1, ...) -> the number i·P + j of every position (B, d1, ...).
+
+        Raises:
+            ValueError: If the examples have more positions than the recorder.
+        """
+        if ids.shape == labels.shape:
+            return ids
+        here = labels[:1].numel()
+        if ids.shape != labels.shape[:1] or here > self.positions:
+            raise ValueError(
+                f"ids of shape {tuple(ids.shape)} do not fit labels {tuple(labels.shape)} in a Recorder with positions="
+                f"{self.positions}: give ids (B,) to a Recorder(N, positions={here} or more), or an id for every position"
+            )
+        own = torch.arange(here, device=ids.device).view(1, *labels.shape[1:])
+        return ids.view(-1, *[1] * (labels.dim() - 1)) * self.positions + own
 
     def to(self, device: torch.device | str) -> Recorder:
         """Move the record to the device; `update` does this by itself."""
@@ -162,6 +190,23 @@ class Recorder:
         for name in SAVED:
             setattr(self, f"_{name}", state[name].to(self._sums.device, copy=True))
 
+    def _flat(
+        self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Positions as rows: ids and labels (B',), logits (B', K), features (B', D), and the rows to ignore if they are left."""
+        if labels.shape != (logits.shape[0], *logits.shape[2:]):
+            raise ValueError(
+                f"labels must have shape (B, d1, ...) for logits (B, K, d1, ...), got {tuple(labels.shape)} for "
+                f"{tuple(logits.shape)}"
+            )
+        ids, ignored = self.position_ids(ids, labels).flatten(), labels.flatten() == NO_LABEL
+        logits, labels = logits.movedim(1, -1).flatten(0, -2), labels.flatten()
+        features = None if features is None else features.movedim(1, -1).flatten(0, -2)
+        if not logits.is_cpu:  # selecting rows would synchronize
+            return ids, logits, labels, features, ignored
+        kept = ~ignored
+        return ids[kept.to(ids.device)], logits[kept], labels[kept], None if features is None else features[kept], None
+
     def _check(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None, epoch: int | None
     ) -> tuple[Tensor, Tensor]:
@@ -182,13 +227,19 @@ class Recorder:
             self.to(logits.device)
         return ids.to(logits.device, torch.int64), labels.to(logits.device, torch.int64)
 
-    def _drop_bad(self, ids: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _drop_bad(
+        self, ids: Tensor, logits: Tensor, labels: Tensor, ignored: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Send bad rows to the last row of the record, with harmless values, and count them, all on the device."""
+        if ignored is not None:
+            ignored = ignored.to(logits.device)
+            ids, labels = ids.masked_fill(ignored, 0), labels.masked_fill(ignored, 0)
+            logits = logits.masked_fill(ignored.unsqueeze(1), 0.0)
         strange = (ids < 0) | (ids >= self.num_examples)
         wrong = ~strange & ((labels < 0) | (labels >= logits.shape[1]))
         broken = ~strange & ~wrong & broken_rows(logits, labels)
         self._bad += torch.stack([strange.sum(), wrong.sum(), broken.sum()])
-        bad = strange | wrong | broken
+        bad = strange | wrong | broken if ignored is None else strange | wrong | broken | ignored
         return ids.masked_fill(bad, self.num_examples), logits.masked_fill(bad.unsqueeze(1), 0.0), labels.masked_fill(bad, 0)
 
     def _add_gap(self, ids: Tensor, logits: Tensor, labels: Tensor) -> None:

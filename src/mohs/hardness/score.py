@@ -4,6 +4,9 @@
     score_features(features, weight, labels, bias) the inputs of the head, and the head
     score_logits(logits, labels)                   its outputs: no angles, no norms
 
+With logits (N, K, d1, ...) and labels (N, d1, ...) every position whose label is not −100 is a row: position j of example i has
+the id i·P + j, P the largest number of positions, or "NAME:j" if ids are names.
+
 Work is done in chunks of rows: beyond the inputs and one number per example and column, memory does not grow with N. A row
 whose logits hold NaN or +∞ is kept, with NaN for its scores (`unscored(table)` lists them); with `strict=True` it is an error
 at the end. A label that the head has no row for, and a repeated id, raise an error that names the row. An error during
@@ -27,11 +30,14 @@ from mohs._core.device import choose_device, device_of
 from mohs._core.distributed import gathered, ranks
 from mohs._core.errors import DataError
 from mohs._core.forward import inference, logits_of, row_slices
+from mohs._core.graphs import graph_inputs, is_graph
 from mohs.angle import products
 from mohs.hardness.batches import Batch, batches
 from mohs.hardness.classes import encode
 from mohs.hardness.measure import Columns, finished, host, joined, measure, repeated, sound, with_table
+from mohs.hardness.positions import id_of_position, rows_by_position
 from mohs.heads.find_head import FoundHead, candidates, find_head
+from mohs.margin import NO_LABEL
 
 CHUNK_ENTRIES = 2**20  # logits per chunk: 4 MB, and a few copies of it
 
@@ -91,23 +97,39 @@ def score_logits(
     """Score examples from logits alone: without angles, norms and neighbors.
 
     Args:
-        logits: (N, K), an array, a tensor, or anything that can be sliced by rows.
-        labels: (N,), class names or indices.
+        logits: (N, K), an array, a tensor, or anything that can be sliced by rows; or (N, K, d1, ...), an array or tensor.
+        labels: (N,), class names or indices; or (N, d1, ...).
         classes: Class names in the order of the logits.
-        ids: Ids of the examples (N,); default: row numbers.
+        ids: Ids of the examples (N,), an array, a tensor or a list; default: row numbers.
         paths: Files of the examples (N,).
         strict: Raise an error if a row's logits hold NaN or +∞.
 
     Returns:
         The hardness table, one row per example.
     """
-    if len(logits.shape) != 2:
-        raise ValueError(f"logits must have shape (N, K), got {tuple(logits.shape)}")
+    if len(logits.shape) < 2:
+        raise ValueError(f"logits must have shape (N, K) or (N, K, d1, ...), got {tuple(logits.shape)}")
+    if len(logits.shape) > 2:
+        logits, labels, ids, paths = _flat(as_tensor(logits), labels, ids, paths)
     index, names, known = _checked("logits", logits, labels, logits.shape[1], classes, ids=ids, paths=paths)
     parts = [
         host(measure(as_tensor(logits[rows]), torch.from_numpy(index[rows]))) for rows in chunks(len(index), logits.shape[1])
     ]
     return sound(finished({**joined(parts), **known}, names), strict=strict)
+
+
+def _flat(logits: Tensor, labels: Any, ids: Any, paths: Any) -> tuple[Tensor, Any, Any, Any]:
+    """Logits with positions as rows (R, K), with their labels, ids and paths (R,)."""
+    examples = logits.shape[0]
+    given = host({"labels": labels, "ids": np.arange(examples) if ids is None else ids})
+    given |= {} if paths is None else {"paths": np.asarray(paths)}
+    for name, values in given.items():
+        if len(values) != examples:
+            raise ValueError(f"{name} must be {examples}, one per example, got {len(values)}")
+    positions = max(1, given["labels"][:1].size)
+    rows, index, example, position = rows_by_position(logits, given["labels"])
+    numbers = id_of_position(given["ids"][example], position, positions)
+    return rows, index, numbers, None if paths is None else given["paths"][example]
 
 
 def score(
@@ -125,7 +147,8 @@ def score(
 
     Args:
         model: The classifier; its state is restored afterwards.
-        data: A Dataset or DataLoader whose items are (input, label), (input, label, id) or mappings.
+        data: A Dataset or DataLoader whose items are (input, label), (input, label, id), mappings, or graphs of PyTorch
+            Geometric; or a single graph, whose nodes are the examples.
         device: Device to run on; default: the model's.
         classes: Class names in the order of the head's rows; labels may then be names.
         layer: Name of the head, if it is not the last linear layer.
@@ -165,9 +188,18 @@ def _score_batch(
     found: FoundHead, run: Callable[..., Any], batch: Batch, classes: Sequence[Any] | None, *, keep_features: bool
 ) -> Columns:
     weight = found.weight.detach()
-    outputs, features = run(found.run, *batch.arguments, **batch.keywords)
+    arguments, keywords = batch.arguments, batch.keywords
+    if len(arguments) == 1 and is_graph(arguments[0]):
+        arguments, keywords = graph_inputs(found.model, arguments[0])
+    outputs, features = run(found.run, *arguments, **keywords)
     logits = logits_of(outputs)
-    if logits.shape != (len(batch), weight.shape[0]) or features.shape[0] != len(batch):
+    labels, example, position = batch.labels, np.arange(len(batch)), None
+    if logits.dim() > 2 and logits.numel() == features.shape[0] * weight.shape[0]:
+        labels = host({"labels": labels})["labels"]
+        kept = torch.from_numpy(labels.reshape(-1) != NO_LABEL)
+        logits, labels, example, position = rows_by_position(logits, labels)
+        features = features[kept.to(features.device)]
+    if logits.shape != (len(example), weight.shape[0]) or features.shape[0] != len(example):
         raise ValueError(
             f"the model gives logits of shape {tuple(logits.shape)} for {len(batch)} examples, but layer {found.name!r} has "
             f'{weight.shape[0]} rows and saw {features.shape[0]}: it is not the classifier; pass layer="name" of the one that '
@@ -175,13 +207,15 @@ def _score_batch(
         )
     allowed = range(weight.shape[0]) if classes is None else classes
     try:
-        index, _ = encode(batch.labels, num_classes=weight.shape[0], classes=allowed, first_row=batch.start)
+        index, _ = encode(labels, num_classes=weight.shape[0], classes=allowed, first_row=batch.start)
     except ValueError as error:
         raise DataError(str(error)) from error
-    made: Columns = {"row": torch.arange(batch.start, batch.start + len(batch))}
+    made: Columns = {"row": batch.start + example}
+    made |= {} if position is None else {"position": position}
     made |= measure(logits, torch.from_numpy(index), features, weight.to(features.device))
     made |= {"features": features} if keep_features else {}
-    return made | {name: given for name, given in (("id", batch.ids), ("path", batch.paths)) if given is not None}
+    given = host({name: value for name, value in (("id", batch.ids), ("path", batch.paths)) if value is not None})
+    return made | {name: value[example] for name, value in given.items()}
 
 
 def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -235,7 +269,10 @@ def _checked(
 
 def _in_order(columns: Columns) -> Columns:
     """The rows of all processes in the data's order, by the number `row`, which is the id by default."""
-    order = np.argsort(columns["row"])
+    position = columns.pop("position", np.zeros(len(columns["row"]), np.int64))
+    order = np.lexsort((position, columns["row"]))
     columns = {name: values[order] for name, values in columns.items()}
-    row = columns.pop("row")
-    return {"id": row, **columns}
+    columns = {"id": columns.pop("row"), **columns}
+    if position.any():
+        columns["id"] = id_of_position(columns["id"], position[order], int(position.max()) + 1)
+    return columns

@@ -96,6 +96,15 @@ def add_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     return make_table({**old, **columns}, classes=classes_of(table))
 
 
+def as_table(table: Any) -> pa.Table:
+    """An Arrow table of this table or pandas DataFrame; the index of a DataFrame is left out, and NaN is a missing value."""
+    if isinstance(table, pa.Table):
+        return table
+    if not hasattr(table, "columns") or not hasattr(table, "to_numpy"):
+        raise ValueError(f"table must be an Arrow table or a pandas DataFrame, got {type(table).__name__}")
+    return pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata()
+
+
 def classes_of(table: pa.Table) -> list[Any] | None:
     """The class names in the order of the head's rows, if the table has them."""
     kept = (table.schema.metadata or {}).get(b"mohs")

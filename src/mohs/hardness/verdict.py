@@ -43,7 +43,7 @@ from mohs.hardness.noise_model import (
     saturated,
 )
 from mohs.hardness.scores import SCORES, hardness, with_grade
-from mohs.hardness.table import add_columns, classes_of, column
+from mohs.hardness.table import add_columns, as_table, classes_of, column
 
 VERDICTS = ("easy", "hard", "ambiguous", "mislabeled", "cannot tell")
 PROBABILITIES = VERDICTS[:4]
@@ -55,7 +55,7 @@ Array = np.ndarray[Any, Any]
 
 
 def verdict(
-    table: pa.Table,
+    table: Any,
     *,
     by: str = "margin",
     judgment: LabelJudgment | None = None,
@@ -65,7 +65,7 @@ def verdict(
     """Add verdict, probabilities, suggested label and reasons to a hardness table.
 
     Args:
-        table: As `score`, `score_logits` or `Recorder.table` return it.
+        table: As `score`, `score_logits` or `Recorder.table` return it, or the same as a pandas DataFrame.
         by: Margin to judge by if there is no judgment: "margin", "mean_margin" or "aum".
         judgment: Judgment of the labels by full scores, one entry per row.
         precision: Expected share of the examples called mislabeled whose label is wrong.
@@ -76,6 +76,7 @@ def verdict(
         `mohs`. A row without a margin has no verdict.
     """
     check_choice("by", by, MARGINS)
+    table = as_table(table)
     check_between("precision", precision, 0, 1, ends="()")
     n = len(table)
     if judgment is None:

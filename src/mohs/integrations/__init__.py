@@ -1,1 +1,1 @@
-"""mohs inside other training loops: Lightning, the Hugging Face Trainer and scikit-learn."""
+"""mohs inside other training loops: Lightning, the Hugging Face Trainer, scikit-learn and skorch."""

@@ -1,12 +1,15 @@
-"""A Lightning callback that records the training dynamics of each example.
+"""Lightning callbacks: one records the training dynamics of each example, one ends the epochs of losses that learn by epoch.
 
-    trainer = lightning.Trainer(callbacks=[RecorderCallback(recorder)])
+    trainer = lightning.Trainer(callbacks=[RecorderCallback(recorder), EndEpochCallback()])
 
 Each step needs ids, logits and labels, and features if the recorder has a head. They are taken from the output of
 `training_step` (a mapping with "logits", "labels", "ids", besides its "loss") or, failing that, from the batch: a mapping with
 "ids" or "id" and "labels" or "label", or a tuple (input, label, id) as `mohs.WithIds` returns it. Logits can only come from
 `training_step`. An example counts once per epoch; processes are merged at the end of each epoch. The record is part of the
 trainer's checkpoints.
+
+`EndEpochCallback` calls `end_epoch()` of every loss and regularizer in the LightningModule that has one: online label smoothing
+would otherwise never leave its first epoch, and early learning would not merge its targets over processes.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mohs._core.dataclass_module import DataclassModule
 from mohs.hardness.recorder import Recorder
 
 try:
@@ -69,3 +73,12 @@ class RecorderCallback(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.recorder.load_state_dict(state_dict)
+
+
+class EndEpochCallback(Callback):
+    """End the epoch of every mohs loss and regularizer in the LightningModule after each training epoch."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for part in pl_module.modules():
+            if isinstance(part, DataclassModule) and hasattr(part, "end_epoch"):
+                part.end_epoch()

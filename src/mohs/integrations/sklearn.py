@@ -5,8 +5,10 @@
 
 With loss="auto" the share of wrong labels is estimated out of fold (`mohs.estimate_noise`) and `mohs.suggest_emphasis` chooses
 the loss; with fewer than 100 rows it is cross-entropy. The head is fitted on all rows at once (`train.linear_head`). Rows with
-weight 0 are ignored. The audit's heads use the weights; its count of wrong labels does not. audit=False skips the audit, for
-example within a grid search (loss="auto" still runs it).
+weight 0 are ignored. The audit's heads use the weights; its count of wrong labels does not. A class weight counts for the fitted
+classifier alone, as an audit with it would expect other shares of the classes. audit=False skips the audit, for example within a
+grid search (loss="auto" still runs it). Sparse X stays sparse for a linear classifier; kernel units and the audit make rows dense
+a chunk at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.multiclass import check_classification_targets
@@ -28,6 +31,7 @@ from mohs.hardness.table import column, make_table
 from mohs.hardness.verdict import verdict
 from mohs.train.folds import FoldOutputs, out_of_fold
 from mohs.train.linear_head import Loss, as_loss, fit_head
+from mohs.train.sparse_rows import SparseRows
 
 AUTO = "auto"
 ROBUST = "gce"  # the audit's loss while the noise is unknown
@@ -42,6 +46,8 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         loss: "auto", a name of `mohs.LOSSES` ("gce", "gce:q=0.5"), a mapping with a name, or a loss.
         hidden: Number of kernel units between features and head; None for a linear classifier.
         l2: L2 penalty on the head's weights.
+        class_weight: Weight of each class, {class: weight} with 1 for classes that are missing, or "balanced" for weights
+            that give all classes the same total.
         folds: Number of cross-validation folds of the audit.
         epochs: Number of training epochs of the audit's heads.
         audit: Judge the training rows out of fold.
@@ -59,6 +65,7 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         loss: str | Mapping[str, Any] | Loss = AUTO,
         hidden: int | None = None,
         l2: float = 1e-2,
+        class_weight: Mapping[Any, float] | str | None = None,
         folds: int = 5,
         epochs: int = 20,
         audit: bool = True,
@@ -66,11 +73,16 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         seed: int = 0,
     ) -> None:
         self.loss, self.hidden, self.l2, self.folds, self.epochs = loss, hidden, l2, folds, epochs
-        self.audit, self.steps, self.seed = audit, steps, seed
+        self.class_weight, self.audit, self.steps, self.seed = class_weight, audit, steps, seed
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MohsClassifier:  # noqa: N803
-        """Fit to X (N, D) and y (N,) with at least two classes; sample_weight (N,) must not be negative."""
-        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
+        """Fit to X (N, D), dense or sparse, and y (N,) with at least two classes; sample_weight (N,) must not be negative."""
+        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")  # noqa: N806
         check_classification_targets(y)
         weight = None
         if sample_weight is not None:
@@ -81,15 +93,18 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             got = "1 class" if len(self.classes_) == 1 else "none"
             raise ValueError(f"y must hold at least two classes, got {got} among rows with positive weight")
-        labels = torch.from_numpy(index)
-        self._audit(X, labels, weight)
+        labels, rows = torch.from_numpy(index), SparseRows(X) if issparse(X) else X
+        by_class = class_weights_of(self.class_weight, self.classes_, labels, weight)
+        self._audit(rows, labels, weight)
+        if by_class is not None:
+            weight = by_class[labels] if weight is None else weight * by_class[labels]
         self.head_ = fit_head(
-            X, labels, loss=self.loss_, num_classes=len(self.classes_), l2=self.l2, sample_weight=weight,
+            rows, labels, loss=self.loss_, num_classes=len(self.classes_), l2=self.l2, sample_weight=weight,
             landmarks=self.hidden or 0, seed=self.seed, steps=self.steps,
         )  # fmt: skip
         return self
 
-    def _audit(self, features: Array, labels: Tensor, weight: Tensor | None) -> None:
+    def _audit(self, features: Any, labels: Tensor, weight: Tensor | None) -> None:
         """Set loss_ and, if requested or needed, noise_ and the out-of-fold results."""
         auto = isinstance(self.loss, str) and self.loss == AUTO
         chosen = as_loss("cross_entropy" if auto else self.loss)
@@ -141,7 +156,8 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
 
     def _logits(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self)
-        return self.head_.logits(validate_data(self, X, dtype=np.float64, reset=False))
+        X = validate_data(self, X, dtype=np.float64, accept_sparse="csr", reset=False)  # noqa: N806
+        return self.head_.logits(SparseRows(X) if issparse(X) else X)
 
     def decision_function(self, X: Any) -> Array:  # noqa: N803
         """Logits (N, K); for two classes the log-odds of the second (N,)."""
@@ -159,6 +175,27 @@ class MohsClassifier(ClassifierMixin, BaseEstimator):
         best = self._logits(X).argmax(1).numpy()
         named: Array = self.classes_[best]
         return named
+
+
+def class_weights_of(
+    given: Mapping[Any, float] | str | None, classes: Array, labels: Tensor, sample_weight: Tensor | None
+) -> Tensor | None:
+    """The weight of each class (K,) for class_weight as the user gave it; None without one."""
+    if given is None:
+        return None
+    if given == "balanced":
+        total = torch.bincount(labels, sample_weight, minlength=len(classes)).double()
+        return total.sum() / (len(classes) * total)
+    if not isinstance(given, Mapping):
+        raise ValueError(f'class_weight must be a mapping {{class: weight}}, "balanced" or None, got {given!r}')
+    known = classes.tolist()
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(f"class_weight has {unknown[0]!r}, which is not a class of y: {', '.join(map(repr, known))}")
+    weights = torch.tensor([float(given.get(name, 1.0)) for name in known], dtype=torch.float64)
+    if not (weights.isfinite() & (weights >= 0)).all():
+        raise ValueError(f"class_weight must be finite and at least 0, got {dict(given)}")
+    return weights
 
 
 def _named(table: Any, classes: Array) -> Any:

@@ -4,11 +4,15 @@
     Trainer(..., compute_loss_func=compute_loss, callbacks=[RecorderCallback(compute_loss)])
 
 The loss is Σℓ / num_items_in_batch, so that gradient accumulation weights all items equally; without that number it is the
-loss's own mean. Logits are (B, K), or (B, T, K) with labels (B, T) for tokens, which are not shifted. To record, the items need
-an "id" (`mohs.WithIds`) and the training arguments `remove_unused_columns=False`: the callback removes the id from the model's
-inputs and passes it to the loss. Training steps are recorded, evaluation is not; an example counts once per epoch. A recorder
-with a head reads its features from the outputs, as "features". The Trainer's checkpoints do not include the record: save
-`recorder.state_dict()` yourself.
+loss's own mean. Logits are (B, K), or (B, T, K) with labels (B, T) for tokens. For a causal language model the logits of each
+token are compared with the label of the next, as the model's own loss does; the class of the outputs tells
+(CausalLMOutput...), or `shift_labels`.
+
+To record, the items need an "id" (`mohs.WithIds`) and the training arguments `remove_unused_columns=False`: the callback removes
+the id from the model's inputs and passes it to the loss. Training steps are recorded, evaluation is not; an example counts
+once per epoch. For tokens use `Recorder(N, positions=T)`: token t of example i is number i·T + t, and labels of −100 are not
+recorded. A recorder with a head reads its features from the outputs, as "features". The Trainer's checkpoints do not
+include the record: save `recorder.state_dict()` yourself.
 """
 
 from __future__ import annotations
@@ -21,9 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from mohs.hardness.recorder import Recorder
+from mohs.losses._drop_in import spread_sample_weight
 
 try:
     from transformers import TrainerCallback
+    from transformers.utils import ModelOutput
 except Exception as error:  # a broken installation raises more than ImportError
     raise ImportError(
         f"mohs.integrations.transformers needs transformers, which did not import ({error}): pip install 'mohs[hf]'"
@@ -32,19 +38,21 @@ except Exception as error:  # a broken installation raises more than ImportError
 ID_NAMES = ("ids", "id")
 
 
-def as_compute_loss_func(loss: nn.Module, recorder: Recorder | None = None) -> ComputeLoss:
+def as_compute_loss_func(loss: nn.Module, recorder: Recorder | None = None, *, shift_labels: bool | None = None) -> ComputeLoss:
     """Wrap a loss for the Trainer's `compute_loss_func`.
 
     Args:
         loss: Any loss module with a `reduction` of "mean" or "sum".
         recorder: A `mohs.Recorder` to update at every training step; it also needs `RecorderCallback`.
+        shift_labels: Compare the logits of each token with the label of the next; default: for causal language models.
 
     Returns:
-        A callable f(outputs, labels, num_items_in_batch=None).
+        A callable f(outputs, labels, num_items_in_batch=None, sample_weight=None); sample_weight is (B,) or, like the labels,
+        (B, T).
     """
     if getattr(loss, "reduction", None) not in ("mean", "sum"):
         raise ValueError(f"loss must have a reduction of mean or sum, like nn.CrossEntropyLoss; got {loss!r}")
-    return ComputeLoss(mean=_reducing(loss, "mean"), total=_reducing(loss, "sum"), recorder=recorder)
+    return ComputeLoss(mean=_reducing(loss, "mean"), total=_reducing(loss, "sum"), recorder=recorder, shift_labels=shift_labels)
 
 
 @dataclass(eq=False)
@@ -54,26 +62,58 @@ class ComputeLoss:
     mean: nn.Module
     total: nn.Module
     recorder: Recorder | None = None
+    shift_labels: bool | None = None
     ids: Tensor | None = field(default=None, repr=False)
     epoch: int | None = None
 
-    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+    def __call__(
+        self,
+        outputs: Any,
+        labels: Tensor,
+        num_items_in_batch: Tensor | int | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        first = int(logits.dim() > 2 and is_shifted(outputs, self.shift_labels))  # the first token that is predicted
+        logits = logits[:, : logits.shape[1] - first] if first else logits
         if self.recorder is not None and torch.is_grad_enabled():  # evaluation runs without gradients
-            self._record(logits, labels, outputs.get("features") if isinstance(outputs, dict) else None)
-        logits, labels = logits.flatten(0, -2), labels.flatten()
+            self._record(logits, labels, outputs.get("features") if isinstance(outputs, dict) else None, first)
+        labels = labels.to(logits.device)
+        given = {}
+        if sample_weight is not None:
+            weights = spread_sample_weight(sample_weight.to(labels.device), labels)
+            given["sample_weight"] = (weights[:, first:] if first else weights).flatten()
+        logits, labels = logits.flatten(0, -2), (labels[:, first:] if first else labels).flatten()
         if num_items_in_batch is None:
-            return self.mean.to(logits.device)(logits, labels)  # type: ignore[no-any-return]
-        return self.total.to(logits.device)(logits, labels) / num_items_in_batch  # type: ignore[no-any-return]
+            return self.mean.to(logits.device)(logits, labels, **given)  # type: ignore[no-any-return]
+        total = self.total.to(logits.device)(logits, labels, **given)
+        return total / num_items_in_batch  # type: ignore[no-any-return]
 
-    def _record(self, logits: Tensor, labels: Tensor, features: Tensor | None) -> None:
+    def _record(self, logits: Tensor, labels: Tensor, features: Tensor | None, first: int) -> None:
         ids, self.ids = self.ids, None
         if ids is None or self.recorder is None:
             raise ValueError(
                 'a training step has no ids: give the items an "id" (WithIds(dataset)), keep it with '
                 "remove_unused_columns=False, and pass callbacks=[RecorderCallback(compute_loss)] to the Trainer"
             )
+        if logits.dim() == 3:
+            ids = self.recorder.position_ids(ids, labels)[:, first:]
+            labels, logits = labels[:, first:], logits.movedim(2, 1)
+            features = None if features is None else features[:, : features.shape[1] - first].movedim(2, 1)
         self.recorder.update(ids, logits, labels, features, epoch=None if self.recorder.track == ("aum",) else self.epoch)
+
+
+def is_shifted(outputs: Any, shift_labels: bool | None) -> bool:
+    """Whether the logits of a token (B, T, K) predict the label of the next, by the wish or by the class of the outputs."""
+    if shift_labels is not None:
+        return shift_labels
+    if not isinstance(outputs, ModelOutput):
+        raise ValueError(
+            f"outputs of type {type(outputs).__name__} do not tell whether the model is a causal language model: pass "
+            "shift_labels=True (the logits of a token predict the next) or False to as_compute_loss_func"
+        )
+    return "CausalLMOutput" in type(outputs).__name__
 
 
 class RecorderCallback(TrainerCallback):

@@ -5,8 +5,9 @@
 
 then centered and divided by one number, so that entries have mean square 1. Without landmarks φ(x) = x̃. Features that share a
 unit (pixels, embeddings: no deviation beyond 10 medians) are divided by one number, which does not amplify nearly constant
-ones; features with units of their own are each divided by their own deviation. The map does not depend on labels, so it may
-be fitted on all rows, held out or not.
+ones; features with units of their own are each divided by their own deviation. Landmarks are distinct rows, drawn by a hash of
+their values: the map does not depend on the order of the rows, and a weight of 2 is the same as two copies. Nor does it depend
+on labels, so it may be fitted on all rows, held out or not.
 Williams & Seeger, "Using the Nyström method to speed up kernel machines" (NIPS 2000).
 """
 
@@ -93,16 +94,43 @@ def feature_map(
     plain = FeatureMap(mean.to(dtype), feature_scale(deviation).to(dtype))
     if not landmarks:
         return plain
-    order = torch.randperm(len(features), generator=torch.Generator().manual_seed(seed))
+    order, weight = draw_rows(features, DRAWN, seed=seed, sample_weight=sample_weight, least=landmarks)
     units = plain(rows(features, order[:landmarks]))
     distances = torch.cdist(units, units).square()
     apart = distances[distances > 0]
     reach = float(apart.median()) if apart.numel() else 1.0
     projection = inverse_root(kernel(units, units, reach))
-    drawn = kernel(plain(rows(features, order[:DRAWN])), units, reach) @ projection  # (n, L)
-    center = drawn.mean(0)
-    size = float((drawn - center).square().mean().sqrt()) or 1.0
+    drawn = kernel(plain(rows(features, order)), units, reach) @ projection  # (n, L)
+    weight = (weight / weight.sum()).to(dtype)
+    center = weight @ drawn
+    size = float((weight @ (drawn - center).square()).mean().sqrt()) or 1.0
     return FeatureMap(plain.mean, plain.scale, units, reach, projection / size, center / size)
+
+
+def draw_rows(
+    features: Any, number: int, *, seed: int, sample_weight: Tensor | None = None, least: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Places of distinct rows in random order, at most `number` or `least` if more, and the total weight of each row's copies."""
+    keys = np.concatenate([row_keys(rows(features, part).double().numpy(), seed) for part in chunks(features)])
+    _, first, copy = np.unique(keys, return_index=True, return_inverse=True)
+    weight = np.bincount(copy, None if sample_weight is None else sample_weight.double().numpy())
+    number = max(number, least)
+    return torch.from_numpy(first[:number]), torch.from_numpy(weight[:number]).double()
+
+
+def row_keys(values: np.ndarray[Any, Any], seed: int) -> np.ndarray[Any, Any]:
+    """A 64-bit hash of each row of values (n, D) -> (n,): equal for equal rows."""
+    column = np.random.default_rng(seed).integers(2**64, size=values.shape[1], dtype=np.uint64)
+    bits = np.ascontiguousarray(values + 0.0, dtype=np.float64).view(np.uint64)  # −0 becomes 0
+    return _mixed(_mixed(bits ^ column).sum(1, dtype=np.uint64))
+
+
+def _mixed(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Every bit of the result depends on every bit (the finalizer of SplitMix64)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    mixed: np.ndarray[Any, Any] = bits ^ (bits >> np.uint64(31))
+    return mixed
 
 
 def kernel(x: Tensor, landmarks: Tensor, reach: float) -> Tensor:

@@ -24,8 +24,9 @@ from mohs._core.specs import as_spec, create_spec
 from mohs._core.validation import check_between
 from mohs.losses import LOSSES
 from mohs.losses.cross_entropy import CrossEntropyLoss
-from mohs.train.feature_map import FeatureMap, feature_map, rows
+from mohs.train.feature_map import CHUNK_ENTRIES, FeatureMap, feature_map, rows
 from mohs.train.learning_rate import cosine
+from mohs.train.sparse_rows import SparseInputs, SparseRows
 
 WARM_STEPS = 3  # of L-BFGS on cross-entropy before another loss: with more, wrong labels are learned and kept
 RATE = 0.05  # Adam's peak learning rate
@@ -43,8 +44,13 @@ class Head:
 
     def logits(self, features: Any) -> Tensor:
         """features (N, D), an array or tensor -> (N, K)."""
-        made = [self.map(rows(features, part)) @ self.weight.T + self.bias for part in row_slices(len(features), BLOCK)]
+        made = [self.map(rows(features, part)) @ self.weight.T + self.bias for part in blocks(features)]
         return torch.cat(made) if made else self.bias.new_empty(0, len(self.bias))
+
+
+def blocks(features: Any) -> Iterator[slice]:
+    """Slices of rows to map at a time."""
+    return row_slices(len(features), max(1, min(BLOCK, CHUNK_ENTRIES // max(1, features.shape[1]))))
 
 
 class HeadOptions(TypedDict, total=False):
@@ -113,7 +119,7 @@ def is_cross_entropy(loss: Loss) -> bool:
 class _Problem:
     """Mapped features (N, W), labels and the objective's settings; θ (K, W + 1) holds weights and, in the last column, biases."""
 
-    inputs: Tensor
+    inputs: Tensor | SparseInputs
     labels: Tensor
     classes: int
     l2: float
@@ -137,7 +143,11 @@ class _Problem:
         classes = int(labels.max()) + 1 if num_classes is None else num_classes
         if classes < 2 or int(labels.max()) >= classes or int(labels.min()) < 0:
             raise ValueError(f"labels must lie in 0..{classes - 1}, with at least 2 classes; the largest is {int(labels.max())}")
-        inputs = torch.cat([mapped(part) for part in torch.split(rows(features, slice(None)), BLOCK)])
+        inputs: Tensor | SparseInputs
+        if isinstance(features, SparseRows) and not landmarks:
+            inputs = SparseInputs(features, mapped)
+        else:
+            inputs = torch.cat([mapped(rows(features, part)) for part in blocks(features)])
         weight = None if sample_weight is None else sample_weight.to(inputs.dtype)
         return _Problem(inputs, labels, classes, l2, weight, mapped)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import mohs
 from mohs._core.errors import DataError
 from mohs.data.readers.arrays import as_inputs, from_arrays, from_mapping, npz
 
@@ -119,3 +120,27 @@ def test_npz_files_that_are_not_a_data_set(tmp_path: Path) -> None:
         npz(tmp_path / "c.npy")
     with pytest.raises(DataError, match="the label of row 0 is 7, not one of the 2 classes"):
         from_mapping({"x": np.zeros((2, 2)), "y": [0, 1], "test_x": np.zeros((1, 2)), "test_y": [7]})
+
+
+def test_ids_of_a_file_are_the_keys_of_its_examples(tmp_path):
+    arrays = {"x": np.zeros((4, 2)), "y": [0, 1, 0, 1], "ids": list("abcd"), "x_test": np.zeros((2, 2)), "y_test": [0, 1]}
+    np.savez(tmp_path / "a.npz", **arrays, ids_test=[7, 9])
+    data = mohs.open_data(tmp_path / "a.npz")
+    assert list(data.train.keys) == list("abcd")
+    assert list(data.test.keys) == [7, 9]
+    for other in (["a", "a", "b", "c"], [1, 2]):  # not ids: repeated, or of another length
+        np.savez(tmp_path / "a.npz", **(arrays | {"ids": other}))
+        assert mohs.open_data(tmp_path / "a.npz").train.keys is None
+
+
+def test_labels_that_are_nearly_all_different_warn(tmp_path):
+    names = [f"a sentence of its own number {i}" for i in range(30)]
+    x = np.random.default_rng(0).random((30, 2))
+    warning = r"30 examples of 30 classes, such as 'a sentence of its own.*name the column"
+    with pytest.warns(UserWarning, match=warning):
+        mohs.open_data((x, names))
+    (tmp_path / "rows.csv").write_text("\n".join(["text,score", *(f"{name},{i % 2}" for i, name in enumerate(names))]))
+    with pytest.warns(UserWarning, match=warning):
+        mohs.open_data(tmp_path / "rows.csv", label="text")
+    mohs.open_data((x, names[:10] * 3))  # ten classes of three: no warning
+    mohs.open_data((x, np.arange(30)))  # numbers

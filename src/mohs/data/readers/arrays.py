@@ -5,7 +5,8 @@ levels beyond 255 are scaled by the largest and rounded to 256; other floats sta
 values are errors that name the row. Pickled objects are not loaded.
 
 npz files: inputs under one of INPUTS (or TEXTS, for strings), labels under one of LABELS, splits as a prefix or suffix
-(train_x, x_test, val_images); `classes` (or `class_names`) are the names of the classes 0..K−1.
+(train_x, x_test, val_images); `classes` (or `class_names`) are the names of the classes 0..K−1, and an array under one of IDS
+(ids, test_ids) with a distinct value for each example has their ids.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
-from mohs._core.vocabulary import CLASSES, INPUTS, LABELS, TEXTS, find_name
+from mohs._core.vocabulary import CLASSES, IDS, INPUTS, LABELS, TEXTS, find_name
 from mohs.data.examples import Data, Examples, LeftOut
 from mohs.data.labels import class_numbers, classes_in, label_values
 from mohs.data.row_inputs import Texts
@@ -58,7 +59,8 @@ def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, text: s
     for split, (x, y) in found.items():
         known = parts["train"].classes if parts else classes
         top = _top(arrays[found["train"][0]])
-        parts[split] = from_arrays(arrays[x], arrays[y], classes=known, name=name, top=top)
+        keys = _ids(arrays, split, len(arrays[y]))
+        parts[split] = from_arrays(arrays[x], arrays[y], classes=known, keys=keys, name=name, top=top)
     return Data(parts["train"], parts.get("val"), parts.get("test"))
 
 
@@ -164,6 +166,15 @@ def _as_tensor(inputs: Any, name: str) -> Tensor:
 def _top(inputs: Any) -> float | None:
     """The largest level of the training images, which scales all splits."""
     return float(inputs.max()) if hasattr(inputs, "max") and len(inputs) and getattr(inputs, "ndim", 0) > 2 else None
+
+
+def _ids(arrays: Mapping[str, Any], split: str, number: int) -> list[Any] | None:
+    """The owner's names of the examples of a split, where an array of them has one for each."""
+    key = _key(arrays, IDS, ("", *SPLITS[split]) if split == "train" else SPLITS[split])
+    if key is None or getattr(arrays[key], "shape", (len(arrays[key]),)) != (number,):
+        return None
+    values = arrays[key].tolist() if hasattr(arrays[key], "tolist") else list(arrays[key])
+    return values if len(set(values)) == number else None
 
 
 def _key(arrays: Mapping[str, Any], names: Sequence[str], splits: Sequence[str]) -> str | None:
