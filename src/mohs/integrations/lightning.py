@@ -81,4 +81,4 @@ class EndEpochCallback(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for part in pl_module.modules():
             if isinstance(part, DataclassModule) and hasattr(part, "end_epoch"):
-                part.end_epoch()
+                part.end_epoch()  # type: ignore[operator]

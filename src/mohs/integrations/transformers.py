@@ -29,7 +29,7 @@ from mohs.losses._drop_in import spread_sample_weight
 
 try:
     from transformers import TrainerCallback
-    from transformers.utils import ModelOutput
+    from transformers.utils.generic import ModelOutput
 except Exception as error:  # a broken installation raises more than ImportError
     raise ImportError(
         f"mohs.integrations.transformers needs transformers, which did not import ({error}): pip install 'mohs[hf]'"

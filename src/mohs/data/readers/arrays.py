@@ -59,8 +59,8 @@ def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, text: s
     for split, (x, y) in found.items():
         known = parts["train"].classes if parts else classes
         top = _top(arrays[found["train"][0]])
-        keys = _ids(arrays, split, len(arrays[y]))
-        parts[split] = from_arrays(arrays[x], arrays[y], classes=known, keys=keys, name=name, top=top)
+        ids = _ids(arrays, split, len(arrays[y]))
+        parts[split] = from_arrays(arrays[x], arrays[y], classes=known, keys=ids, name=name, top=top)
     return Data(parts["train"], parts.get("val"), parts.get("test"))
 
 
