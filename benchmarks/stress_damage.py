@@ -124,8 +124,10 @@ def judge(outcome: Outcome, scenario: Scenario, command: list[str], target: Path
         if command == scenario.command and result_of(scenario) != expected:
             outcome.fail("silent change", what)
         outcome.note("the same result" if "damaged" not in ran.errors else "made again")
-    elif "is not finished: run the same command again" in ran.errors and target.name == "DONE":
+    elif ran.code == NOTICED and not target.exists() and re.search("is not finished.*: run|: run it without", ran.errors):
         outcome.note("noticed")
+    elif target.name == "checksums.json" and "holds another run" in ran.errors:
+        outcome.note("refused, checksums of another run")
     elif target.name == ".lock":
         outcome.note("refused, lock")
     elif ran.code != NOTICED or not (target.name in ran.errors or "checksums.json" in (target.name, *ran.errors.split("/"))):
@@ -140,7 +142,7 @@ def repair(outcome: Outcome, scenario: Scenario, ran: Ran, what: str, expected: 
     for _ in range(4):
         message = ran.errors.strip().splitlines()[-1]
         named = re.search(r"remove the folder (\S+) and", message)
-        first = re.match(r"mohs: (?:measure \S+ of \S+: )?(/\S+) is ", message)
+        first = re.match(r"mohs: (?:measure \S+ of \S+: )?(/[^\s:]+)(?: is |: )", message)
         if named:
             shutil.rmtree(named[1], ignore_errors=True)
         elif first and ("remove this file" in message or "move the folder away" in message):

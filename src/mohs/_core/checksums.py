@@ -110,6 +110,12 @@ def damaged(path: Path, problem: str, *, lost: str, repair: str) -> DataError:
     return DataError(f"{path} is damaged ({problem}): {lost}; {repair}")
 
 
+def refuse_folder(path: Path) -> None:
+    """Raise DataError if there is a folder where a file is written."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder, but a file of that name is written here: move the folder away")
+
+
 @contextmanager
 def replacing(path: Path, part: Path, *, sync: bool) -> Iterator[None]:
     """List the sum of `part` while the block renames it to `path`; does nothing in a folder without checksums."""
@@ -146,6 +152,7 @@ def unlist_file(path: Path) -> None:
 
 def remove_file(path: Path) -> None:
     """Remove a file, if it is there, and its sum."""
+    refuse_folder(path)
     unlist_file(path)
     path.unlink(missing_ok=True)
 

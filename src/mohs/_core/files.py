@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mohs._core.checksums import replacing
-from mohs._core.errors import DataError
+from mohs._core.checksums import refuse_folder, replacing
 
 
 @contextmanager
@@ -17,8 +16,7 @@ def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
 
     sync: Wait until the file is on the disk, in case the machine itself crashes.
     """
-    if path.is_dir():
-        raise DataError(f"{path} is a folder, but a file of that name is written here: move the folder away")
+    refuse_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

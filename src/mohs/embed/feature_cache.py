@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mohs._core.checksums import list_file, read_json, reading, remove_file, unlist_file
+from mohs._core.checksums import list_file, read_json, reading, refuse_folder, remove_file, unlist_file
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.folders import claimed
@@ -60,6 +60,7 @@ def write_features(folder: Path, rows: int, about: Mapping[str, Any], blocks: Bl
         if done is not None and len(done) == rows:  # another process finished it in the meantime
             return done
         (folder / "DONE").unlink(missing_ok=True)
+        refuse_folder(folder / "features.npy")
         unlist_file(folder / "features.npy")
         at, features, crc = _resume(folder, rows)
         saved = time.monotonic()

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mohs._core.checksums import refuse_folder
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs.studies.plan import RunIndex, plan
@@ -29,6 +30,7 @@ Result = dict[str, Any]
 BEFORE = ("study", "row", "seed", "scale", "select", "epochs", "classes")
 AFTER = ("error", "run", "hardware", "date", "versions", "git")
 CHOSEN = "chosen"
+REPAIR = "correct it, or remove this file and run the study again"
 TEXT_COLUMNS = ("study", "row", "scale", "select", *AFTER)
 INTEGER_COLUMNS = ("seed", "epochs", "classes")
 HISTORY_COLUMNS = ("test_accuracy", "val_accuracy", "accuracy")
@@ -114,12 +116,18 @@ def write_results(results: Sequence[Result], path: Path) -> None:
 
 def read_results(path: Path) -> list[Result]:
     """Read the results in a CSV file; empty cells are left out."""
-    with path.open(newline="") as file:
-        lines = csv.DictReader(file)
-        for name in ("row", "seed"):
-            if name not in (lines.fieldnames or ()):
-                raise DataError(f"{path}: no column {name!r}; results of a study have the columns study, row, seed and numbers")
-        return [{name: _value(text, path, name) for name, text in line.items() if text} for line in lines]
+    refuse_folder(path)
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = csv.DictReader(file)
+            for name in ("row", "seed"):
+                if name not in (lines.fieldnames or ()):
+                    raise DataError(
+                        f"{path}: no column {name!r}; results of a study have the columns study, row, seed and numbers; {REPAIR}"
+                    )
+            return [{name: _value(text, path, name) for name, text in line.items() if text} for line in lines]
+    except (UnicodeDecodeError, csv.Error, AttributeError) as error:
+        raise DataError(f"{path}: cannot be read as CSV in UTF-8 ({error}); {REPAIR}") from error
 
 
 def by_seed(results: Sequence[Result], row: str, metric: str) -> dict[int, float]:
@@ -133,4 +141,4 @@ def _value(text: str, path: Path, name: str) -> str | float | int:
     try:
         return int(text) if name in INTEGER_COLUMNS else float(text)
     except ValueError:
-        raise DataError(f"{path}: {name} is {text!r}, which is not a number") from None
+        raise DataError(f"{path}: {name} is {text!r}, which is not a number; {REPAIR}") from None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mohs._core.checksums import refuse_folder
 from mohs.evaluate.statistics import Summary, summary
 from mohs.studies.collect import AFTER, BEFORE, Result, by_seed, columns_of, merge_results, read_results, write_results
 from mohs.studies.judge import Judgment, failed_to_learn, judge, judge_all, learned_only
@@ -54,6 +55,7 @@ def write_study_page(recipe: Recipe, results: Sequence[Result], folder: str | Pa
     table, page = (Path(folder) / f"{recipe.study.id}{ending}" for ending in (".csv", ".md"))
     results = merge_results(read_results(table) if table.exists() else [], results, recipe)
     write_results(results, table)
+    refuse_folder(page)
     page.write_text(study_page(recipe, results))
     judged = verdicts(recipe, learned_only(results))
     rivals = [row for row in recipe.rows if row.against is not None]
