@@ -11,6 +11,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,6 +32,14 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 KERNELS = pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a GPU or TRITON_INTERPRET=1")
 ROOT = Path(__file__).parents[2]
+
+
+def name_of(curve: Any) -> str:
+    """A name without addresses, the same in every process."""
+    given = getattr(curve, "keywords", {})
+    return "-".join([getattr(curve, "func", curve).__name__, *(f"{key}={value}" for key, value in given.items())])
+
+
 CURVES = [
     cross_entropy,
     mae,
@@ -102,7 +111,7 @@ def test_interpreted() -> None:
 @KERNELS
 @pytest.mark.gpu
 class TestKernels:
-    @pytest.mark.parametrize("curve", CURVES, ids=str)
+    @pytest.mark.parametrize("curve", CURVES, ids=name_of)
     def test_curves(self, curve, monkeypatch) -> None:
         """Every curve and its slope, from margins of −30 to 30: two classes whose difference is the margin."""
         m = torch.linspace(-30, 30, 241, device=DEVICE)
