@@ -97,10 +97,10 @@ def test_interpreted() -> None:
     if INTERPRETED:
         pytest.skip("this is the process of its own")
     pytest.importorskip("triton")
-    files = ["tests/losses/test_kernels.py", "tests/test_margin.py", "tests/heads/test_fused.py", "tests/losses/test_all.py"]
+    files = ["tests/losses/test_kernels.py", "tests/heads/test_fused.py", "tests/losses/test_all.py"]
     files.append("tests/hardness/test_angular.py::test_the_kernel_agrees_with_the_plain_version")
-    some = "(cross_entropy or gce-0 or encouraging-1 or rescaling-0) and not vmap and not compiles"
-    chosen = f"not repeat and (not test_all or ({some}))"
+    some = "(cross_entropy-0 or gce-0 or rescaling-0) and not vmap and not compiles and not derivatives"
+    chosen = f"not repeat and not 40000 and (not test_all or ({some}))"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning", "-k", chosen]
     answer = subprocess.run(
         [*command, *files], cwd=ROOT, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False

@@ -184,14 +184,14 @@ def test_augmentations_in_order() -> None:
         ("crop_flip:pad=1", "crop_flip has no field 'pad'; its fields: padding, mode, flip"),
         ("crop_flip:padding=-1", "padding must be an integer of at least 0, got -1"),
         ("crop_flip:mode=wrap", "mode must be one of constant, reflect, got 'wrap'"),
-        ("translate:pixels=1.5", "pixels must be an integer of at least 0, got 1.5"),
+        ("translate:pixels=1.5", "translate: pixels must be an integer, got 1.5"),
         ("gaussian_noise:sd=-1", "sd must be at least 0, got -1"),
         (
             {"name": "random_resized_crop", "scale": [0.5, 0.1]},
             r"scale must be two positive numbers, the smaller first, got \[0.5, 0.1\]",
         ),
         ({"name": "random_resized_crop", "scale": [0.5, 2]}, "scale must be between 0 and 1, got 2"),
-        ("random_resized_crop:ratio=2", "ratio must be two positive numbers"),
+        ("random_resized_crop:ratio=2", "random_resized_crop: ratio must be a list of numbers, got 2"),
     ],
 )
 def test_bad_augmentations_are_named(spec: str | dict[str, Any], message: str) -> None:

@@ -74,12 +74,12 @@ def test_gaussian_ramp_matches_the_paper() -> None:
         ("cosine:last=2", "last must be between 0 and 1, got 2"),
         ({"name": "step", "at": [0.5, 60]}, r"at must hold only shares of the run \(below 1\) or only epochs .* got \[0.5, 60\]"),
         ({"name": "step", "at": [0, 0.5]}, "at must be over 0, got 0"),
-        ("step:at=half", "at must be over 0, got 'half'"),
+        ("step:at=half", "step: at must be a list of numbers, got 'half'"),
         ("step:factor=-1", "factor must be at least 0, got -1"),
         ("one_cycle:rise=-1", "rise must be at least 0, got -1"),
         ("gaussian_ramp:up=0", "up must be over 0, got 0"),
         ("gaussian_ramp:down=0", "down must be over 0, got 0"),
-        ("constant:warmup=x", "warmup must be at least 0, got 'x'"),
+        ("constant:warmup=x", "constant: warmup must be a finite number, got 'x'"),
     ],
 )
 def test_bad_schedules_are_named(spec: str | dict[str, Any], message: str) -> None:

@@ -178,7 +178,7 @@ def test_a_captured_step_follows_the_learning_rate(name: str, moving: bool) -> N
         ("lion", "unknown optimizer 'lion'; known: sgd, adam, adamw"),
         ("sgd:beta1=3", "sgd has no field 'beta1'; its fields: lr, momentum, nesterov, weight_decay, decay_all"),
         ("sgd:lr=0", "lr must be over 0, got 0"),
-        ("sgd:lr=fast", "lr must be over 0, got 'fast'"),
+        ("sgd:lr=fast", "sgd: lr must be a finite number, got 'fast'"),
         ("sgd:momentum=1", "momentum must be at least 0 and under 1, got 1"),
         ("sgd:momentum=0,nesterov=True", "nesterov=True needs a momentum over 0"),
         ("adam:weight_decay=-1", "weight_decay must be at least 0, got -1"),

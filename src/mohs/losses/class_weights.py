@@ -18,7 +18,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mohs.margin import INTEGERS, NO_LABEL
+from mohs.losses._class_table import check_table
+from mohs.margin import INTEGERS, NO_LABEL, readable
 
 
 def class_counts(labels: Tensor, num_classes: int, *, ignore_index: int = NO_LABEL) -> Tensor:
@@ -73,6 +74,15 @@ def deferred_weights(counts: Tensor, *, epoch: int, start: int, beta: float = 0.
     check_counts(counts, least=0)
     weights = _balanced(counts, beta)
     return torch.ones_like(weights) if epoch < start else weights
+
+
+def checked_counts(counts: Tensor, classes: int) -> Tensor:
+    """The counts of a loss as a tensor (K,), validated; their values only if that needs no host synchronization."""
+    counts = torch.as_tensor(counts)
+    check_table("counts", counts, (classes,))
+    if readable(counts):
+        check_counts(counts)
+    return counts
 
 
 def check_counts(counts: Tensor, *, least: int = 1) -> None:

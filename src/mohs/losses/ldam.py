@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._class_table import check_table, hold_table
+from mohs.losses._class_table import hold_table
 from mohs.losses._drop_in import LossModule, Options, reduce
-from mohs.losses.class_weights import check_counts
+from mohs.losses.class_weights import check_counts, checked_counts
 from mohs.losses.cross_entropy import cross_entropy
-from mohs.margin import NO_LABEL, checked_labels, margin, readable
+from mohs.margin import NO_LABEL, checked_labels, margin
 
 
 def ldam_margins(counts: Tensor, *, max_margin: float = 0.5) -> Tensor:
@@ -43,10 +42,7 @@ def ldam_loss(
 ) -> Tensor:
     """logits (N, K, ...), labels (N, ...), counts (K,) -> scalar, or per example for reduction="none"."""
     index = checked_labels(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
-    counts = torch.as_tensor(counts)
-    check_table("counts", counts, (logits.shape[1],))
-    if readable(counts):
-        check_counts(counts)
+    counts = checked_counts(counts, logits.shape[1])
     m = margin(logits, index)
     m = m - scale * ldam_margins(counts.to(m), max_margin=max_margin)[index]
     return reduce(cross_entropy(m), labels, classes=logits.shape[1], **options)

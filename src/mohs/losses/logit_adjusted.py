@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._class_table import check_table, hold_table
+from mohs.losses._class_table import hold_table
 from mohs.losses._drop_in import LossModule, Options, reduce
-from mohs.losses.class_weights import check_counts
+from mohs.losses.class_weights import check_counts, checked_counts
 from mohs.losses.cross_entropy import cross_entropy
-from mohs.margin import NO_LABEL, checked_labels, full_precision, margin, readable
+from mohs.margin import NO_LABEL, checked_labels, full_precision, margin
 
 
 def log_prior(counts: Tensor) -> Tensor:
@@ -34,10 +33,7 @@ def logit_adjusted_loss(
 ) -> Tensor:
     """logits (N, K, ...), labels (N, ...), counts (K,) -> scalar, or per example for reduction="none"; tau is τ."""
     index = checked_labels(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
-    counts = torch.as_tensor(counts)
-    check_table("counts", counts, (logits.shape[1],))
-    if readable(counts):
-        check_counts(counts)
+    counts = checked_counts(counts, logits.shape[1])
     shift = tau * log_prior(counts.to(logits.device, full_precision(logits.dtype)))  # float32 at least, as is the sum
     adjusted = logits + shift.view(-1, *[1] * (logits.dim() - 2))  # (N, K, ...)
     return reduce(cross_entropy(margin(adjusted, index)), labels, classes=logits.shape[1], **options)
