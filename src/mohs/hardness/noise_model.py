@@ -21,7 +21,8 @@ alone had made them doubt. With d the mean doubt 1 − max p, d' that of the ref
 
 because a boundary estimated in D dimensions from N examples is uncertain by about √(D/N): on clean data of many kinds, d'/d
 was never below 1.05 √(D/N), or 0.55 where that is larger. If the ambiguity is below 1, the true class has probabilities
-q = softmax(f log p), with f such that the mean doubt falls to that share, and the rest of the doubt is noise, alike for all classes of an example:
+q = softmax(f log p), with f such that the mean doubt falls to that share, and the rest of the doubt is noise, alike for all
+classes of an example:
 
     P(right | given = g) = q_g/p_g · p_top/q_top      top: the predicted class, whose label is right
 
