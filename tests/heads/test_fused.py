@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,7 @@ from torch.nn.functional import linear
 
 import mohs
 from mohs.heads import _chunked
+from mohs.losses.soft_labels import soft_label_loss
 
 N, D, K = 37, 8, 11
 HEADS = {
@@ -156,3 +159,12 @@ def test_what_cannot_be_fused() -> None:
     features, labels = batch()
     with pytest.raises(ValueError, match=r"labels\[0\] is 99"):
         mohs.linear_loss(features, torch.randn(K, D), labels.clone().fill_(99))
+
+
+@pytest.mark.parametrize("alpha", [0.25, torch.tensor([0.2, 0.3, 0.5])])
+def test_focal_loss_with_alpha_is_not_a_curve_of_the_margin(alpha: Any) -> None:
+    loss = mohs.FocalLoss(alpha=alpha)
+    with pytest.raises(ValueError, match="FocalLoss cannot be fused: it is not a curve of the margin"):
+        mohs.linear_loss(torch.randn(4, 8), torch.randn(3, 8), torch.tensor([0, 1, 2, 0]), loss=loss)
+    with pytest.raises(ValueError, match="FocalLoss does not support soft labels"):
+        soft_label_loss(loss, torch.randn(4, 3), torch.full((4, 3), 1 / 3))

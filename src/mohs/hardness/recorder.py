@@ -120,9 +120,7 @@ class Recorder:
             broken = ~strange & ~ignored & ~seen.gap.isfinite()
             counts = torch.stack([strange.sum(), torch.zeros_like(ids).sum(), broken.sum()])
             if seen.margin.is_cpu and counts.any():
-                bad = dict(zip(BAD, counts.tolist(), strict=True))
-                told = ", ".join(f"{n} with {what}" for what, n in bad.items() if n)
-                raise ValueError(f"rows cannot be recorded: {told}; nothing of this batch was recorded")
+                raise ValueError(f"rows cannot be recorded: {_counted(counts)}; nothing of this batch was recorded")
             self._bad += counts
             left_out = strange | ignored | broken
             total = (seen.gap - seen.margin).exp()  # over the other classes, the largest of which counts 1
@@ -304,10 +302,14 @@ class Recorder:
         self._merged_bad = self._bad.clone()
 
     def _raise_counted(self) -> None:
-        counts = dict(zip(BAD, self._bad.tolist(), strict=True))
-        if any(counts.values()):
-            counted = ", ".join(f"{n} with {what}" for what, n in counts.items() if n)
+        counted = _counted(self._bad)
+        if counted:
             raise ValueError(f"rows were skipped: {counted}; the others are recorded, table(skip_bad=True) returns them")
+
+
+def _counted(counts: Tensor) -> str:
+    """How many rows (3,) are bad, and why; empty if none are."""
+    return ", ".join(f"{n} with {what}" for what, n in zip(BAD, counts.tolist(), strict=True) if n)
 
 
 def _names(index: Tensor, classes: Sequence[Any] | None) -> Any:

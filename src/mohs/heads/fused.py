@@ -13,9 +13,6 @@ and losses normalized over the batch take four, since their logits are computed 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from functools import partial
-from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -31,30 +28,11 @@ from mohs.heads.cosface import CosFaceHead
 from mohs.heads.normface import NormFaceHead
 from mohs.losses import LOSSES
 from mohs.losses._drop_in import LossModule, check_weight, spread_sample_weight
-from mohs.losses.avh import AVHLoss
-from mohs.losses.cross_entropy import CrossEntropyLoss, cross_entropy
 from mohs.losses.curriculum import SelfPacedLoss
-from mohs.losses.encouraging import EncouragingLoss, encouraging
-from mohs.losses.focal import FocalLoss, focal
-from mohs.losses.gce import GeneralizedCrossEntropyLoss, gce
-from mohs.losses.gradient_rescaling import GradientRescalingLoss, gradient_rescaling
-from mohs.losses.mae import MeanAbsoluteErrorLoss, mae
-from mohs.losses.symmetric import SymmetricCrossEntropyLoss, symmetric
-from mohs.losses.truncated_gce import TruncatedGeneralizedCrossEntropyLoss, truncated_gce
+from mohs.losses.gradient_rescaling import GradientRescalingLoss
 from mohs.margin import check_labels
 
 ANGLE_ENTRIES = 1 << 21  # of the features whose angles are taken at a time
-CURVES: dict[type, Callable[..., Tensor]] = {
-    CrossEntropyLoss: cross_entropy,
-    AVHLoss: cross_entropy,
-    MeanAbsoluteErrorLoss: mae,
-    GeneralizedCrossEntropyLoss: gce,
-    TruncatedGeneralizedCrossEntropyLoss: truncated_gce,
-    FocalLoss: focal,
-    SymmetricCrossEntropyLoss: symmetric,
-    EncouragingLoss: encouraging,
-    GradientRescalingLoss: gradient_rescaling,
-}
 
 
 class RowStatistics(NamedTuple):
@@ -212,7 +190,7 @@ def _apply(
     if at_once:
         value, rows = head_loss(
             *inputs,
-            _curve(loss),
+            loss.curve,  # type: ignore[arg-type]
             row_weight=each,
             target=plan.target,
             shift=plan.shift,
@@ -250,15 +228,6 @@ def _row_weight(labels: Tensor, loss: LossModule, sample_weight: Tensor | None, 
     check_weight(loss.weight, classes)
     own = loss.weight[torch.where(labels == loss.ignore_index, 0, labels).long()]
     return own if sample_weight is None else own * sample_weight
-
-
-def _curve(loss: LossModule) -> Callable[[Tensor], Tensor]:
-    """The loss's curve; as a function of this package with its parameters where the kernels know it."""
-    function = CURVES.get(type(loss))
-    if function is None:
-        return loss.curve  # type: ignore[return-value]
-    names = [name for name in signature(function).parameters if name != "m"]
-    return partial(function, **{name: getattr(loss, name) for name in names})
 
 
 def _without_weight(loss: LossModule) -> LossModule:

@@ -103,8 +103,7 @@ def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options:
             every = every * weight.to(every).view(-1, *[1] * (every.dim() - 2))
         return reduce((1 - a) * curve(m), labels, classes=logits.shape[1], also=a * every.mean(1), **rest)
 
-    is_linear = getattr(curve, "__name__", "") == "cross_entropy"  # in log p: the kernel smooths no other curve
-    return _fused(curve, logits, labels, plain, **options) if is_linear else plain(logits, margin)
+    return _fused(curve, logits, labels, plain, **options)
 
 
 def _fused(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, **options: Unpack[Options]) -> Tensor:
@@ -117,7 +116,7 @@ def _fused(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, **options
     if _kernels is None:
         from mohs.losses._kernels import fused_loss as _kernels
     known = _kernels.curve_of(curve)
-    if known is None or (smoothing and known.number):
+    if known is None or (smoothing and known.number):  # the kernel smooths cross-entropy alone, which is linear in log p
         return plain(logits, margin)
     return _kernels.fused_loss(logits, _kernels.Call(labels, known, plain, smoothing, *call))  # type: ignore[no-any-return]
 

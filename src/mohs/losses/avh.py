@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs.angle import angles
-from mohs.losses._drop_in import LossModule
+from mohs.losses._drop_in import Curve, LossModule
 from mohs.losses.cross_entropy import cross_entropy, cross_entropy_loss
 from mohs.margin import NO_LABEL
 
@@ -69,5 +69,6 @@ class AVHLoss(LossModule):
     purpose = "trains the angle that AVH scores; needs the AVH head"
     smoothable = True
 
-    def curve(self, m: Tensor) -> Tensor:
-        return cross_entropy(m)
+    @property
+    def curve(self) -> Curve:
+        return cross_entropy

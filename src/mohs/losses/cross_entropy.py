@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
-from mohs.losses._drop_in import LossModule, Options, smoothed_curve_loss
+from mohs.losses._drop_in import Curve, LossModule, Options, smoothed_curve_loss
 
 
 def cross_entropy(m: Tensor) -> Tensor:
@@ -36,5 +36,6 @@ class CrossEntropyLoss(LossModule):
     purpose = "the baseline: clean labels, balanced classes"
     smoothable = True
 
-    def curve(self, m: Tensor) -> Tensor:
-        return cross_entropy(m)
+    @property
+    def curve(self) -> Curve:
+        return cross_entropy

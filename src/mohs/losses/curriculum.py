@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
-from mohs.losses._drop_in import LossModule, Options, reduce
+from mohs.losses._drop_in import Curve, LossModule, Options, reduce
 from mohs.losses.cross_entropy import cross_entropy
 from mohs.margin import INF, NO_LABEL, is_transformed, margin
 
@@ -79,8 +79,9 @@ class SelfPacedLoss(LossModule):
         check_between("decay", self.decay, 0, 1, ends="[)")
         self.register_buffer("threshold", torch.tensor(INF))
 
-    def curve(self, m: Tensor) -> Tensor:
-        return self_paced(cross_entropy(m), threshold=self.get_buffer("threshold"), kind=self.kind)
+    @property
+    def curve(self) -> Curve:
+        return lambda m: self_paced(cross_entropy(m), threshold=self.get_buffer("threshold"), kind=self.kind)
 
     def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
         m = margin(logits, labels, ignore_index=self.ignore_index)

@@ -26,7 +26,7 @@ from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import LossModule, Options, smoothed_curve_loss
+from mohs.losses._drop_in import Curve, LossModule, Options, smoothed_curve_loss
 
 
 def encouraging(m: Tensor, *, log_end: float = 0.75, start: float = 0.0, bonus: float = 1.0, eps: float = 1e-5) -> Tensor:
@@ -80,5 +80,6 @@ class EncouragingLoss(LossModule):
                 f"start={self.start} needs log_end=1 (got log_end={self.log_end}): the loss would be discontinuous otherwise"
             )
 
-    def curve(self, m: Tensor) -> Tensor:
-        return encouraging(m, log_end=self.log_end, start=self.start, bonus=self.bonus, eps=self.eps)
+    @property
+    def curve(self) -> Curve:
+        return partial(encouraging, log_end=self.log_end, start=self.start, bonus=self.bonus, eps=self.eps)

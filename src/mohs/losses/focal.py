@@ -22,7 +22,7 @@ from torch.nn.functional import softplus
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
 from mohs.losses._class_table import check_table, hold_table
-from mohs.losses._drop_in import LossModule, Options, curve_loss, reduce
+from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss, reduce
 from mohs.margin import NO_LABEL, checked_labels, margin
 
 
@@ -75,5 +75,8 @@ class FocalLoss(LossModule):
             if table.dim() != 1 or not (table.isfinite() & (table >= 0)).all():
                 raise ValueError(f"alpha must be a number, or one finite number of at least 0 per class, got {table.tolist()}")
 
-    def curve(self, m: Tensor) -> Tensor:
-        return focal(m, gamma=self.gamma)
+    @property
+    def curve(self) -> Curve:
+        if self.alpha is not None:  # then the loss depends on the class too
+            raise AttributeError("curve")
+        return partial(focal, gamma=self.gamma)

@@ -18,7 +18,7 @@ from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import LossModule, Options, curve_loss
+from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss
 
 
 def gce(m: Tensor, *, q: float = 0.7) -> Tensor:
@@ -42,5 +42,6 @@ class GeneralizedCrossEntropyLoss(LossModule):
     def setup(self) -> None:
         check_between("q", self.q, 0, 1)
 
-    def curve(self, m: Tensor) -> Tensor:
-        return gce(m, q=self.q)
+    @property
+    def curve(self) -> Curve:
+        return partial(gce, q=self.q)

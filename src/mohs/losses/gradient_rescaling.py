@@ -23,7 +23,7 @@ from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
-from mohs.losses._drop_in import LossModule, Options, curve_loss, kernel_call, reduce
+from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss, kernel_call, reduce
 from mohs.margin import INF, NO_LABEL, margin, plain_margin
 
 
@@ -102,5 +102,6 @@ class GradientRescalingLoss(LossModule):
         check_choice("transform", self.transform, ("exp", "identity"))
         check_choice("normalize", self.normalize, ("sum", "mean"))
 
-    def curve(self, m: Tensor) -> Tensor:
-        return gradient_rescaling(m, beta=self.beta, lam=self.lam, transform=self.transform, eps=self.eps)
+    @property
+    def curve(self) -> Curve:
+        return partial(gradient_rescaling, beta=self.beta, lam=self.lam, transform=self.transform, eps=self.eps)

@@ -14,7 +14,7 @@ from typing import Unpack
 from torch import Tensor, sigmoid
 
 from mohs._core.dataclass_module import module_of
-from mohs.losses._drop_in import LossModule, Options, curve_loss
+from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss
 
 
 def mae(m: Tensor) -> Tensor:
@@ -34,5 +34,6 @@ class MeanAbsoluteErrorLoss(LossModule):
     formula = "2(1 − p)"
     purpose = "heavy label noise with few classes; underfits with many"
 
-    def curve(self, m: Tensor) -> Tensor:
-        return mae(m)
+    @property
+    def curve(self) -> Curve:
+        return mae

@@ -18,7 +18,7 @@ from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import LossModule, Options, curve_loss
+from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss
 
 
 def symmetric(m: Tensor, *, alpha: float = 0.1, beta: float = 1.0, floor: float = 1e-4) -> Tensor:
@@ -48,5 +48,6 @@ class SymmetricCrossEntropyLoss(LossModule):
         check_between("beta", self.beta, 0)
         check_between("floor", self.floor, 0, 1, ends="(]")
 
-    def curve(self, m: Tensor) -> Tensor:
-        return symmetric(m, alpha=self.alpha, beta=self.beta, floor=self.floor)
+    @property
+    def curve(self) -> Curve:
+        return partial(symmetric, alpha=self.alpha, beta=self.beta, floor=self.floor)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import LossModule, Options, curve_loss, reduce
+from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss, reduce
 from mohs.losses.gce import gce
 from mohs.margin import NO_LABEL, margin
 
@@ -68,8 +68,9 @@ class TruncatedGeneralizedCrossEntropyLoss(LossModule):
         check_between("q", self.q, 0, 1)
         check_between("threshold", self.threshold, 0, 1, ends="()")
 
-    def curve(self, m: Tensor) -> Tensor:
-        return truncated_gce(m, q=self.q, threshold=self.threshold)
+    @property
+    def curve(self) -> Curve:
+        return partial(truncated_gce, q=self.q, threshold=self.threshold)
 
     def forward(
         self, logits: Tensor, labels: Tensor, *, keep: Tensor | None = None, sample_weight: Tensor | None = None

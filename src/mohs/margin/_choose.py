@@ -29,12 +29,16 @@ def takes(logits: Tensor) -> bool:
         return False
     if torch.compiler.is_compiling():
         return logits.is_cuda
+    return ordinary(logits) and (INTERPRETED or _capable(logits.get_device()))
+
+
+def ordinary(tensor: Tensor) -> bool:
+    """Whether the tensor is not of a subclass, in a torch.func transform or in a forward-mode derivative."""
     return (
-        type(logits) in (Tensor, torch.nn.Parameter)
-        and not is_functorch_wrapped_tensor(logits)
-        and not is_legacy_batchedtensor(logits)
+        type(tensor) in (Tensor, torch.nn.Parameter)
+        and not is_functorch_wrapped_tensor(tensor)
+        and not is_legacy_batchedtensor(tensor)
         and forward_ad._current_level < 0
-        and (INTERPRETED or _capable(logits.get_device()))
     )
 
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
-from torch.autograd import forward_ad
+from torch._C._functorch import is_functorch_wrapped_tensor
 
-from mohs.margin._choose import Plain, keeps_graph
+from mohs.margin._choose import Plain, keeps_graph, ordinary
 
 INF = float("inf")
 
@@ -32,11 +31,8 @@ def quick_margin(logits: Tensor, labels: Tensor, ignore_index: int, plain: Plain
         or logits.shape[1] < 2
         or 0 <= ignore_index < logits.shape[1]
         or torch.compiler.is_compiling()
-        or type(logits) not in (Tensor, torch.nn.Parameter)
-        or is_functorch_wrapped_tensor(logits)
+        or not ordinary(logits)
         or is_functorch_wrapped_tensor(labels)
-        or is_legacy_batchedtensor(logits)
-        or forward_ad._current_level >= 0
     ):
         return None
     try:
