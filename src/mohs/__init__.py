@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mohs.evaluate.calibration import ece, fit_temperature, reliability
     from mohs.evaluate.masking import masking_report
     from mohs.hardness.angular import avc, avh
-    from mohs.hardness.noise_model import judge_labels
+    from mohs.hardness.judgment import judge_labels
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
     from mohs.hardness.recorder import Recorder
     from mohs.hardness.score import score, score_features, score_logits
@@ -110,7 +110,7 @@ NAMES = {  # module: the public names it defines
     "evaluate.calibration": "ece fit_temperature reliability",
     "evaluate.masking": "masking_report",
     "hardness.angular": "avc avh",
-    "hardness.noise_model": "judge_labels",
+    "hardness.judgment": "judge_labels",
     "hardness.noise_rate": "estimate_noise suggest_emphasis",
     "hardness.recorder": "Recorder",
     "hardness.score": "score score_features score_logits",

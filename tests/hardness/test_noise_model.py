@@ -13,21 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mohs
+from mohs.hardness.judgment import MOST_SHARP, SLACK, ambiguous_share, choose_flags, judge_labels, kept_right, sharpen
 from mohs.hardness.noise_model import (
-    MOST_SHARP,
     RATE_PRIOR,
-    SLACK,
     STRENGTH,
     Transition,
     _fit_transition,
     _transition_step,
     _weights_step,
-    ambiguous_share,
-    choose_flags,
     fit_noise,
-    judge_labels,
-    kept_right,
-    sharpen,
     softmax,
 )
 
@@ -381,10 +375,10 @@ def test_sharpened_predictions_have_the_doubt_asked_for_and_the_same_order(share
 
 
 def test_labels_kept_right_obey_the_law_of_total_probability() -> None:
-    """With the same share kept in every class: Σ_g P(given = g) P(right | g) = kept Σ_g q_g over classes that lose nothing."""
+    """Every true class keeps the same share of its labels, so Σ_g P(given = g) P(right | g) is that share."""
     p = softmax(2 * np.random.default_rng(0).normal(size=(500, 4)))
     q = sharpen(p, np.ones(500, bool), 0.5)
-    top = p.argmax(1)
+    top, share = p.argmax(1), np.zeros(500)
     for g in range(4):
         y = np.full(500, g)
         right, at = kept_right(p, q, y), np.arange(500)
@@ -392,6 +386,8 @@ def test_labels_kept_right_obey_the_law_of_total_probability() -> None:
         expected = np.where(y == top, 1, np.minimum(1, kept * q[:, g] / p[:, g]))
         np.testing.assert_allclose(right, expected)
         assert (right[y != top] < 1).all()
+        share += p[:, g] * right
+    np.testing.assert_allclose(share, kept)
 
 
 def test_noise_on_separable_classes_is_found_once_the_doubt_is_known_to_be_noise() -> None:

@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.model_selection import cross_val_predict
 
 import mohs
-from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.judgment import judge_labels
 from mohs.hardness.score import score_logits
 from mohs.hardness.table import column, make_table
 from mohs.hardness.verdict import PROBABILITIES, probabilities, verdict, wrong_by_margin

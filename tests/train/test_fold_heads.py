@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, one_hot
 
 from mohs._core.errors import DataError
-from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.judgment import judge_labels
 from mohs.train.fold_heads import _Linear, _Neighbors, assign_folds, fold_scores, principal_axes, rbf_units
 
 heads = import_module("mohs.train.fold_heads")  # `mohs.train` is the function

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import mohs
 from mohs._core.errors import DataError
-from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.judgment import judge_labels
 from mohs.hardness.table import column
 from mohs.hardness.verdict import VERDICTS, verdict
 from mohs.train.folds import assign_folds, default_batch, learning_rate, out_of_fold

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mohs.data.columns import Column
-from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.judgment import judge_labels
 from mohs.train.table_heads import boost_scores, boosts, forest_scores, linear_scores, log_probs, smooth_view, tree_view
 
 N = 400

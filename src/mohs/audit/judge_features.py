@@ -3,7 +3,7 @@
 features     as given, or those of images and texts by an embedder (`mohs.embed`)
 images       their pixels at up to 32 × 32 as well: the noise model weighs both by how likely they make the labels
 scores       closed-form heads, fitted twice (`train.fold_heads`); a random forest beside them for few features
-judgment     noise model over all heads (`hardness.noise_model`)
+judgment     noise model over all heads (`hardness.judgment`)
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
+from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.measure import host, measure, overall, table_of
 from mohs.hardness.neighbors import neighbor_agreement
-from mohs.hardness.noise_model import LabelJudgment, judge_labels
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict

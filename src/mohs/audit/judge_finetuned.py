@@ -22,7 +22,7 @@ from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors
 from mohs.data.examples import Data
 from mohs.evaluate.outputs import output_batches
-from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.judgment import judge_labels
 from mohs.train.fold_heads import assign_folds
 from mohs.train.loop import train
 from mohs.train.run import Run

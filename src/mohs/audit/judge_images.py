@@ -23,7 +23,7 @@ from mohs.audit.score_network import mirrors, score_network, with_dynamics
 from mohs.audit.trajectory import course_by_hardness, settled_variability
 from mohs.data.examples import Data
 from mohs.evaluate.outputs import predict
-from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.judgment import judge_labels
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.verdict import verdict
 from mohs.train.fold_heads import fold_scores

@@ -19,7 +19,7 @@ from mohs.audit.options import AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors, score_network
 from mohs.data.examples import Data, Examples
-from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.judgment import judge_labels
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.verdict import verdict
 from mohs.train.directory import RunDirectory

@@ -18,7 +18,7 @@ from mohs.data.examples import Data
 from mohs.data.row_inputs import Texts
 from mohs.embed.choose_embedder import create_embedder
 from mohs.embed.embed_data import Worker
-from mohs.hardness.noise_model import judge_labels
+from mohs.hardness.judgment import judge_labels
 from mohs.train.fold_heads import fold_scores
 from mohs.train.table_heads import boost_scores, boosts, forest_scores, linear_scores, smooth_view, tree_view
 from mohs.train.trained import with_origin

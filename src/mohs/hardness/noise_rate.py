@@ -30,7 +30,7 @@ import numpy as np
 from torch import nn
 
 from mohs.hardness.classes import encode
-from mohs.hardness.noise_model import ROUNDING, LabelJudgment, judge_labels
+from mohs.hardness.judgment import ROUNDING, LabelJudgment, judge_labels
 from mohs.hardness.noise_shape import Array, lower_weight, noise_kind, row_shares, wilson
 from mohs.hardness.table import classes_of, column
 from mohs.losses import create_loss

@@ -30,18 +30,8 @@ import pyarrow as pa
 from scipy.special import expit
 
 from mohs._core.validation import check_between, check_choice
-from mohs.hardness.noise_model import (
-    AMBIGUOUS,
-    GAIN,
-    GAIN_SHARE,
-    LEAST_TRUST,
-    PER_CLASS,
-    RATE_PRIOR,
-    SKEPTICISM,
-    LabelJudgment,
-    choose_flags,
-    saturated,
-)
+from mohs.hardness.judgment import AMBIGUOUS, LEAST_TRUST, PER_CLASS, SKEPTICISM, LabelJudgment, choose_flags
+from mohs.hardness.noise_model import GAIN, GAIN_SHARE, RATE_PRIOR, saturated
 from mohs.hardness.scores import SCORES, hardness, with_grade
 from mohs.hardness.table import add_columns, as_table, classes_of, column
 

@@ -12,7 +12,7 @@ Each head's regularization is the one under which its out-of-fold scores make th
 Second fit: a noise model says how likely each class is for every row, from heads that saw neither the row's fold nor the fold
 that is to be scored (fits without two folds); halfway between the given label and that posterior lie the targets of the
 second fit. So wrong labels mislead it less, and no label has a part in its own scores. A third fit has the predicted classes for
-targets: how unsure it is tells ambiguous examples from noise (`hardness.noise_model`).
+targets: how unsure it is tells ambiguous examples from noise (`hardness.judgment`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mohs.hardness.judgment import ambiguous_share
 from mohs.hardness.neighbors import NONE, nearest
-from mohs.hardness.noise_model import ambiguous_share, fit_noise
+from mohs.hardness.noise_model import fit_noise
 from mohs.train.feature_map import check_features
 
 FOLDS = 5

@@ -25,8 +25,8 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs._core.validation import check_between
 from mohs.hardness.classes import encode
+from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.measure import host, joined, measure, overall, table_of
-from mohs.hardness.noise_model import LabelJudgment, judge_labels
 from mohs.hardness.recorder import Recorder
 from mohs.margin import NO_LABEL
 from mohs.train.feature_map import FeatureMap, MappedFeatures, feature_map
