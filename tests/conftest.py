@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 
 SMALL = """
@@ -35,6 +38,14 @@ paper = 83.3
 against = "CE"
 deviation = "digits | instead of CIFAR-10"
 """
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test draws the same random numbers, whichever tests ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")
