@@ -39,6 +39,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 RATES, KINDS, SIZES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.4), ("uniform", "pairs", "instance"), (500, 2000, 0)
+SECTIONS = (
+    "admin",
+    "database",
+    "editors",
+    "electronics",
+    "games",
+    "graphics",
+    "math",
+    "net",
+    "science",
+    "sound",
+    "text",
+    "video",
+)
 MOST = 10_000  # rows of a data set that "all" takes, so that a grid ends
 BINS = 10
 Array = np.ndarray[Any, Any]
@@ -125,6 +139,29 @@ def olivetti() -> Source:
     return Source(np.asarray(mohs.embed(mohs.Data(train)).features, dtype=np.float32), subject, {})
 
 
+def package_descriptions() -> Source:
+    """One-line descriptions of Debian's packages and the section of each, as `apt-cache` lists them, embedded."""
+    import subprocess
+
+    import mohs
+
+    listed = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout
+    fields = [dict(line.split(": ", 1) for line in block.splitlines() if ": " in line) for block in listed.split("\n\n")]
+    found = [(one.get("Section", "").split("/")[-1], one.get("Description") or one.get("Description-en")) for one in fields]
+    pairs = sorted({(text, section) for section, text in found if text and section in SECTIONS})
+    order = np.random.default_rng(0).permutation(len(pairs))[:MOST]
+    texts, truth = [pairs[i][0] for i in order], np.array([SECTIONS.index(pairs[i][1]) for i in order])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "texts.csv"
+        with file.open("w", newline="") as handle:
+            csv.writer(handle).writerows(
+                [("text", "label"), *((text, SECTIONS[k]) for text, k in zip(texts, truth, strict=True))]
+            )
+        data = mohs.open_data(file)
+        features = np.asarray(mohs.embed(data).features, dtype=np.float32)
+    return Source(features, truth, {})
+
+
 def made_table(*, size: int = 4000, seed: int = 0) -> Source:
     """A table with numbers, categories, dates, booleans and missing values, three classes."""
     import pyarrow as pa
@@ -162,6 +199,7 @@ DATA: dict[str, Callable[[], Source]] = {
     "breast_cancer": lambda: from_sklearn("breast_cancer"),
     "wine": lambda: from_sklearn("wine"),
     "made-table": made_table,
+    "debian-packages": package_descriptions,
 }
 
 

@@ -148,7 +148,7 @@ def head(rounds: int) -> list[Row]:
     if their is not None:
         peer = their()
         steps["Liger fused linear cross-entropy"] = run(lambda: peer(w, x, y))
-    steps["linear_loss cross_entropy"] = run(lambda: mohs.linear_loss(x, w, y))
+    steps["linear_loss cross_entropy"] = run(lambda: mohs.linear_loss(x, w, y, loss="cross_entropy"))
     steps["linear_loss gce with statistics"] = run(lambda: mohs.linear_loss(x, w, y, loss="gce:q=0.7", return_stats=True)[0])
     steps["linear_loss gce, reduction none"] = run(lambda: mohs.linear_loss(x, w, y, loss="gce:q=0.7", reduction="none").mean())
     rows, peaks = [], {}

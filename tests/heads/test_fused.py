@@ -120,7 +120,7 @@ def test_linear_loss_of_tokens() -> None:
 def test_weights_of_examples_may_be_learned() -> None:
     features, labels = batch()
     weight, each = torch.randn(K, D), torch.rand(N, requires_grad=True)
-    (a,) = torch.autograd.grad(mohs.linear_loss(features, weight, labels, sample_weight=each), each)
+    (a,) = torch.autograd.grad(mohs.linear_loss(features, weight, labels, sample_weight=each, loss="cross_entropy"), each)
     (b,) = torch.autograd.grad(mohs.CrossEntropyLoss()(features @ weight.T, labels, sample_weight=each), each)
     torch.testing.assert_close(a, b)
 
@@ -140,11 +140,11 @@ def test_under_autocast_and_in_bfloat16() -> None:
 def test_backward_twice_and_nothing_to_average() -> None:
     torch.manual_seed(0)
     head, (features, labels) = HEADS["linear"](), batch()
-    value = mohs.FusedHead(head)(features, labels)
+    value = mohs.FusedHead(head, "cross_entropy")(features, labels)
     first = torch.autograd.grad(value, features, retain_graph=True)[0]
     assert torch.equal(first, torch.autograd.grad(value, features)[0])
     none = torch.full_like(labels, -100)
-    assert mohs.FusedHead(head)(features, none).isnan()
+    assert mohs.FusedHead(head, "cross_entropy")(features, none).isnan()
     assert mohs.linear_loss(features, head.weight, none, reduction="sum") == 0
     assert mohs.linear_loss(features[:0], head.weight, labels[:0], reduction="sum") == 0
 

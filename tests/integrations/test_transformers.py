@@ -20,7 +20,7 @@ from mohs.hardness.recorder import Recorder
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (the hf extra)")
 shell = import_module("mohs.integrations.transformers")
-RecorderCallback, as_compute_loss_func = shell.RecorderCallback, shell.as_compute_loss_func
+RecorderCallback, as_compute_loss_func, fuse_output = shell.RecorderCallback, shell.as_compute_loss_func, shell.fuse_output
 N, CLASSES = 22, 3
 
 
@@ -199,6 +199,41 @@ def test_a_causal_model_trains_as_without_mohs_and_records_each_token(tmp_path: 
     for i, item in enumerate(items):
         given = [None if t == 0 or y == -100 else y for t, y in enumerate(item["labels"].tolist())]
         assert label[i * length : (i + 1) * length] == given
+
+
+def test_a_fused_output_layer_trains_and_records_as_the_logits_do(tmp_path: Path) -> None:
+    items, length, results = texts(), 9, {}
+    for fused in (False, True):
+        model = gpt2(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+        recorder = Recorder(len(items), positions=length)
+        output = fuse_output(model) if fused else None
+        func = as_compute_loss_func(mohs.GeneralizedCrossEntropyLoss(q=0.5), recorder, output=output)
+        steps = {"per_device_train_batch_size": 2, "num_train_epochs": 2, "optim": "sgd", "learning_rate": 1.0}
+        train(tmp_path, func, callbacks=[RecorderCallback(func)], data=WithIds(items), model=model, **steps)
+        results[fused] = model, recorder.table().to_pandas()
+    (plain, seen), (model, seen_fused) = results[False], results[True]
+    assert model.lm_head.weight is model.transformer.wte.weight  # still tied
+    assert list(model.state_dict()) == list(plain.state_dict())
+    for (name, a), (_, b) in zip(model.named_parameters(), plain.named_parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=name)
+    assert list(seen_fused) == list(seen)
+    np.testing.assert_array_equal(seen_fused["label"].to_numpy(), seen["label"].to_numpy())
+    for name in ("aum", "margin", "confidence", "mean_confidence"):
+        np.testing.assert_allclose(seen_fused[name].to_numpy(float), seen[name].to_numpy(float), rtol=2e-3, atol=1e-4)
+    tokens, _ = stacked(items)
+    assert model.eval()(input_ids=tokens).logits.shape == (*tokens.shape, 50)  # evaluation has logits
+    assert model.train()(input_ids=tokens).logits.shape == (*tokens.shape, 16)  # training leaves them to the loss
+
+
+def test_what_cannot_be_fused_says_so() -> None:
+    with pytest.raises(ValueError, match="Linear has no linear output layer to fuse"):
+        fuse_output(nn.Linear(3, 3))
+    model = gpt2()
+    model.config.final_logit_softcapping = 30.0
+    with pytest.raises(ValueError, match=r"config\.final_logit_softcapping"):
+        fuse_output(model)
+    with pytest.raises(ValueError, match="cannot be fused"):
+        as_compute_loss_func(mohs.CrossEntropyLoss(label_smoothing=0.1), output=fuse_output(gpt2()))
 
 
 def test_the_given_loss_is_unchanged() -> None:

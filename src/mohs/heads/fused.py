@@ -63,7 +63,7 @@ def linear_loss(
     labels: Tensor,
     bias: Tensor | None = None,
     *,
-    loss: str | nn.Module = "cross_entropy",
+    loss: str | nn.Module = "gce:q=0.7",
     sample_weight: Tensor | None = None,
     ignore_index: int | None = None,
     reduction: str | None = None,
@@ -111,7 +111,7 @@ class FusedHead(nn.Module):
         >>> fused(features, labels).backward()
     """
 
-    def __init__(self, head: nn.Module, loss: str | nn.Module = "cross_entropy") -> None:
+    def __init__(self, head: nn.Module, loss: str | nn.Module = "gce:q=0.7") -> None:
         super().__init__()
         if not isinstance(head, nn.Linear | NormFaceHead | CosFaceHead | ArcFaceHead | AVHHead):
             raise ValueError(f"{type(head).__name__} cannot be fused: use nn.Linear, NormFace, CosFace, ArcFace or AVH heads")

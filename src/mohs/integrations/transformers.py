@@ -13,6 +13,11 @@ the id from the model's inputs and passes it to the loss. Training steps are rec
 once per epoch. For tokens use `Recorder(N, positions=T)`: token t of example i is number i·T + t, and labels of −100 are not
 recorded. A recorder with a head reads its features from the outputs, as "features". The Trainer's checkpoints do not
 include the record: save `recorder.state_dict()` yourself.
+
+With large vocabularies the logits take most of the memory. `fuse_output(model)` lets the loss compute them in chunks, and records
+from the same pass:
+
+    compute_loss = as_compute_loss_func(mohs.GeneralizedCrossEntropyLoss(), recorder, output=fuse_output(model))
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from mohs.hardness.recorder import Recorder
+from mohs.heads.fused import FusedHead, linear_loss
 from mohs.losses._drop_in import spread_sample_weight
 
 try:
@@ -36,15 +42,20 @@ except Exception as error:  # a broken installation raises more than ImportError
     ) from error
 
 ID_NAMES = ("ids", "id")
+CHANGES_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # of a configuration: what follows the output layer
 
 
-def as_compute_loss_func(loss: nn.Module, recorder: Recorder | None = None, *, shift_labels: bool | None = None) -> ComputeLoss:
+def as_compute_loss_func(
+    loss: nn.Module, recorder: Recorder | None = None, *, shift_labels: bool | None = None, output: OutputLayer | None = None
+) -> ComputeLoss:
     """Wrap a loss for the Trainer's `compute_loss_func`.
 
     Args:
         loss: Any loss module with a `reduction` of "mean" or "sum".
         recorder: A `mohs.Recorder` to update at every training step; it also needs `RecorderCallback`.
         shift_labels: Compare the logits of each token with the label of the next; default: for causal language models.
+        output: The model's output layer from `fuse_output`, to train without the logits in memory; the loss must be a curve of
+            the margin, and the recorder one without a head.
 
     Returns:
         A callable f(outputs, labels, num_items_in_batch=None, sample_weight=None); sample_weight is (B,) or, like the labels,
@@ -52,7 +63,43 @@ def as_compute_loss_func(loss: nn.Module, recorder: Recorder | None = None, *, s
     """
     if getattr(loss, "reduction", None) not in ("mean", "sum"):
         raise ValueError(f"loss must have a reduction of mean or sum, like nn.CrossEntropyLoss; got {loss!r}")
-    return ComputeLoss(mean=_reducing(loss, "mean"), total=_reducing(loss, "sum"), recorder=recorder, shift_labels=shift_labels)
+    if output is not None:
+        FusedHead(output, loss)  # raises unless the loss can be fused
+    return ComputeLoss(_reducing(loss, "mean"), _reducing(loss, "sum"), recorder, shift_labels, output)
+
+
+class OutputLayer(nn.Linear):
+    """The output layer of a model whose loss computes the logits: in training mode its outputs are its inputs."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features if self.training else super().forward(features)
+
+
+def fuse_output(model: nn.Module) -> OutputLayer:
+    """Replace the linear output layer of a transformers model by one that leaves the logits to the loss in training mode.
+
+    The parameters stay the same, tied weights included; evaluation, generation and checkpoints do not change.
+
+    Args:
+        model: A model with `get_output_embeddings`, such as a causal language model.
+
+    Returns:
+        The layer, for `as_compute_loss_func(..., output=)`.
+    """
+    layer = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if not isinstance(layer, nn.Linear):
+        raise ValueError(f"{type(model).__name__} has no linear output layer to fuse: use as_compute_loss_func without output=")
+    changing = [name for name in CHANGES_LOGITS if getattr(model.config, name, None) is not None]
+    if changing:
+        raise ValueError(
+            f"{type(model).__name__} changes its logits after the output layer (config.{changing[0]}): cannot be fused"
+        )
+    with torch.device("meta"):
+        fused = OutputLayer(layer.in_features, layer.out_features, bias=layer.bias is not None)
+    fused.weight, fused.bias = layer.weight, layer.bias
+    fused.train(layer.training)
+    model.set_output_embeddings(fused)  # type: ignore[operator]
+    return fused
 
 
 @dataclass(eq=False)
@@ -63,6 +110,7 @@ class ComputeLoss:
     total: nn.Module
     recorder: Recorder | None = None
     shift_labels: bool | None = None
+    output: OutputLayer | None = None
     ids: Tensor | None = field(default=None, repr=False)
     epoch: int | None = None
 
@@ -74,34 +122,52 @@ class ComputeLoss:
         *,
         sample_weight: Tensor | None = None,
     ) -> Tensor:
-        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]  # (B, K) or (B, T, K)
         first = int(logits.dim() > 2 and is_shifted(outputs, self.shift_labels))  # the first token that is predicted
         logits = logits[:, : logits.shape[1] - first] if first else logits
-        if self.recorder is not None and torch.is_grad_enabled():  # evaluation runs without gradients
-            self._record(logits, labels, outputs.get("features") if isinstance(outputs, dict) else None, first)
+        recording = self.recorder is not None and torch.is_grad_enabled()  # evaluation runs without gradients
+        ids = self._item_ids(labels) if recording else None
+        ids = ids[:, first:] if ids is not None and first else ids
         labels = labels.to(logits.device)
         given = {}
         if sample_weight is not None:
             weights = spread_sample_weight(sample_weight.to(labels.device), labels)
             given["sample_weight"] = (weights[:, first:] if first else weights).flatten()
-        logits, labels = logits.flatten(0, -2), (labels[:, first:] if first else labels).flatten()
-        if num_items_in_batch is None:
-            return self.mean.to(logits.device)(logits, labels, **given)  # type: ignore[no-any-return]
-        total = self.total.to(logits.device)(logits, labels, **given)
-        return total / num_items_in_batch  # type: ignore[no-any-return]
+        labels = labels[:, first:] if first else labels
+        loss = self.mean if num_items_in_batch is None else self.total
+        if self.output is not None and self.output.training:  # the logits are the features still
+            weight, bias, rows = self.output.weight, self.output.bias, labels.flatten()
+            value, seen = linear_loss(logits.flatten(0, -2), weight, rows, bias, loss=loss, return_stats=True, **given)
+            if ids is not None and self.recorder is not None:
+                self.recorder.update_statistics(ids.flatten(), seen, rows, epoch=self.epoch)
+        else:
+            if ids is not None and self.recorder is not None:
+                _record(self.recorder, ids, logits, labels, _features(outputs), self.epoch)
+            value = loss.to(logits.device)(logits.flatten(0, -2), labels.flatten(), **given)
+        return value if num_items_in_batch is None else value / num_items_in_batch
 
-    def _record(self, logits: Tensor, labels: Tensor, features: Tensor | None, first: int) -> None:
+    def _item_ids(self, labels: Tensor) -> Tensor:
+        """The ids of this step's items, (B,) or one per token (B, T)."""
         ids, self.ids = self.ids, None
         if ids is None or self.recorder is None:
             raise ValueError(
                 'a training step has no ids: give the items an "id" (WithIds(dataset)), keep it with '
                 "remove_unused_columns=False, and pass callbacks=[RecorderCallback(compute_loss)] to the Trainer"
             )
-        if logits.dim() == 3:
-            ids = self.recorder.position_ids(ids, labels)[:, first:]
-            labels, logits = labels[:, first:], logits.movedim(2, 1)
-            features = None if features is None else features[:, : features.shape[1] - first].movedim(2, 1)
-        self.recorder.update(ids, logits, labels, features, epoch=None if self.recorder.track == ("aum",) else self.epoch)
+        return self.recorder.position_ids(ids, labels) if labels.dim() > 1 else ids
+
+
+def _features(outputs: Any) -> Tensor | None:
+    """The features of the outputs, where the model returns them."""
+    return outputs.get("features") if isinstance(outputs, dict) else None
+
+
+def _record(recorder: Recorder, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None, epoch: int | None) -> None:
+    """Record logits (B, K), or (B, T, K) with ids and labels (B, T)."""
+    if logits.dim() == 3:
+        features = None if features is None else features[:, : logits.shape[1]].movedim(2, 1)
+        logits = logits.movedim(2, 1)
+    recorder.update(ids, logits, labels, features, epoch=None if recorder.track == ("aum",) else epoch)
 
 
 def is_shifted(outputs: Any, shift_labels: bool | None) -> bool:
