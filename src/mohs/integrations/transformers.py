@@ -86,7 +86,7 @@ def fuse_output(model: nn.Module) -> OutputLayer:
     Returns:
         The layer, for `as_compute_loss_func(..., output=)`.
     """
-    layer = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    layer = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
     if not isinstance(layer, nn.Linear):
         raise ValueError(f"{type(model).__name__} has no linear output layer to fuse: use as_compute_loss_func without output=")
     changing = [name for name in CHANGES_LOGITS if getattr(model.config, name, None) is not None]
@@ -129,22 +129,24 @@ class ComputeLoss:
         ids = self._item_ids(labels) if recording else None
         ids = ids[:, first:] if ids is not None and first else ids
         labels = labels.to(logits.device)
-        given = {}
         if sample_weight is not None:
             weights = spread_sample_weight(sample_weight.to(labels.device), labels)
-            given["sample_weight"] = (weights[:, first:] if first else weights).flatten()
+            sample_weight = (weights[:, first:] if first else weights).flatten()
         labels = labels[:, first:] if first else labels
         loss = self.mean if num_items_in_batch is None else self.total
         if self.output is not None and self.output.training:  # the logits are the features still
             weight, bias, rows = self.output.weight, self.output.bias, labels.flatten()
-            value, seen = linear_loss(logits.flatten(0, -2), weight, rows, bias, loss=loss, return_stats=True, **given)
+            value, seen = linear_loss(
+                logits.flatten(0, -2), weight, rows, bias, loss=loss, sample_weight=sample_weight, return_stats=True
+            )
             if ids is not None and self.recorder is not None:
                 self.recorder.update_statistics(ids.flatten(), seen, rows, epoch=self.epoch)
         else:
             if ids is not None and self.recorder is not None:
                 _record(self.recorder, ids, logits, labels, _features(outputs), self.epoch)
+            given = {} if sample_weight is None else {"sample_weight": sample_weight}  # torch's own losses have no such argument
             value = loss.to(logits.device)(logits.flatten(0, -2), labels.flatten(), **given)
-        return value if num_items_in_batch is None else value / num_items_in_batch
+        return value if num_items_in_batch is None else value / num_items_in_batch  # type: ignore[no-any-return]
 
     def _item_ids(self, labels: Tensor) -> Tensor:
         """The ids of this step's items, (B,) or one per token (B, T)."""
