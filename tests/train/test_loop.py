@@ -139,21 +139,29 @@ def data():
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("where", "seed"), [("a step", 0), ("a step", 1), ("a step", 2), ("writing", 3)])
-def test_killed_at_a_random_step_resumes_to_identical_weights(where: str, seed: int, tmp_path: Path) -> None:
-    """27 steps and epochs' ends, 11 writes: run.json, then checkpoint and metrics of each epoch, weights, dynamics, DONE."""
-    (tmp_path / "killed_run.py").write_text(KILLED_RUN)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Trained]:
+    """The names of KILLED_RUN, and its run without a kill."""
     made: dict[str, Any] = {}
     exec(KILLED_RUN, made)
-    whole = train(made["RUN"], made["data"](), out=tmp_path / "whole", device="cpu")
+    return made, train(made["RUN"], made["data"](), out=tmp_path_factory.mktemp("run") / "whole", device="cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "seed"), [("a step", 0), ("a step", 1), ("a step", 2), ("writing", 3)])
+def test_killed_at_a_random_step_resumes_to_identical_weights(
+    where: str, seed: int, whole: tuple[dict[str, Any], Trained], tmp_path: Path
+) -> None:
+    """27 steps and epochs' ends, 11 writes: run.json, then checkpoint and metrics of each epoch, weights, dynamics, DONE."""
+    (tmp_path / "killed_run.py").write_text(KILLED_RUN)
+    made, done = whole
     chance, folder, kills = random.Random(seed), tmp_path / "killed", 0
     for _ in range(2):
         at = chance.randint(1, 27 if where == "a step" else 8)
         words = [str(tmp_path), str(torch.get_num_threads()), where, str(at), str(folder)]
         kills += subprocess.run([sys.executable, "-c", KILLED, *words], check=False).returncode == -signal.SIGKILL
     assert kills >= 1
-    assert_same(whole, train(made["RUN"], made["data"](), out=folder, device="cpu"))
+    assert_same(done, train(made["RUN"], made["data"](), out=folder, device="cpu"))
 
 
 def test_parts_of_a_batch_change_nothing(blobs: Data, tmp_path: Path) -> None:
