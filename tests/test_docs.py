@@ -30,6 +30,7 @@ WRITTEN_BY_HAND = sorted(page for page in DOCS.glob("*.md") if page.name != "cla
 BLOCK = re.compile(r"(?:^<!-- (not run|needs|file): (.*?) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 INLINE = re.compile(r"`(mohs [^`]+)`")
+RunApart = Callable[[Path], tuple[int, str]]
 
 
 def blocks(page: Path) -> list[tuple[str, str, str, str]]:
@@ -86,7 +87,7 @@ def serve() -> None:
 
 
 @pytest.fixture(scope="module")
-def run_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], tuple[int, str]]]:
+def run_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunApart]:
     """A function that runs a page in the folder and returns exit code and output."""
     here, env = tmp_path_factory.mktemp("docs"), os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     with subprocess.Popen(
@@ -103,12 +104,12 @@ def run_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Pa
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
-def test_blocks_run(page: Path, run_apart: Callable[[Path], tuple[int, str]]) -> None:
+def test_blocks_run(page: Path, run_apart: RunApart) -> None:
     code, output = run_apart(page)
     assert code == 0, output
 
 
-def test_a_block_that_fails_is_noticed(run_apart: Callable[[Path], tuple[int, str]], tmp_path: Path) -> None:
+def test_a_block_that_fails_is_noticed(run_apart: RunApart, tmp_path: Path) -> None:
     (page := tmp_path / "page.md").write_text("```python\nimport mohs\nmohs.margin(1, 2, 3)\n```\n")
     code, output = run_apart(page)
     assert code == 1
@@ -160,7 +161,7 @@ def journey() -> list[str]:
     return [f"mohs.{package}.{name}" for package, names in rows for name in re.findall(r"`([\w.]+)`", names)]
 
 
-def test_the_journey_in_the_architecture_is_that_of_an_audit(tmp_path: Path) -> None:
+def test_the_journey_in_the_architecture_is_that_of_an_audit(run_apart: RunApart, tmp_path: Path) -> None:
     """The documented functions exist, and an audit calls them for the first time in the documented order."""
     named = journey()
     assert len(named) >= 9
@@ -169,7 +170,9 @@ def test_the_journey_in_the_architecture_is_that_of_an_audit(tmp_path: Path) -> 
     rows = [f"{'good fine great' if i % 2 else 'bad poor awful'} film number {i},{'pos' if i % 2 else 'neg'}" for i in range(60)]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
     code = f"""
-import sys
+import os, sys
+os.chdir({str(tmp_path)!r})
+os.environ["MOHS_CACHE"] = "cache"
 called = []
 last = {{name.rpartition(".")[2] for name in {named!r}}}
 def watch(frame, event, argument):
@@ -187,9 +190,9 @@ except SystemExit as end:
 sys.setprofile(None)
 assert called == {named!r}, called
 """
-    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MOHS_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    (page := tmp_path / "page.md").write_text(f"```python\n{code}```\n")
+    end, output = run_apart(page)
+    assert end == 0, output
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
