@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +132,6 @@ if where == "writing":
     os.fsync = lambda file: (tick(), sync(file))
 train(RUN, data(), out=folder, device="cpu", watch=watch)
 """
-FORKS = multiprocessing.get_context("forkserver")  # torch is imported once for all that are killed
-FORKS.set_forkserver_preload(["mohs.train.loop", "mohs.data.readers.digits"])
 
 
 @pytest.fixture(scope="module")
@@ -147,18 +145,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Tra
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "seed"), [("a step", 0), ("a step", 1), ("a step", 2), ("writing", 3)])
 def test_killed_at_a_random_step_resumes_to_identical_weights(
-    where: str, seed: int, whole: tuple[dict[str, Any], Trained], tmp_path: Path
+    where: str, seed: int, whole: tuple[dict[str, Any], Trained], run_forked: Callable[..., int], tmp_path: Path
 ) -> None:
     """27 steps and epochs' ends, 11 writes: run.json, then checkpoint and metrics of each epoch, weights, dynamics, DONE."""
     made, done = whole
     chance, folder, kills = random.Random(seed), tmp_path / "killed", 0
     for _ in range(2):
         left = chance.randint(1, 27 if where == "a step" else 8)
-        names = {"threads": torch.get_num_threads(), "where": where, "left": left, "folder": folder}
-        process = FORKS.Process(target=exec, args=(KILLED, names))
-        process.start()
-        process.join()
-        kills += process.exitcode == -signal.SIGKILL
+        code = run_forked(KILLED, threads=torch.get_num_threads(), where=where, left=left, folder=folder)
+        kills += code == -signal.SIGKILL
     assert kills >= 1
     assert_same(done, train(made["RUN"], made["data"](), out=folder, device="cpu"))
 
