@@ -2,16 +2,21 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+SEED := $(shell date +%s)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+KEY := $(shell cat pyproject.toml requirements.lock | cksum | cut -d' ' -f1)
 READY := $(VENV)/ready-$(KEY)
 
-.PHONY: demo test lint types check docs dist bench browser smoke stress clean
+.PHONY: demo test test-random lint types check docs dist bench browser smoke stress licenses advisories lock clean
 
 demo: $(READY)  ## an audit of scikit-learn's digits with a tenth of the labels made wrong: a table and a report
 	$(BIN)/mohs audit --out runs/digits
 
 test: $(READY)  ## all tests, on two processes of one thread each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-random: $(READY)  ## all tests, files and tests in them in random order; again the same order: make test-random SEED=17
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --random-order --random-order-seed=$(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -26,9 +31,9 @@ docs: $(READY)  ## the documentation as a site in docs/_build/html; warnings are
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-dist: $(READY)  ## wheel and sdist in dist/
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build twine
-	rm -rf dist && $(BIN)/python -m build && $(BIN)/python -m twine check --strict dist/*
+dist: $(READY)  ## wheel, sdist and their bill of materials (CycloneDX) in dist/
+	rm -rf dist && $(BIN)/python -m build --no-isolation && $(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python supply/sbom.py dist/*
 
 smoke: $(READY)  ## every study of the papers, each in about a second
 	OMP_NUM_THREADS=1 $(BIN)/mohs study recipes --scale smoke --quiet
@@ -46,13 +51,25 @@ bench: $(READY)  ## time and memory of the losses against F.cross_entropy
 stress: $(READY)  ## kills, damaged files, random specs and loss calls, for minutes; options: make stress STRESS="--kills 50"
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stress.py --out results/stress.md $(STRESS)
 
+licenses: $(READY)  ## fails if an installed package has a license that is not allowed
+	$(BIN)/python supply/licenses.py
+
+advisories: $(READY)  ## fails if a locked version has a known vulnerability; says so if the advisories are out of reach
+	$(BIN)/python supply/advisories.py
+
+lock:  ## requirements.lock again, after a change of pyproject.toml; to upgrade: make lock UPGRADE="--upgrade-package torch"
+	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/uv.txt && $(PIP) --require-hashes -r $(VENV)/uv.txt; }
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-annotate \
+	  --custom-compile-command "make lock" $(UPGRADE) --output-file requirements.lock pyproject.toml
+
 clean:
 	rm -rf $(VENV) runs build dist
 
-# The environment: made anew whenever the requirements change.
-$(READY): pyproject.toml constraints.txt
+# The environment: created again whenever the requirements change. The lock has the hash of every file that pip may install.
+$(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mohs needs Python 3.11 or later: make PYTHON=python3.12"; exit 4; }
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 4; }
 	@echo "Installing into $(VENV): a few minutes and about 6 GB, most of it torch ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[images,text,vision,report,hf,lightning,explain,docs,bench,dev]'
+	$(PIP) --require-hashes --only-binary :all: -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
+import socket
 from collections.abc import Callable
 
 import numpy as np
@@ -40,12 +43,46 @@ deviation = "digits | instead of CIFAR-10"
 """
 
 
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["mohs.cli", "mohs.emphasis", "mohs.losses", "mohs.train.loop", "mohs.data.readers.digits"])
+SAME_ENVIRONMENT = "import os; os.environ.clear(); os.environ.update(environment)\n"
+
+
+@pytest.fixture(scope="session")
+def run_forked() -> Callable[..., int]:
+    """A function that runs code in a process of its own and returns its exit code.
+
+    The process is forked from one that has imported torch and mohs, which takes seconds. Keyword arguments are names in the code.
+    """
+
+    def run(code: str, **names: object) -> int:
+        process = FORKS.Process(target=exec, args=(SAME_ENVIRONMENT + code, names | {"environment": dict(os.environ)}))
+        process.start()
+        process.join()
+        assert process.exitcode is not None
+        return process.exitcode
+
+    return run
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Every test draws the same random numbers, whichever tests ran before it."""
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every attempt to reach another machine fails the test."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The documentation: every block is run as it stands, every link leads somewhere, every command and option it names is there.
 
-The pages share one folder, so that an audit is trained once. Above a block may stand a comment:
+The pages share one folder, so that an audit is trained once. Each runs in a process of its own, forked from one that has
+imported mohs and torch. Above a block may stand a comment:
 
     <!-- not run: why -->   <!-- needs: package -->   <!-- file: name -->     the last: the block is written under that name
 """
@@ -14,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ WRITTEN_BY_HAND = sorted(page for page in DOCS.glob("*.md") if page.name != "cla
 BLOCK = re.compile(r"(?:^<!-- (not run|needs|file): (.*?) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 INLINE = re.compile(r"`(mohs [^`]+)`")
+RunApart = Callable[[Path], tuple[int, str]]
 
 
 def blocks(page: Path) -> list[tuple[str, str, str, str]]:
@@ -69,17 +72,49 @@ def run_shell(text: str) -> None:
 RUNNERS = {"python": run_python, "sh": run_shell}
 
 
+def serve() -> None:
+    """Run each page that standard input names in a process forked from this one; print its exit code, write output.txt."""
+    for name in mohs.__all__:
+        getattr(mohs, name)  # imports what the pages need
+    for line in sys.stdin:
+        if child := os.fork():
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            continue
+        os.dup2(os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        os.dup2(1, 2)
+        return run_page(Path(line.strip()))
+    return None
+
+
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("docs")
+def run_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunApart]:
+    """A function that runs a page in the folder and returns exit code and output."""
+    here, env = tmp_path_factory.mktemp("docs"), os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with subprocess.Popen(
+        [sys.executable, __file__], cwd=here, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdin
+        assert server.stdout
+
+        def run(page: Path) -> tuple[int, str]:
+            print(page, file=server.stdin, flush=True)
+            return int(server.stdout.readline()), (here / "output.txt").read_text(errors="replace")
+
+        yield run
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
-def test_blocks_run(page: Path, here: Path) -> None:
-    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    words = [sys.executable, __file__, str(page)]
-    done = subprocess.run(words, cwd=here, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr + done.stdout
+def test_blocks_run(page: Path, run_apart: RunApart) -> None:
+    code, output = run_apart(page)
+    assert code == 0, output
+
+
+def test_a_block_that_fails_is_noticed(run_apart: RunApart, tmp_path: Path) -> None:
+    (page := tmp_path / "page.md").write_text("```python\nimport mohs\nmohs.margin(1, 2, 3)\n```\n")
+    code, output = run_apart(page)
+    assert code == 1
+    assert "page.md, block 0 (python)" in output
+    assert "TypeError" in output
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
@@ -126,7 +161,7 @@ def journey() -> list[str]:
     return [f"mohs.{package}.{name}" for package, names in rows for name in re.findall(r"`([\w.]+)`", names)]
 
 
-def test_the_journey_in_the_architecture_is_that_of_an_audit(tmp_path: Path) -> None:
+def test_the_journey_in_the_architecture_is_that_of_an_audit(run_apart: RunApart, tmp_path: Path) -> None:
     """The documented functions exist, and an audit calls them for the first time in the documented order."""
     named = journey()
     assert len(named) >= 9
@@ -135,10 +170,13 @@ def test_the_journey_in_the_architecture_is_that_of_an_audit(tmp_path: Path) -> 
     rows = [f"{'good fine great' if i % 2 else 'bad poor awful'} film number {i},{'pos' if i % 2 else 'neg'}" for i in range(60)]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
     code = f"""
-import sys
+import os, sys
+os.chdir({str(tmp_path)!r})
+os.environ["MOHS_CACHE"] = "cache"
 called = []
+last = {{name.rpartition(".")[2] for name in {named!r}}}
 def watch(frame, event, argument):
-    if event == "call":
+    if event == "call" and frame.f_code.co_name in last:
         name = f"{{frame.f_globals.get('__name__')}}.{{frame.f_code.co_name}}"
         if name in {named!r} and name not in called:
             called.append(name)
@@ -152,9 +190,9 @@ except SystemExit as end:
 sys.setprofile(None)
 assert called == {named!r}, called
 """
-    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MOHS_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    (page := tmp_path / "page.md").write_text(f"```python\n{code}```\n")
+    end, output = run_apart(page)
+    assert end == 0, output
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.stem)
@@ -170,4 +208,4 @@ def test_images_are_small(image: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_page(Path(sys.argv[1]))
+    serve()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -22,6 +26,37 @@ def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedP
     return subprocess.run([sys.executable, "-m", "mohs", *words], capture_output=True, text=True, check=False, env=env)
 
 
+FORKED = """
+import os, sys
+for stream, file in ((1, out), (2, err)):
+    os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream)
+sys.argv = ["mohs", *words]
+from mohs.cli import main
+main()
+"""
+
+
+class Shown(NamedTuple):
+    """What a command leaves."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def mohs_command(run_forked: Callable[..., int]) -> Callable[..., Shown]:
+    """A function that runs mohs like `run`, without the seconds that Python needs to import torch."""
+
+    def command(*words: str) -> Shown:
+        with tempfile.TemporaryDirectory() as folder:
+            out, err = (os.path.join(folder, name) for name in ("out", "err"))
+            code = run_forked(FORKED, words=words, out=out, err=err)
+            return Shown(code, Path(out).read_text(), Path(err).read_text())
+
+    return command
+
+
 def test_help_and_version() -> None:
     shown = run("--help")
     assert shown.returncode == 0
@@ -29,10 +64,10 @@ def test_help_and_version() -> None:
     assert run("--version").stdout.strip() == f"mohs {mohs.__version__}"
 
 
-def test_list_losses() -> None:
-    text = run("list", "losses").stdout
+def test_list_losses(mohs_command: Callable[..., Shown]) -> None:
+    text = mohs_command("list", "losses").stdout
     assert all(name in text for name in mohs.LOSSES)
-    rows = {row["name"]: row for row in json.loads(run("list", "--json").stdout)}
+    rows = {row["name"]: row for row in json.loads(mohs_command("list", "--json").stdout)}
     assert set(rows) == set(mohs.LOSSES)
     assert rows["gradient_rescaling"]["focus"] == "0.33"
     assert rows["gce"]["settings"] == "q=0.7"
@@ -97,9 +132,9 @@ def test_list_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert c["for"] == "not a readable recipe ('study')"
 
 
-def test_emphasis_as_json() -> None:
+def test_emphasis_as_json(mohs_command: Callable[..., Shown]) -> None:
     got = json.loads(
-        run("emphasis", "cross_entropy", "gradient_rescaling:beta=12,lam=1", "encouraging:log_end=1", "--json").stdout
+        mohs_command("emphasis", "cross_entropy", "gradient_rescaling:beta=12,lam=1", "encouraging:log_end=1", "--json").stdout
     )
     assert [curve["loss"] for curve in got] == ["cross_entropy", "gradient_rescaling:beta=12,lam=1", "encouraging:log_end=1"]
     at = dict(zip(got[0]["p"], got[0]["emphasis"], strict=True))
@@ -108,22 +143,22 @@ def test_emphasis_as_json() -> None:
     assert got[2]["focus"] is None
 
 
-def test_emphasis_as_a_table() -> None:
-    shown = run("emphasis", "mae", "mse:mirror=True", "--relative")
+def test_emphasis_as_a_table(mohs_command: Callable[..., Shown]) -> None:
+    shown = mohs_command("emphasis", "mae", "mse:mirror=True", "--relative")
     assert shown.returncode == 0
     assert "relative to its peak" in shown.stdout
     assert "1.00" in shown.stdout
 
 
 @needs_charts
-def test_emphasis_writes_a_chart(tmp_path: Path) -> None:
+def test_emphasis_writes_a_chart(mohs_command: Callable[..., Shown], tmp_path: Path) -> None:
     for name, head in (("w.svg", b"<svg"), ("w.png", b"\x89PNG")):
-        shown = run("emphasis", "cross_entropy", "focal", "--out", str(tmp_path / name))
+        shown = mohs_command("emphasis", "cross_entropy", "focal", "--out", str(tmp_path / name))
         assert shown.returncode == 0
         assert f"wrote {tmp_path / name}" in shown.stderr
         assert (tmp_path / name).read_bytes().startswith(head)
     assert "focal" in (tmp_path / "w.svg").read_text()
-    assert run("emphasis", "focal", "--quiet", "--out", str(tmp_path / "q.svg")).stderr == ""
+    assert mohs_command("emphasis", "focal", "--quiet", "--out", str(tmp_path / "q.svg")).stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -141,8 +176,8 @@ def test_emphasis_writes_a_chart(tmp_path: Path) -> None:
         (["grind"], "No such command 'grind'"),
     ],
 )
-def test_usage_errors_are_one_line_and_code_2(words: list[str], message: str) -> None:
-    shown = run(*words)
+def test_usage_errors_are_one_line_and_code_2(words: list[str], message: str, mohs_command: Callable[..., Shown]) -> None:
+    shown = mohs_command(*words)
     assert shown.returncode == 2
     assert message in shown.stderr
     assert "Traceback" not in shown.stderr
@@ -151,8 +186,6 @@ def test_usage_errors_are_one_line_and_code_2(words: list[str], message: str) ->
 
 def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "vl_convert.py").write_text("raise ModuleNotFoundError('no', name='vl_convert')")
-    import os
-
     shown = run("emphasis", "gce", "--out", str(tmp_path / "w.svg"), env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert shown.returncode == 4
     assert "vl_convert is not installed" in shown.stderr

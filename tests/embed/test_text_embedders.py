@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import numpy as np
 import pytest
 import torch
@@ -17,16 +15,6 @@ OTHERS = [f"a tall tree with {color} leaves and birds, {i}" for i in range(15) f
 
 def run(name, texts):
     return create_embedder(name, kind="text").load(texts)(texts)
-
-
-@pytest.fixture
-def no_network(monkeypatch):
-    def refuse(*args, **kwargs):
-        raise AssertionError("the network was asked")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 @pytest.mark.usefixtures("no_network")

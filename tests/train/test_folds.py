@@ -185,10 +185,9 @@ def test_batches_grow_with_the_data() -> None:
     assert [default_batch(n) for n in (10, 150, 1797, 50_000, 10**6)] == [16, 16, 112, 500, 10_000]
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("rate", "shift"), [(0.1, None), (0.1, 1)])
-def test_finds_wrong_digits(seed: int, rate: float, shift: int | None) -> None:
-    y = moved(DIGITS, rate, seed, shift=shift)
+@pytest.mark.parametrize(("seed", "shift"), [(0, None), (1, None), (2, 1)])
+def test_finds_wrong_digits(seed: int, shift: int | None) -> None:
+    y = moved(DIGITS, 0.1, seed, shift=shift)
     made = out_of_fold(PIXELS, y, seed=seed)
     wrong, p, flagged = (y != DIGITS).numpy(), made.judgment.p_mislabeled, made.judgment.flagged
     assert wrong[flagged].mean() > 0.9

@@ -7,8 +7,7 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,25 +108,6 @@ def test_an_interrupted_run_resumes_to_the_same_result(blobs: Data, tmp_path: Pa
     assert all(torch.equal(a.nan_to_num(), done.trace[name].nan_to_num()) for name, a in whole.trace.items())
 
 
-KILLED = """
-import os, signal, sys, torch
-from pathlib import Path
-from mohs.train.loop import UNWATCHED, steps, train
-sys.path.insert(0, sys.argv[1])
-from killed_run import RUN, data
-torch.set_num_threads(int(sys.argv[2]))
-left = int(sys.argv[4])
-def tick(*event):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-sync, watch = os.fsync, tick
-if sys.argv[3] == "writing":
-    watch = lambda event: None
-    os.fsync = lambda file: (tick(), sync(file))
-train(RUN, data(), out=Path(sys.argv[5]), device="cpu", watch=watch)
-"""
 KILLED_RUN = """
 from mohs.data.examples import Data
 from mohs.data.readers.digits import digits
@@ -137,23 +117,45 @@ RUN = Run(data="digits", model="cnn", epochs=3, batch=64, ema=0.9, seed=5, noise
 def data():
     return Data(digits().train.take(torch.arange(600)))
 """
+KILLED = f"""{KILLED_RUN}
+import os, signal
+from mohs.train.loop import train
+torch.set_num_threads(threads)
+def tick(*event):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+sync, watch = os.fsync, tick
+if where == "writing":
+    watch = lambda event: None
+    os.fsync = lambda file: (tick(), sync(file))
+train(RUN, data(), out=folder, device="cpu", watch=watch)
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Trained]:
+    """The names of KILLED_RUN, and its run without a kill."""
+    made: dict[str, Any] = {}
+    exec(KILLED_RUN, made)
+    return made, train(made["RUN"], made["data"](), out=tmp_path_factory.mktemp("run") / "whole", device="cpu")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "seed"), [("a step", 0), ("a step", 1), ("a step", 2), ("writing", 3)])
-def test_killed_at_a_random_step_resumes_to_identical_weights(where: str, seed: int, tmp_path: Path) -> None:
+def test_killed_at_a_random_step_resumes_to_identical_weights(
+    where: str, seed: int, whole: tuple[dict[str, Any], Trained], run_forked: Callable[..., int], tmp_path: Path
+) -> None:
     """27 steps and epochs' ends, 11 writes: run.json, then checkpoint and metrics of each epoch, weights, dynamics, DONE."""
-    (tmp_path / "killed_run.py").write_text(KILLED_RUN)
-    made: dict[str, Any] = {}
-    exec(KILLED_RUN, made)
-    whole = train(made["RUN"], made["data"](), out=tmp_path / "whole", device="cpu")
+    made, done = whole
     chance, folder, kills = random.Random(seed), tmp_path / "killed", 0
     for _ in range(2):
-        at = chance.randint(1, 27 if where == "a step" else 8)
-        words = [str(tmp_path), str(torch.get_num_threads()), where, str(at), str(folder)]
-        kills += subprocess.run([sys.executable, "-c", KILLED, *words], check=False).returncode == -signal.SIGKILL
+        left = chance.randint(1, 27 if where == "a step" else 8)
+        code = run_forked(KILLED, threads=torch.get_num_threads(), where=where, left=left, folder=folder)
+        kills += code == -signal.SIGKILL
     assert kills >= 1
-    assert_same(whole, train(made["RUN"], made["data"](), out=folder, device="cpu"))
+    assert_same(done, train(made["RUN"], made["data"](), out=folder, device="cpu"))
 
 
 def test_parts_of_a_batch_change_nothing(blobs: Data, tmp_path: Path) -> None:
