@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mohs.evaluate.calibration import ece, fit_temperature, reliability
     from mohs.evaluate.masking import masking_report
     from mohs.hardness.angular import avc, avh
+    from mohs.hardness.annotators import Consensus, Votes, consensus
     from mohs.hardness.judgment import judge_labels
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
     from mohs.hardness.recorder import Recorder
@@ -110,6 +111,7 @@ NAMES = {  # module: the public names it defines
     "evaluate.calibration": "ece fit_temperature reliability",
     "evaluate.masking": "masking_report",
     "hardness.angular": "avc avh",
+    "hardness.annotators": "Consensus Votes consensus",
     "hardness.judgment": "judge_labels",
     "hardness.noise_rate": "estimate_noise suggest_emphasis",
     "hardness.recorder": "Recorder",
@@ -194,6 +196,7 @@ __all__ = [
     "BootstrapHardLoss",
     "BootstrapSoftLoss",
     "CenterLoss",
+    "Consensus",
     "CosFaceHead",
     "CrossEntropyLoss",
     "Data",
@@ -230,6 +233,7 @@ __all__ = [
     "TaylorLoss",
     "Trained",
     "TruncatedGeneralizedCrossEntropyLoss",
+    "Votes",
     "WithIds",
     "adapt",
     "add_noise",
@@ -243,6 +247,7 @@ __all__ = [
     "class_weights",
     "compare_runs",
     "compare_settings",
+    "consensus",
     "create_head",
     "create_loss",
     "create_model",
