@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import csv
 import datetime
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mohs._core.checksums import refuse_folder
+from mohs._core.checksums import read_json, refuse_folder
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs.studies.plan import RunIndex, plan
@@ -128,6 +129,18 @@ def read_results(path: Path) -> list[Result]:
             return [{name: _value(text, path, name) for name, text in line.items() if text} for line in lines]
     except (UnicodeDecodeError, csv.Error, AttributeError) as error:
         raise DataError(f"{path}: cannot be read as CSV in UTF-8 ({error}); {REPAIR}") from error
+
+
+def read_benchmark(path: Path) -> list[Result]:
+    """Read the rows of a benchmark's JSON file as results: `name` is the row, and its n-th measurement has seed n − 1."""
+    loaded = read_json(path, lost="its measurements are lost", repair="run the benchmark again")
+    about, seen, made = loaded["machine"], Counter[str](), []
+    for one in loaded["rows"]:
+        numbers = {name: float(value) for name, value in one.items() if isinstance(value, int | float)}
+        where = {"hardware": about["cpu"], "date": about["date"], "git": about["commit"]}
+        made.append({"row": one["name"], "seed": seen[one["name"]], **numbers, **where})
+        seen[one["name"]] += 1
+    return made
 
 
 def by_seed(results: Sequence[Result], row: str, metric: str) -> dict[int, float]:
