@@ -102,7 +102,7 @@ def problems(claims: Sequence[Claim], root: Path) -> list[str]:
         if claim.again is not None and claim.again not in known:
             found.append(f"{claim.id}: again = {claim.again}, which is not the id of a first test")
         for name in ("recipe", "results"):
-            path, late = getattr(claim, name), name == "results" and claim.computed  # a study that has not been run
+            path, late = getattr(claim, name), name == "results" and claim.recipe is not None  # a study that has not been run
             if path is not None and not (root / path).is_file() and not late:
                 found.append(f"{claim.id}: {name} = {path}: no such file")
         if claim.proof is not None and not _has_test(root, claim.proof):
