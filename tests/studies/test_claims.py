@@ -288,7 +288,7 @@ def test_results_older_than_the_choice_of_their_recipe_are_marked(tmp_path: Path
     (tmp_path / "recipes/toy/chooses.toml").write_text(chooses)
     claim = dataclasses.replace(claim, recipe="recipes/toy/chooses.toml")
     (caveat,) = verdict_of(claim, tmp_path).caveats
-    assert caveat.startswith("to be rerun: the recipe selects optimizer.lr for each row on held-out examples")
+    assert caveat == ("to be rerun: each row of the recipe now selects its optimizer.lr on held-out examples")
     (tmp_path / "results/toy/1.csv").write_text(
         CSV.replace(",date", ",date,chosen")
         .replace("2031-01-0", "2031-01-0")

@@ -48,7 +48,13 @@ def test_a_judgment_is_a_paired_test_over_shared_seeds() -> None:
 
 @pytest.mark.parametrize(
     ("gaps", "verdict"),
-    [((0.05, 0.0501), "holds"), ((0.03, 0.0301), "fails"), ((-0.05, -0.0501), "fails"), ((0.03, 0.06), "draw"), ((0.05, 0.05), "draw")],
+    [
+        ((0.05, 0.0501), "holds"),
+        ((0.03, 0.0301), "fails"),
+        ((-0.05, -0.0501), "fails"),
+        ((0.03, 0.06), "draw"),
+        ((0.05, 0.05), "draw"),
+    ],
 )
 def test_a_margin_requires_a_gain_that_large(gaps: tuple[float, float], verdict: str) -> None:
     ours, less = ({seed: 0.5 + sign * gap for seed, gap in enumerate(gaps)} for sign in (1, -1))

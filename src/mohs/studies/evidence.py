@@ -222,8 +222,8 @@ def _caveats(claim: Claim, results: Sequence[Result], recipe: Recipe | None) -> 
         yield f"to be rerun: {claim.rerun}"
     before = [row for row in rows if row in choices and not any(CHOSEN in one for one in results if one["row"] == row)]
     if before:
-        keys = " and ".join(dict.fromkeys(str(choices[row].key) for row in before))  # type: ignore[union-attr]
-        yield f"to be rerun: the recipe selects {keys} for each row on held-out examples, and these results are older"
+        keys = " and ".join(dict.fromkeys(str(choices[row].key) for row in before))
+        yield f"to be rerun: each row of the recipe now selects its {keys} on held-out examples"
     for row in rows:
         own = [one for one in results if one["row"] == row]
         if reason := collapses(results, row):

@@ -174,7 +174,8 @@ def _beyond(test: TTest, n: int, direction: str, bound: float, how: str) -> Judg
 def _within(test: TTest, n: int, margin: float) -> Judgment:
     """Judge whether the difference lies within ± margin, or beyond."""
     beyond = min(exceeds(test, margin), 1 - exceeds(test, -margin))
-    how = f"two one-sided tests: 95 % interval [{test.low:.3g}, {test.high:.3g}] against ± {margin:g}"
+    span = f": 95 % interval [{test.low:.3g}, {test.high:.3g}]" if math.isfinite(test.df) else ""
+    how = f"two one-sided tests{span} against ± {margin:g}"
     return decided(_judgment(test, n, equivalence(test, margin), beyond, _exact(test, how)))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mohs._core.checksums import refuse_folder
 from mohs.evaluate.statistics import Summary, summary
-from mohs.studies.collect import AFTER, BEFORE, Result, by_seed, columns_of, merge_results, read_results, write_results
+from mohs.studies.collect import AFTER, BEFORE, CHOSEN, Result, by_seed, columns_of, merge_results, read_results, write_results
 from mohs.studies.judge import Judgment, collapses, judge, judge_all, learned_only
 from mohs.studies.recipe import Recipe, Row
 
@@ -124,8 +124,20 @@ def _opening(recipe: Recipe, results: Sequence[Result]) -> list[str]:
     if done:
         days = " to ".join(dict.fromkeys((seen["date"][0], seen["date"][-1])))
         lines += ["", f"{len(done)} run(s) on {'; '.join(seen['hardware'])}, {days}; {'; '.join(seen['versions'])}."]
+    lines += _choices(recipe, results)
     rule = "A row holds or fails against another if a paired t-test over shared seeds, corrected for the number of rows by "
     return [*lines, "", f"{rule}Holm's method, has p < 0.05; otherwise it is a draw."]
+
+
+def _choices(recipe: Recipe, results: Sequence[Result]) -> list[str]:
+    """Which settings rows select on held-out examples, and whether these results did."""
+    chosen = {(row.choose.key, tuple(row.choose.values)) for row in recipe.rows if row.choose is not None}
+    if not chosen:
+        return []
+    texts = [f"{key} from {', '.join(f'{value:g}' for value in values)}" for key, values in sorted(chosen)]
+    older = not any(CHOSEN in one for one in results)
+    note = " **These results are older: they were made with one value for all rows and have to be made anew.**" if older else ""
+    return ["", f"Rows select {' and '.join(texts)} on held-out examples, by the first seed.{note}"]
 
 
 def _rows(recipe: Recipe, results: Sequence[Result]) -> list[list[str]]:
