@@ -14,6 +14,7 @@ from mohs._core.errors import DataError
 from mohs.studies.claims import REGISTER, judge_register, problems, read_register, verdict_of
 from mohs.studies.claims_page import PAGE, claims_page, write_claims_page
 from mohs.studies.evidence import Claim, Verdict
+from mohs.studies.guide import GUIDE_PAGE, Advice, Shown, guide_page, read_guide
 
 ROOT = Path(__file__).parents[2]
 ENTRY = """
@@ -452,6 +453,37 @@ def test_rows_that_claims_name_are_rows_of_their_recipes() -> None:
 def test_the_page_in_docs_is_up_to_date() -> None:
     assert (ROOT / PAGE).is_file(), "write it: mohs study --claims"
     assert (ROOT / PAGE).read_text() == claims_page(ROOT), "write it anew: mohs study --claims"
+
+
+@needs_register
+def test_what_to_use_is_what_the_register_says() -> None:
+    judged = judge_register(read_register(), ROOT)
+    page = guide_page(judged, read_guide())
+    assert (ROOT / GUIDE_PAGE).read_text() == page, "write it anew: mohs study --claims"
+    assert len(page.splitlines()) <= 40  # one screen
+    by_id = {one.claim.id: one for one in judged}
+    for row in read_guide():
+        for shown in row.results:
+            one, text = by_id[shown.claim], guide_page(judged, [dataclasses.replace(row, results=[shown])])
+            if one.verdict == "holds":
+                assert f"**{'hurts' if shown.inverse else 'helps'}**" in text, shown.claim
+            assert ("\\*" in text.splitlines()[-1]) == (one.verdict != one.controlled), shown.claim
+
+
+def test_the_guide_turns_gains_by_direction_and_refuses_what_was_not_run(tmp_path: Path) -> None:
+    rows = {"A": {"ece": (0.02, 0.021, 0.019)}, "B": {"ece": (0.05, 0.052, 0.055)}}
+    more = 'metric = "ece"\ndirection = "lower"\n'
+    judged = judge_register(repository(tmp_path, ENTRY + COMPUTED + more, results=table_of(rows)), tmp_path)
+    at = {"when": "Always", "idea": "A", "instead": "B"}
+    page = guide_page(
+        judged, [Advice(**at, results=[Shown(claim="toy/1", on="digits"), Shown(claim="toy/1", on="turned", inverse=True)])]
+    )
+    assert (
+        "| **Always** | A | B | digits: **helps** +3.2 [2.4, 4.1] (n = 3)<br>turned: **hurts** -3.2 [-4.1, -2.4] (n = 3) |"
+        in page
+    )
+    with pytest.raises(DataError, match="the claim toy/9 is not in the register, or has not been run"):
+        guide_page(judged, [Advice(**at, results=[Shown(claim="toy/9", on="digits")])])
 
 
 @needs_register

@@ -9,6 +9,7 @@ from pathlib import Path
 from mohs._core.errors import DataError
 from mohs.studies.claims import REGISTER, Judged, judge_register, problems, read_register
 from mohs.studies.evidence import LEAST_P, VERDICTS, Verdict
+from mohs.studies.guide import GUIDE_PAGE, guide_page, read_guide
 from mohs.studies.study_page import table
 
 PAPERS = {
@@ -45,7 +46,7 @@ def claims_page(root: Path, *, register: Path = REGISTER) -> str:
 
 
 def write_claims_page(root: str | Path = ".", *, register: str | Path = REGISTER) -> Path:
-    """Judge every claim of the papers and write `docs/claims.md`.
+    """Judge every claim of the papers and write `docs/claims.md`, and `docs/what-to-use.md` from it.
 
     Args:
         root: The repository: it holds recipes/, results/, tests/ and docs/.
@@ -61,6 +62,8 @@ def write_claims_page(root: str | Path = ".", *, register: str | Path = REGISTER
     page = claims_page(root, register=register)
     (root / PAGE).parent.mkdir(parents=True, exist_ok=True)
     (root / PAGE).write_text(page)
+    if register == REGISTER:
+        (root / GUIDE_PAGE).write_text(guide_page(judge_register(read_register(), root), read_guide()))
     return root / PAGE
 
 
