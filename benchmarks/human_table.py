@@ -2,9 +2,9 @@
 
     python benchmarks/human_table.py [--tables results/avh] [--out results/avh/human.csv]
 
-Reads `cifar10h.csv` (correlations), `cifar10h-tests.csv` (paired differences) and `cifar10h-bins.csv` (by human agreement), all of
-single networks. Rows "NETWORK, bin I" hold the correlations within bin I of human agreement (1: people disagree most); in the last
-bin all agree, and there are none. Every number but the last has its 95 % interval over resampled images beside it:
+Reads `cifar10h.csv` (correlations), `cifar10h-tests.csv` (paired differences) and `cifar10h-bins.csv` (by human agreement),
+all of single networks. Rows "NETWORK, bin I" hold the correlations within bin I of human agreement (1: people disagree most);
+in the last bin all agree, and there are none. Every number but the last has its 95 % interval over resampled images beside it:
 
     KIND_SCORE                    correlation of a score with human disagreement, such as spearman_avh
     KIND_avh_minus_confidence     paired difference of two correlations

@@ -291,7 +291,11 @@ def test_module_equals_the_function_and_can_be_rebuilt(options):
     assert ADR.takes == EntropyPenalty.takes == ("logits",)
 
 
-@pytest.mark.parametrize("options", [{"tau": 0}, {"tau": -1}, {"tau": 1.5}, {"phi": "mean"}, {"scope": "epoch"}, {"normalizer": "bare"}, {"threshold": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"tau": 0}, {"tau": -1}, {"tau": 1.5}, {"phi": "mean"}, {"scope": "epoch"}, {"normalizer": "bare"}, {"threshold": 1.0}],
+    ids=str,
+)
 def test_a_wrong_setting_is_named(options):
     [name] = options
     with pytest.raises(ValueError, match=name):

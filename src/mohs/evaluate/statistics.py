@@ -1,4 +1,4 @@
-"""Statistics of few runs: means with intervals, t-tests, equivalence, power, bootstrap, corrections, and a verdict on two results.
+"""Statistics of few runs: means with intervals, t-tests, equivalence, power, bootstrap, corrections, a verdict on two results.
 
     t-interval  x̄ ± t_{1−α/2, n−1} s/√n              SD: s, of n − 1
     Welch       (x̄ − ȳ)/√(s_x²/n + s_y²/m)            unequal variances; pooled: Student's, as most papers run it
@@ -11,7 +11,8 @@
 
 With n = 1 SD and test are NaN, and the verdict is a draw that says so. If all n differences are the same number, their variance
 says nothing: the exact sign test takes over, p = 2^(1−n) (for two samples the permutation test, p = 2/C(n + m, n)), and the
-interval is that number if p < α and all numbers otherwise. `from_summary` tests a paper's mean ± SD (n): AMC's Table 1 is Student's, two-sided, n = 5.
+interval is that number if p < α and all numbers otherwise. `from_summary` tests a paper's mean ± SD (n): AMC's Table 1 is
+Student's, two-sided, n = 5.
 Welch (1947); Holm (1979); Schuirmann, "A comparison of the two one-sided tests procedure and the power approach" (1987);
 Benjamini & Hochberg, "Controlling the false discovery rate" (JRSS B 1995); Efron, "Better bootstrap confidence intervals"
 (JASA 1987).
@@ -127,7 +128,7 @@ def one_sample(values: Sequence[float], bound: float = 0.0, *, interval: float =
 
 
 def exceeds(test: TTest, bound: float = 0.0) -> float:
-    """One-sided p of the hypothesis that the difference exceeds the bound; 1 − p is that of the hypothesis that it falls short."""
+    """One-sided p of the hypothesis that the difference exceeds the bound; 1 − p is that of falling short of it."""
     from scipy.stats import t as t_distribution
 
     if test.error == 0:

@@ -9,9 +9,10 @@
 
 Returns the mean over the batch; γ is its weight in the objective. For τ ≥ 2, or many classes, F is not monotone in
 certainty, contrary to the paper: for K = 10 and τ = 3 it grows from uniform to p = 0.84 (printed: 0.93) and only then falls,
-so minimizing it pushes uncertain predictions back to uniform. It grows where d log F/dφ < 0, that is T < τφ (printed: T < 2τφ).
-Without the normalizer it is monotone, and with φ held constant (`detach_phi`) the push is always toward certainty. φ is clamped at 1e-6; F underflows to 0 long
-before that. With `scope="batch"` (eq. 4) each process computes φ over its own batch. The entropy penalty is H(p).
+so minimizing it pushes uncertain predictions back to uniform: F rises as φ falls while T < τφ (printed: T < 2τφ). Without
+the normalizer it is monotone, and with φ held constant (`detach_phi`) the push is always toward certainty. φ is clamped at
+1e-6; F underflows to 0 long before that. With `scope="batch"` (eq. 4) each process computes φ over its own batch.
+The entropy penalty is H(p).
 "Adaptive discriminative regularization for visual classification" (IJCV 2024), eqs. 4 and 7, by default with the
 root over φ, which is what eq. 14 differentiates, and φ of one sample as in eqs. 3, 7 and 8; the entropy penalty is eq. 9.
 """

@@ -7,9 +7,9 @@
 Batch normalization and leaky ReLU (slope .1) after each convolution, dropout after each pooling. The first is the top network
 of the paper's Table 2, which made its Table 1 (MNIST included) and Figures 2, 5 and 7; the last is the bottom one, which
 made Figures 1 and 4. These have 2 and 3 features (`embedding`) behind a 1×1 convolution of 64 channels: how 64 become 3 the
-paper does not say; here by a linear layer without activation after the pooling. The paper's Gaussian noise on the input is an augmentation
-here (`gaussian_noise`). Weights are Glorot uniform; batch normalization keeps PyTorch's settings (the authors': no scale,
-ε = 10⁻³, momentum .001, too slow for a short run).
+paper does not say; here by a linear layer without activation after the pooling. The paper's Gaussian noise on the input is
+an augmentation here (`gaussian_noise`). Weights are Glorot uniform; batch normalization keeps PyTorch's settings (the
+authors': no scale, ε = 10⁻³, momentum .001, too slow for a short run).
 Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Table 2 (conv_large) and their code (conv_small).
 """
 

@@ -11,8 +11,9 @@
                                  relation = "equal" and no other row or metric: within ± margin of 0
 
 A claim with several comparisons holds if all of them hold. If a row has not been run, or has fewer than two runs whose networks
-learned, the claim is "not run", unless a comparison of the other rows refutes it. What limits a verdict goes with it (`caveats`): collapsed trainings, lost classes, suspected gradient masking, and
-results older than the learning rates that their recipe selects.
+learned, the claim is "not run", unless a comparison of the other rows refutes it. What limits a verdict goes with it
+(`caveats`): rows that are missing, collapsed trainings, lost classes, suspected gradient masking, and results older than the
+learning rates that their recipe selects.
 """
 
 from __future__ import annotations

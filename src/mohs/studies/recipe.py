@@ -21,8 +21,9 @@ Selecting a setting.
     choose = {key = "optimizer.lr", values = [0.03, 0.1, 0.3]}         in [base]: every row selects its own
 
 Losses differ in the size of their gradients, so that a learning rate that suits one is too small or too large for another:
-where losses are compared, each selects its own. The row is trained with every value, using the first seed. The value with the best validation accuracy at the end (the first one
-if several are equal) is used for all seeds. Test labels are never used, and a value whose training diverged is never selected.
+where losses are compared, each selects its own. The row is trained with every value, using the first seed. The value with the
+best validation accuracy at the end (the first one if several are equal) is used for all seeds. Test labels are never used,
+and a value whose training diverged is never selected.
 
 Inheriting from another recipe.
 

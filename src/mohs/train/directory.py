@@ -1,6 +1,6 @@
 """The folder of a run: settings, history and results; `DONE` is written last.
 
-run.json             the resolved run, its hash, the data's fingerprint, versions, git (commit or hash of the code), hardware, processes
+run.json             the resolved run, its hash, the data's fingerprint, versions, git (commit or hash of the code), hardware, ...
 metrics.jsonl        one line per epoch
 checksums.json       checksums of the other files (`_core.checksums`)
 checkpoint.safetensors   everything needed to resume after the last complete epoch; removed when the run is done
