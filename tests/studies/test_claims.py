@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import math
@@ -453,6 +454,31 @@ def test_rows_that_claims_name_are_rows_of_their_recipes() -> None:
 def test_the_page_in_docs_is_up_to_date() -> None:
     assert (ROOT / PAGE).is_file(), "write it: mohs study --claims"
     assert (ROOT / PAGE).read_text() == claims_page(ROOT), "write it anew: mohs study --claims"
+
+
+@needs_register
+def test_verdicts_on_two_rows_are_those_of_scipy() -> None:
+    """Every claim that one row beats another, recomputed from the CSV without the package."""
+    compared = 0
+    for one in judge_register(read_register(), ROOT):
+        claim, found = one.claim, one.found
+        if not found.comparisons or (len(claim.better), len(claim.worse), claim.relation) != (1, 1, "better") or claim.margin:
+            continue
+        with (ROOT / str(claim.results)).open(newline="") as file:
+            lines = [line for line in csv.DictReader(file) if line.get(claim.metric)]
+        ours, theirs = (
+            {line["seed"]: float(line[claim.metric]) for line in lines if line["row"] == row}
+            for row in (claim.better[0], claim.worse[0])
+        )
+        seeds = sorted(ours.keys() & theirs.keys())
+        if len(seeds) != found.n or claim.interval == "examples":  # a run collapsed
+            continue
+        test = stats.ttest_rel([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+        assert found.p == pytest.approx(test.pvalue, rel=1e-6), claim.id
+        better = (test.statistic > 0) == (claim.direction == "higher")
+        assert found.verdict == ("draw" if test.pvalue >= 0.05 else "holds" if better else "fails"), claim.id
+        compared += 1
+    assert compared >= 60
 
 
 @needs_register
