@@ -479,7 +479,9 @@ def main() -> None:
             made = source(name, options.features)
             print(f"{name}: {len(made.truth):,} examples", flush=True)
         return
-    began, done = time.perf_counter(), finished(options.out)
+    from machine import machine
+
+    began, done, version = time.perf_counter(), finished(options.out), machine()["commit"]
     todo = [c for c in cells(options.data, options.sizes, options.seeds, tuple(options.rates)) if c not in done]
     rows: list[dict[str, Any]] = [dict(row) for row in done.values()]
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -494,6 +496,7 @@ def main() -> None:
                 continue
             if row is None:
                 continue
+            row["git"] = version
             rows.append(row)
             new = not options.out.exists()
             with options.out.open("a", newline="") as file:

@@ -42,9 +42,9 @@ def main() -> None:
     print(json.dumps(machine()))
     if args.out:
         with args.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer = csv.DictWriter(file, [*rows[0], "git"], lineterminator="\n")
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows(row | {"git": machine()["commit"]} for row in rows)
 
 
 def scored(model: str, seed: int, args: argparse.Namespace, runs: Path) -> list[dict[str, object]]:

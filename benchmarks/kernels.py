@@ -346,9 +346,9 @@ def main() -> None:
         given.out.with_suffix(".json").write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
         names = list(dict.fromkeys(key for row in rows for key in row))
         with given.out.with_suffix(".csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, names)
+            writer = csv.DictWriter(file, [*names, "git"])
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows(row | {"git": about["commit"]} for row in rows)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
-"""The environment of a measurement: hardware, versions, commit and date, stored in every results file."""
+"""The environment of a measurement: hardware, versions, commit (or hash of the code) and date, stored in every results file."""
 
 from __future__ import annotations
 
 import datetime
 import platform
-import subprocess
 from pathlib import Path
 
 import torch
 
 import mohs
+from mohs._core.code_version import code_version
 
 
 def machine() -> dict[str, str | int]:
     """Hardware, versions, commit and date of this process."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": _commit(),
+        "commit": code_version(),
         "mohs": mohs.__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -34,9 +34,3 @@ def _cpu() -> str:
         else []
     )
     return f"{names[0]}, {len(names)} cores" if names else platform.processor()
-
-
-def _commit() -> str:
-    here = Path(__file__).parent
-    answer = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or "unknown"

@@ -61,9 +61,9 @@ def main() -> None:
     last = [one.history[-1].get("test_accuracy", float("nan")) for one in done]
     args.out.mkdir(parents=True, exist_ok=True)
     with (args.out / "resnet20.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0] if rows else ["seed"])
+        writer = csv.DictWriter(file, [*(rows[0] if rows else ["seed"]), "git"])
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(row | {"git": machine()["commit"]} for row in rows)
     spread = statistics.stdev(last) if len(last) > 1 else 0.0
     about = {
         "machine": machine(),

@@ -26,7 +26,7 @@ import mohs
 from mohs.cli import app, main
 
 DOCS = Path(mohs.__file__).parents[2] / "docs"
-WRITTEN_BY_HAND = sorted(page for page in DOCS.glob("*.md") if page.name != "claims.md")
+WRITTEN_BY_HAND = sorted(page for page in DOCS.glob("*.md") if page.name not in ("claims.md", "what-to-use.md"))
 BLOCK = re.compile(r"(?:^<!-- (not run|needs|file): (.*?) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 INLINE = re.compile(r"`(mohs [^`]+)`")

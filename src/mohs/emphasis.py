@@ -3,8 +3,9 @@
     w(p) = |dℓ/dm| = ½ ‖∂ℓ/∂z‖₁            p = σ(m)
     focus ψ = argmax_p w(p)                spread σ = the variance of w over a batch's p
 
-Gradient Rescaling (arXiv 1905.11233), Definitions 1 and 2; its Figure 1 plots 2w. For GR w is the weight before
-the batch normalization. p is clamped to [1e-12, 1 − 1e-12].
+Gradient Rescaling (arXiv 1905.11233), Definitions 1 and 2, whose weight is 2w, the L1 norm of the gradient: its Figure 1 plots
+2w, and `spread` is ¼ of its Definition 2. For GR w is the weight before the batch normalization. p is clamped to
+[1e-12, 1 − 1e-12].
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def focus(loss: Callable[..., Tensor]) -> float:
 
 
 def spread(loss: Callable[..., Tensor], p: Tensor, *, normalized: bool = False) -> float:
-    """The population variance of the emphasis over a batch.
+    """The population variance of the emphasis over a batch: ¼ of Gradient Rescaling's Definition 2, whose weight is twice it.
 
     Args:
         loss: As for `emphasis`.

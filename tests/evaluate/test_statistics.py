@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mohs._core.errors import DataError
-from mohs.evaluate.statistics import bootstrap, compare, from_summary, holm, paired, summary, two_sample
+from mohs.evaluate.statistics import (
+    benjamini_hochberg,
+    bootstrap,
+    compare,
+    detectable,
+    equivalence,
+    exceeds,
+    from_summary,
+    holm,
+    one_sample,
+    paired,
+    summary,
+    two_sample,
+)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +115,63 @@ def test_pairing_detects_differences_that_seeds_hide() -> None:
     assert "paired t-test" in compare(ours, base, pair=True).sentence
 
 
-def test_constant_runs() -> None:
-    assert compare([1.0, 1.0], [0.5, 0.5]).verdict == "holds"
-    assert two_sample([1.0, 1.0], [0.5, 0.5]).p == 0
+def test_constant_runs_are_judged_by_exact_tests() -> None:
+    assert compare([1.0, 1.0], [0.5, 0.5]).verdict == "draw"  # two runs each: 2 of the 6 permutations are as extreme
+    assert two_sample([1.0, 1.0], [0.5, 0.5]).p == pytest.approx(1 / 3)
+    assert two_sample([1.0] * 5, [0.5] * 5).p == pytest.approx(2 / 252)
     assert compare([1.0, 1.0], [1.0, 1.0]).verdict == "draw"
     assert two_sample([1.0, 1.0], [1.0, 1.0]).p == 1
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 12])
+def test_equal_differences_are_judged_by_the_sign_test(n: int) -> None:
+    ours, theirs = [0.3 + 0.1 * seed for seed in range(n)], [0.2 + 0.1 * seed for seed in range(n)]
+    found = paired(ours, theirs)  # 0.1 each time, up to rounding
+    assert found.p == pytest.approx(stats.binomtest(n, n).pvalue)
+    assert (found.low, found.high) == pytest.approx((0.1, 0.1) if n >= 6 else (-math.inf, math.inf))
+    assert exceeds(found) == pytest.approx(0.5**n)
+    assert exceeds(found, 0.2) == pytest.approx(1 - 0.5**n)
+    assert exceeds(found, found.difference) == 0.5
+    assert (compare(ours, theirs, pair=True).verdict == "holds") == (n >= 6)
+
+
+@given(seed=st.integers(0, 2**31), n=st.integers(2, 8), bound=st.floats(-2, 2), margin=st.floats(0.1, 3))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_one_sided_tests_match_scipy(seed: int, n: int, bound: float, margin: float) -> None:
+    x = np.random.default_rng(seed).normal(0.5, 1, n)
+    found = one_sample(x)
+    above, below = (stats.ttest_1samp(x, bound, alternative=side).pvalue for side in ("greater", "less"))
+    assert (exceeds(found, bound), 1 - exceeds(found, bound)) == pytest.approx((above, below))
+    both = max(
+        stats.ttest_1samp(x, -margin, alternative="greater").pvalue, stats.ttest_1samp(x, margin, alternative="less").pvalue
+    )
+    assert equivalence(found, margin) == pytest.approx(both)
+    span = stats.ttest_1samp(x, 0).confidence_interval(0.9)  # TOST at 5 % is the 90 % interval within the margin
+    assert (equivalence(found, margin) < 0.05) == (-margin < span.low and span.high < margin)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_the_false_discovery_rate_is_controlled_as_by_scipy(p: list[float]) -> None:
+    q = benjamini_hochberg(p)
+    assert q == pytest.approx(stats.false_discovery_control(p, method="bh").tolist())
+    assert all(one >= each - 1e-12 for one, each in zip(q, p, strict=True))
+    assert all(one <= each + 1e-12 for one, each in zip(q, holm(p), strict=True))
+    assert benjamini_hochberg([*p, math.nan])[:-1] == q
+
+
+def test_detectable_effects_are_those_of_power_tables() -> None:
+    for n, effect in ((5, 1.682), (10, 0.996), (20, 0.660), (50, 0.404)):  # two-sided, α = .05, power .8 (G*Power)
+        assert detectable(1.0, n) == pytest.approx(effect, abs=2e-3)
+    assert detectable(2.0, 5) == pytest.approx(2 * detectable(1.0, 5))
+    assert detectable(1.0, 3) > detectable(1.0, 4)
+    assert math.isnan(detectable(1.0, 1))
+    assert math.isnan(detectable(0.0, 3))
+
+
+def test_a_detectable_effect_is_found_in_four_of_five_studies() -> None:
+    drawn = np.random.default_rng(0).normal(detectable(1.0, 3), 1.0, (20_000, 3))
+    assert (stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.01)
 
 
 def test_what_is_refused() -> None:
@@ -132,5 +197,7 @@ def test_what_is_refused() -> None:
         from_summary(1, 1, 5, 1, -1, 5)
     with pytest.raises(ValueError, match=r"p_values must be between 0 and 1, got \[0.5, 2\]"):
         holm([0.5, 2])
+    with pytest.raises(ValueError, match="margin must be greater than 0"):
+        equivalence(paired([1.0, 2.0], [1.0, 3.0]), 0.0)
     with pytest.raises(ValueError, match="method must be one of bca, percentile, got 'basic'"):
         bootstrap([1.0, 2.0], method="basic")

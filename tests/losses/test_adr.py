@@ -21,9 +21,13 @@ OPTIONS = [
     {"tau": 1},
     {"phi": "variance"},
     {"scope": "batch"},
-    {"normalizer": False},
+    {"normalizer": "none"},
+    {"normalizer": "printed"},
+    {"normalizer": "printed", "scope": "batch"},
+    {"threshold": 0.1},
+    {"threshold": 0.9, "normalizer": "printed"},
     {"detach_phi": True},
-    {"phi": "variance", "scope": "batch", "normalizer": False, "detach_phi": True},
+    {"phi": "variance", "scope": "batch", "normalizer": "none", "detach_phi": True},
 ]
 
 
@@ -32,7 +36,14 @@ def draw(*shape: int, seed: int = 0, scale: float = 2.0, dtype: torch.dtype = to
 
 
 def plain(
-    logits: Tensor, *, tau: int = 3, phi: str = "entropy", scope: str = "sample", normalizer: bool = True, detach_phi=False
+    logits: Tensor,
+    *,
+    tau: int = 3,
+    phi: str = "entropy",
+    scope: str = "sample",
+    normalizer: str = "root",
+    detach_phi=False,
+    threshold=None,
 ):
     """The formula, one example at a time, by autograd."""
     classes = logits.shape[1]
@@ -46,8 +57,11 @@ def plain(
     total = 0.0
     for p, u in zip(rows, uncertainties, strict=True):
         u = u.detach() if detach_phi else u
-        squares = sum(v * v for v in sorted(p, reverse=True)[:tau])
-        total = total + ((2 * math.pi * u) ** (-tau / 2) if normalizer else 1.0) * torch.exp(-squares / (2 * u))
+        ranked = sorted(p, reverse=True)
+        kept = ranked[:tau] if threshold is None else [ranked[0], *(v for v in ranked[1:] if v >= threshold)]
+        squares = sum(v * v for v in kept)
+        factor = {"root": (2 * math.pi * u) ** 0.5, "printed": (2 * math.pi) ** 0.5 * u, "none": 1.0}[normalizer]
+        total = total + factor ** (-len(kept)) * torch.exp(-squares / (2 * u))
     return total / len(rows)
 
 
@@ -277,7 +291,11 @@ def test_module_equals_the_function_and_can_be_rebuilt(options):
     assert ADR.takes == EntropyPenalty.takes == ("logits",)
 
 
-@pytest.mark.parametrize("options", [{"tau": 0}, {"tau": -1}, {"tau": 1.5}, {"phi": "mean"}, {"scope": "epoch"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"tau": 0}, {"tau": -1}, {"tau": 1.5}, {"phi": "mean"}, {"scope": "epoch"}, {"normalizer": "bare"}, {"threshold": 1.0}],
+    ids=str,
+)
 def test_a_wrong_setting_is_named(options):
     [name] = options
     with pytest.raises(ValueError, match=name):

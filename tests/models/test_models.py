@@ -125,6 +125,15 @@ def test_the_toy_is_3_2_2() -> None:
     assert [tuple(p.shape) for p in net.parameters()] == [(2, 3), (2,), (2, 2), (2,)]
 
 
+def test_few_features_of_the_amc_network_come_after_its_last_convolution() -> None:
+    """The paper's Table 2, bottom: a 1×1 convolution of 64 channels, mean pooling, and a head on 3 features."""
+    net = create_model("amc_mnist:embedding=3", shape=(1, 28, 28), num_classes=10)
+    convolutions = [layer for layer in net.body.modules() if isinstance(layer, nn.Conv2d)]
+    assert [(layer.out_channels, layer.kernel_size[0]) for layer in convolutions] == [(64, 3), (64, 3), (128, 3), (64, 1)]
+    assert isinstance(net.body[-1], nn.Linear)
+    assert net.head.in_features == 3
+
+
 @pytest.mark.parametrize(("name", "wide"), [("mnist", 256), ("amc_mnist", 64), ("conv_large", 128), ("cnn10", 512)])
 @pytest.mark.parametrize("embedding", [2, 3])
 def test_embeddings_may_be_drawn(name: str, wide: int, embedding: int) -> None:

@@ -92,12 +92,52 @@ def test_gradient_formula(tau):
     torch.testing.assert_close(leaf.grad[0], expected, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.parametrize("tau", [1, 3])
+def test_equation_14_differentiates_the_root_over_phi(tau):
+    """Eq. 14: H' = −φ'/(2φ) H, which is the derivative of (2πφ)^(−1/2) and half of that of the printed (√2π φ)^(−1)."""
+    logits = torch.randn(1, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def slope(normalizer: str) -> Tensor:
+        """The derivative of the factor's logarithm by the logits: that of log F less that of the exponential."""
+        leaf = logits.clone().requires_grad_()
+        (adr(leaf, tau=tau, normalizer=normalizer).log() - adr(leaf, tau=tau, normalizer="none").log()).backward()
+        return leaf.grad
+
+    leaf = logits.clone().requires_grad_()
+    phi = entropy_penalty(leaf) / math.log(5)
+    (d_phi,) = torch.autograd.grad(phi, leaf)
+    printed_in_14 = tau * -d_phi / (2 * phi.detach())
+    torch.testing.assert_close(slope("root"), printed_in_14, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(slope("printed"), 2 * printed_in_14, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("classes", "tau"), [(2, 2), (10, 3), (100, 5)])
+@pytest.mark.parametrize(("normalizer", "times"), [("root", 1), ("printed", 2)])
+def test_where_it_is_not_monotone_by_phi(classes, tau, normalizer, times):
+    """log F falls with φ exactly where T < τφ, or T < 2τφ as printed: T fixed by the path, φ moved by hand."""
+    for p in (0.3, 0.6, 0.9, 0.97):
+        q = path(max(p, 1.01 / classes), classes).softmax(1)[0]
+        squares = q.sort(descending=True).values[:tau].square().sum()
+        phi = (-(q * q.log()).sum() / math.log(classes)).requires_grad_()
+        base = 2 * math.pi * (phi if normalizer == "root" else phi**2)
+        (slope,) = torch.autograd.grad(-tau / 2 * base.log() - squares / (2 * phi), phi)
+        assert (slope < 0) == (squares < times * tau * phi)
+        expected = (base ** (-tau / 2) * torch.exp(-squares / (2 * phi))).item()
+        assert adr(q.log().unsqueeze(0), tau=tau, normalizer=normalizer).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_turning_point_of_the_printed_form():
+    grid = [0.1 + 0.0005 * i for i in range(1800)]
+    values = [adr(path(p, 10), tau=3, normalizer="printed").item() for p in grid]
+    assert grid[values.index(max(values))] == pytest.approx(0.933, abs=0.001)
+
+
 @pytest.mark.parametrize("phi", ["entropy", "variance"])
 @pytest.mark.parametrize("classes", [2, 10, 100])
 def test_uncertainty_is_1_at_uniform_and_0_at_one_hot(phi, classes):
     uniform = torch.zeros(1, classes, dtype=torch.float64)
     # without the normalizer −2 log F = T/φ, and T = 1/C² for τ = 1
-    assert -2 * adr(uniform, tau=1, phi=phi, normalizer=False).log() * classes**2 == pytest.approx(1, rel=1e-10)
+    assert -2 * adr(uniform, tau=1, phi=phi, normalizer="none").log() * classes**2 == pytest.approx(1, rel=1e-10)
     one_hot = torch.full((1, classes), -1e4, dtype=torch.float64)
     one_hot[0, 1] = 1e4
     leaf = one_hot.requires_grad_()
@@ -143,7 +183,7 @@ def test_figure_4_the_pull_of_the_exponential_variance_ends_sooner():
 @pytest.mark.parametrize(("classes", "tau"), [(2, 2), (10, 3), (10, 5), (100, 5), (1000, 5)])
 def test_without_the_normalizer_it_decreases_with_certainty(classes, tau):
     grid = [1 / classes + (0.999 - 1 / classes) * i / 100 for i in range(101)]
-    values = [adr(path(p, classes), tau=tau, normalizer=False).item() for p in grid]
+    values = [adr(path(p, classes), tau=tau, normalizer="none").item() for p in grid]
     assert all(a > b for a, b in pairwise(values))
 
 

@@ -47,7 +47,14 @@ def test_a_judgment_is_a_paired_test_over_shared_seeds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gaps", "verdict"), [((0.05, 0.05), "holds"), ((0.03, 0.03), "fails"), ((-0.05, -0.05), "fails"), ((0.03, 0.06), "draw")]
+    ("gaps", "verdict"),
+    [
+        ((0.05, 0.0501), "holds"),
+        ((0.03, 0.0301), "fails"),
+        ((-0.05, -0.0501), "fails"),
+        ((0.03, 0.06), "draw"),
+        ((0.05, 0.05), "draw"),
+    ],
 )
 def test_a_margin_requires_a_gain_that_large(gaps: tuple[float, float], verdict: str) -> None:
     ours, less = ({seed: 0.5 + sign * gap for seed, gap in enumerate(gaps)} for sign in (1, -1))
@@ -108,7 +115,8 @@ def test_a_bound_holds_if_the_whole_interval_is_beyond_it() -> None:
     values = {0: 0.95, 1: 0.96, 2: 0.94, 3: math.nan}
     assert [judge_number(values, above=bound).verdict for bound in (0.9, 0.95, 0.99)] == ["holds", "draw", "fails"]
     assert [judge_number(values, below=bound).verdict for bound in (0.9, 0.95, 0.99)] == ["fails", "draw", "holds"]
-    assert judge_number({0: 0.0, 1: 0.0}, below=0.5).verdict == "holds"
+    assert judge_number({0: 0.0, 1: 0.0}, below=0.5).verdict == "draw"  # two equal values: the sign test
+    assert judge_number(dict.fromkeys(range(6), 0.0), below=0.5).verdict == "holds"
     assert judge_number({0: 1.0}, above=0.5).verdict == "draw"
     with pytest.raises(ValueError, match="give either above or below"):
         judge_number(values)

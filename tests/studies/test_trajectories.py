@@ -48,6 +48,20 @@ def test_trends_are_those_of_the_traced_means(trained: Pair) -> None:
         MEASURES["course"](values=["loss"])
 
 
+def test_trends_of_held_out_images_are_those_of_their_traces(trained: Pair) -> None:
+    run, _ = trained
+    found = load_test_traces(run.folder)
+    curve = np.array([float(found[n]["avh"].double().mean()) for n in (1, 2, 3, 4)])
+    made = MEASURES["course"](values=["avh"], on="test")(*trained)
+    assert made == {"trend_avh": pytest.approx(rising(curve)), "done_avh": done_by(curve, 0.95)}
+    means = MEASURES["curve"](values=["avh"], at=[1, 4, 9], on="test")(*trained)
+    assert means == {"avh_epoch_1": pytest.approx(curve[0]), "avh_epoch_4": pytest.approx(curve[3])}
+    assert means["avh_epoch_4"] != MEASURES["curve"](values=["avh"], at=[4])(*trained)["avh_epoch_4"]
+    for name in ("course", "curve"):
+        with pytest.raises(ValueError, match="on must be one of train, test"):
+            MEASURES[name](on="val", **({"at": [1]} if name == "curve" else {}))
+
+
 def test_a_traced_run_evaluates_the_test_set_every_epoch(trained: Pair) -> None:
     run, data = trained
     found = load_test_traces(run.folder)

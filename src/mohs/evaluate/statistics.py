@@ -1,13 +1,21 @@
-"""Statistics of few runs: means with intervals, t-tests, bootstrap, Holm's correction, and a verdict on two results.
+"""Statistics of few runs: means with intervals, t-tests, equivalence, power, bootstrap, corrections, a verdict on two results.
 
     t-interval  x̄ ± t_{1−α/2, n−1} s/√n              SD: s, of n − 1
     Welch       (x̄ − ȳ)/√(s_x²/n + s_y²/m)            unequal variances; pooled: Student's, as most papers run it
     paired      x̄ − ȳ over the SD of the differences: runs that share a seed are compared run by run
-    Holm        p_(i) · (n − i + 1), made monotone: uniformly more powerful than Bonferroni's correction
+    one-sided   p of "the mean exceeds the bound" (`exceeds`): its complement is that of "falls short of it"
+    equivalence max of the two one-sided p of "above −margin" and "below margin" (TOST)
+    detectable  effect that a two-sided t-test of n runs finds with 80 % probability, from the noncentral t distribution
+    Holm        p_(i) · (n − i + 1), made monotone: the chance of any false finding is at most α
+    Benjamini-Hochberg  p_(i) · n / i, made monotone: the expected share of false findings is at most α
 
-With n = 1 SD and test are NaN, and the verdict is a draw that says so. If both samples are constant, p is 1 for equal and 0
-for different means. `from_summary` tests a paper's mean ± SD (n): AMC's Table 1 is Student's, two-sided, n = 5.
-Welch (1947); Holm (1979); Efron, "Better bootstrap confidence intervals" (JASA 1987).
+With n = 1 SD and test are NaN, and the verdict is a draw that says so. If all n differences are the same number, their variance
+says nothing: the exact sign test takes over, p = 2^(1−n) (for two samples the permutation test, p = 2/C(n + m, n)), and the
+interval is that number if p < α and all numbers otherwise. `from_summary` tests a paper's mean ± SD (n): AMC's Table 1 is
+Student's, two-sided, n = 5.
+Welch (1947); Holm (1979); Schuirmann, "A comparison of the two one-sided tests procedure and the power approach" (1987);
+Benjamini & Hochberg, "Controlling the false discovery rate" (JRSS B 1995); Efron, "Better bootstrap confidence intervals"
+(JASA 1987).
 """
 
 from __future__ import annotations
@@ -25,6 +33,7 @@ from mohs._core.validation import check_between, check_choice
 Array = np.ndarray[Any, Any]
 DIRECTIONS = ("higher", "lower")
 METHODS = ("bca", "percentile")
+SAME = 1e-9  # differences whose SD is below this share of the values' size are one number, up to rounding
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,8 @@ class Summary:
 
 @dataclass(frozen=True)
 class TTest:
-    """Difference of means (first minus second), t, degrees of freedom, two-sided p, and the interval of the difference."""
+    """Difference of means (first minus second), t, degrees of freedom, two-sided p, the interval of the difference, its standard
+    error, and the exact one-sided p that counts if the error is 0: runs that differ by one number leave the t-test nothing."""
 
     difference: float
     t: float
@@ -51,6 +61,8 @@ class TTest:
     p: float
     low: float
     high: float
+    error: float
+    exact: float
 
 
 @dataclass(frozen=True)
@@ -88,7 +100,8 @@ def from_summary(
     else:
         error = math.sqrt(a + b)
         df = (a + b) ** 2 / (a**2 / (n_a - 1) + b**2 / (n_b - 1)) if error else float(n_a + n_b - 2)
-    return _test(mean_a - mean_b, error, df, interval)
+    same = SAME * max(abs(mean_a), abs(mean_b))
+    return _test(mean_a - mean_b, error if error > same else 0.0, df, interval, exact=1 / math.comb(n_a + n_b, n_a))
 
 
 def two_sample(a: Sequence[float], b: Sequence[float], *, pooled: bool = False, interval: float = 0.95) -> TTest:
@@ -104,8 +117,48 @@ def paired(a: Sequence[float], b: Sequence[float], *, interval: float = 0.95) ->
     if len(x) != len(y):
         raise ValueError(f"a has {len(x)} runs and b {len(y)}: a paired test needs equal numbers, in the same order")
     _check_interval(interval)
-    gaps = x - y
-    return _test(float(gaps.mean()), float(gaps.std(ddof=1)) / math.sqrt(len(gaps)), float(len(gaps) - 1), interval)
+    return _one_sample(x - y, size=float(max(np.abs(x).max(), np.abs(y).max())), interval=interval)
+
+
+def one_sample(values: Sequence[float], bound: float = 0.0, *, interval: float = 0.95) -> TTest:
+    """t-test of the runs' mean against a number."""
+    x = _runs("values", values, least=2)
+    _check_interval(interval)
+    return _one_sample(x - bound, size=float(np.abs(x).max()), interval=interval)
+
+
+def exceeds(test: TTest, bound: float = 0.0) -> float:
+    """One-sided p of the hypothesis that the difference exceeds the bound; 1 − p is that of falling short of it."""
+    from scipy.stats import t as t_distribution
+
+    if test.error == 0:
+        sign = np.sign(round(test.difference - bound, 12))
+        return 0.5 if sign == 0 else test.exact if sign > 0 else 1 - test.exact
+    return float(t_distribution.sf((test.difference - bound) / test.error, test.df))
+
+
+def equivalence(test: TTest, margin: float) -> float:
+    """p of two one-sided tests (TOST) that the difference lies within ± margin."""
+    if not margin > 0:
+        raise ValueError(f"margin must be greater than 0, got {margin!r}")
+    return max(exceeds(test, -margin), 1 - exceeds(test, margin))
+
+
+def detectable(sd: float, n: int, *, power: float = 0.8, alpha: float = 0.05) -> float:
+    """The smallest mean of n runs with this SD that a two-sided t-test finds with probability `power`; NaN for n = 1."""
+    from scipy.optimize import brentq
+    from scipy.stats import ncf
+    from scipy.stats import t as t_distribution
+
+    check_between("power", power, alpha, 1, ends="()")
+    if n < 2 or not sd > 0:  # without an SD there is nothing to scale an effect by
+        return math.nan
+    critical = float(t_distribution.ppf(1 - alpha / 2, n - 1)) ** 2  # t² is noncentral F with 1 and n − 1 degrees of freedom
+
+    def short_of(effect: float) -> float:
+        return float(ncf.sf(critical, 1, n - 1, n * effect**2)) - power
+
+    return sd * float(brentq(short_of, 1e-6, 4 * math.sqrt(critical / n) + 4))
 
 
 def bootstrap(
@@ -134,15 +187,12 @@ def bootstrap(
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """p-values corrected by Holm's method, in the order given; NaN stays NaN and is not counted."""
-    p = np.asarray(p_values, dtype=float)
-    known = np.flatnonzero(~np.isnan(p))
-    if ((p[known] < 0) | (p[known] > 1)).any():
-        raise ValueError(f"p_values must be between 0 and 1, got {list(p_values)}")
-    order = known[np.argsort(p[known], kind="stable")]
-    raised = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
-    corrected = np.full(len(p), np.nan)
-    corrected[order] = np.minimum(raised, 1.0)
-    return [float(value) for value in corrected]
+    return _corrected(p_values, lambda p: np.maximum.accumulate(p * np.arange(len(p), 0, -1)))
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """p-values corrected for the false discovery rate, in the order given; NaN stays NaN and is not counted."""
+    return _corrected(p_values, lambda p: np.minimum.accumulate((p * len(p) / np.arange(1, len(p) + 1))[::-1])[::-1])
 
 
 def compare(
@@ -166,15 +216,34 @@ def compare(
     return Comparison(verdict, test, f"{verdict}: {what} ({direction} is better): ours {a} against {b}; {gap} ({kind})")
 
 
-def _test(difference: float, error: float, df: float, interval: float) -> TTest:
+def _one_sample(gaps: Array, *, size: float, interval: float) -> TTest:
+    n, sd = len(gaps), float(gaps.std(ddof=1))
+    return _test(float(gaps.mean()), sd / math.sqrt(n) if sd > SAME * size else 0.0, float(n - 1), interval, exact=0.5**n)
+
+
+def _test(difference: float, error: float, df: float, interval: float, *, exact: float) -> TTest:
     from scipy.stats import t as t_distribution
 
     if error == 0:
-        t = math.copysign(math.inf, difference) if difference else 0.0
-        return TTest(difference, t, df, 1.0 if difference == 0 else 0.0, difference, difference)
+        zero = difference == 0
+        p, t = (1.0, 0.0) if zero else (2 * exact, math.copysign(math.inf, difference))
+        wide = 0.0 if 2 * exact < 1 - interval else math.inf
+        return TTest(difference, t, df, p, difference - wide, difference + wide, 0.0, exact)
     half = _t_quantile(interval, df) * error
     t = difference / error
-    return TTest(difference, t, df, float(2 * t_distribution.sf(abs(t), df)), difference - half, difference + half)
+    p = float(2 * t_distribution.sf(abs(t), df))
+    return TTest(difference, t, df, p, difference - half, difference + half, error, exact)
+
+
+def _corrected(p_values: Sequence[float], raise_sorted: Callable[[Array], Array]) -> list[float]:
+    p = np.asarray(p_values, dtype=float)
+    known = np.flatnonzero(~np.isnan(p))
+    if ((p[known] < 0) | (p[known] > 1)).any():
+        raise ValueError(f"p_values must be between 0 and 1, got {list(p_values)}")
+    order = known[np.argsort(p[known], kind="stable")]
+    corrected = np.full(len(p), np.nan)
+    corrected[order] = np.minimum(raise_sorted(p[order]), 1.0)
+    return [float(value) for value in corrected]
 
 
 def _t_quantile(interval: float, df: float) -> float:

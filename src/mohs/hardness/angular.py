@@ -9,7 +9,7 @@ instead, accurate to 3e-6 rad everywhere. A zero x gives 1/K, as do weights that
 (for AVC: of −x), where a float32 cosine cannot tell the angles apart. A zero w_k is at π/2 to everything.
 Results carry no gradient and, on a GPU, cause no host synchronization. A row with NaN or ∞ is NaN. On a GPU, AVH takes two
 Triton kernels.
-Chen et al., "Angular Visual Hardness" (ICML 2020), Definition 2 and eq. 3.
+Chen et al., "Angular Visual Hardness" (ICML 2020), Definition 3 (eq. 1) and eq. 3.
 """
 
 from __future__ import annotations

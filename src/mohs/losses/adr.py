@@ -1,16 +1,20 @@
 """Adaptive discriminative regularization: acts on the predictions themselves, with a strength set by their uncertainty.
 
     F = (2πφ)^(−τ/2) exp(−T/(2φ))          T: the squares of the τ largest probabilities, summed; φ: uncertainty, 0 to 1
+        (√2π φ)^(−τ) exp(−T/(2φ))          with normalizer="printed": φ outside the root, as eqs. 4, 7 and 10 print it
+        exp(−T/(2φ))                       with normalizer="none"
+    T, τ: of the probabilities of at least `threshold`, if one is given: their squares, summed, and their number
     φ = H(p)/log K                         or, by "variance", K/(K − 1) (1 − Σ p_k²), a choice of ours
     dF/dz = F [(T − τφ)/(2φ²) dφ/dz − 1/(2φ) dT/dz]
 
 Returns the mean over the batch; γ is its weight in the objective. For τ ≥ 2, or many classes, F is not monotone in
-certainty, contrary to the paper: for K = 10 and τ = 3 it grows from uniform to p = 0.84 and only then falls, so
-minimizing it pushes uncertain predictions back to uniform. Without the normalizer (exp(−T/(2φ)) alone) it is monotone, and
-with φ held constant (`detach_phi`) the push is always toward certainty. φ is clamped at 1e-6; F underflows to 0 long
-before that. With `scope="batch"` (eq. 4) each process computes φ over its own batch. The entropy penalty is H(p).
-"Adaptive discriminative regularization for visual classification" (IJCV 2024), eqs. 4 and 7, the root over φ as eq. 14
-differentiates it and φ of one sample as in eqs. 3, 7 and 8; the entropy penalty is eq. 9.
+certainty, contrary to the paper: for K = 10 and τ = 3 it grows from uniform to p = 0.84 (printed: 0.93) and only then falls,
+so minimizing it pushes uncertain predictions back to uniform: F rises as φ falls while T < τφ (printed: T < 2τφ). Without
+the normalizer it is monotone, and with φ held constant (`detach_phi`) the push is always toward certainty. φ is clamped at
+1e-6; F underflows to 0 long before that. With `scope="batch"` (eq. 4) each process computes φ over its own batch.
+The entropy penalty is H(p).
+"Adaptive discriminative regularization for visual classification" (IJCV 2024), eqs. 4 and 7, by default with the
+root over φ, which is what eq. 14 differentiates, and φ of one sample as in eqs. 3, 7 and 8; the entropy penalty is eq. 9.
 """
 
 from __future__ import annotations
@@ -22,11 +26,12 @@ import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
-from mohs._core.validation import check_choice
+from mohs._core.validation import check_between, check_choice
 from mohs.losses._drop_in import RegularizerModule
-from mohs.losses._numerics.certainty import UNCERTAINTIES, certainty
+from mohs.losses._numerics.certainty import UNCERTAINTIES, above, certainty
 from mohs.margin._choose import takes
 
+NORMALIZERS = ("root", "printed", "none")
 PHI_FLOOR = 1e-6  # so that neither log φ nor 1/φ is infinite
 
 
@@ -36,28 +41,47 @@ def adr(
     tau: int = 3,
     phi: str = "entropy",
     scope: str = "sample",
-    normalizer: bool = True,
+    normalizer: str = "root",
     detach_phi: bool = False,
+    threshold: float | None = None,
 ) -> Tensor:
-    """logits (N, K, ...) -> scalar: the mean of F; tau is τ, phi the measure of uncertainty φ, scope the set it is taken over."""
-    check_options(tau, phi, scope)
-    if phi == "entropy" and scope == "sample" and takes(logits) and not torch.compiler.is_compiling():
+    """logits (N, K, ...) -> scalar: the mean of F.
+
+    Args:
+        logits: The network's outputs.
+        tau: τ, the number of probabilities in T.
+        phi: The measure of uncertainty φ, "entropy" or "variance".
+        scope: The set that φ is taken over, "sample" or "batch" (eq. 4).
+        normalizer: The factor before the exponential: "root" (√(2πφ), eq. 14), "printed" (√2π φ, eqs. 4, 7 and 10) or "none".
+        detach_phi: Hold φ constant in the gradient.
+        threshold: Take the probabilities of at least this number, and the largest one, instead of the τ largest.
+    """
+    check_options(tau, phi, scope, normalizer, threshold)
+    fused = phi == "entropy" and scope == "sample" and normalizer != "printed" and threshold is None
+    if fused and takes(logits) and not torch.compiler.is_compiling():
         from mohs.losses._kernels.certainty_kernel import Certainty, fused_certainty, supports
 
         if supports(logits, tau):
             settings = {"tau": tau, "normalizer": normalizer, "detach_phi": detach_phi}
-            plain = partial(plain_adr, phi=phi, scope=scope, **settings)  # type: ignore[arg-type]
-            return fused_certainty(logits, Certainty(plain, False, tau, normalizer, detach_phi, PHI_FLOOR))
-    return plain_adr(logits, tau=tau, phi=phi, scope=scope, normalizer=normalizer, detach_phi=detach_phi)
+            plain = partial(plain_adr, phi=phi, scope=scope, threshold=None, **settings)  # type: ignore[arg-type]
+            return fused_certainty(logits, Certainty(plain, False, tau, normalizer == "root", detach_phi, PHI_FLOOR))
+    settings = {"phi": phi, "scope": scope, "normalizer": normalizer, "detach_phi": detach_phi, "threshold": threshold}
+    return plain_adr(logits, tau=tau, **settings)  # type: ignore[arg-type]
 
 
-def plain_adr(logits: Tensor, *, tau: int, phi: str, scope: str, normalizer: bool, detach_phi: bool) -> Tensor:
+def plain_adr(
+    logits: Tensor, *, tau: int, phi: str, scope: str, normalizer: str, detach_phi: bool, threshold: float | None
+) -> Tensor:
     """`adr` without the kernels."""
     squares, uncertainty = UNCERTAINTIES[phi](logits, tau)
+    count: Tensor | int = tau
+    if threshold is not None:
+        squares, count = above(logits, threshold)
     if scope == "batch":
         uncertainty = uncertainty.mean()
     uncertainty = (uncertainty.detach() if detach_phi else uncertainty).clamp(PHI_FLOOR, 1.0)  # above 1 by rounding error only
-    normal = torch.xlogy(tau / 2, 2 * math.pi * uncertainty) if normalizer else 0.0
+    base = {"root": 2 * math.pi * uncertainty, "printed": 2 * math.pi * uncertainty**2}.get(normalizer)
+    normal = 0.0 if base is None else torch.xlogy(count / 2, base)
     return torch.exp2((squares / (-2 * uncertainty) - normal) / math.log(2)).mean()  # exp2, xlogy: see certainty.py
 
 
@@ -76,12 +100,15 @@ def plain_entropy_penalty(logits: Tensor) -> Tensor:
     return certainty(logits, tau=1)[1].mean()
 
 
-def check_options(tau: int, phi: str, scope: str) -> None:
+def check_options(tau: int, phi: str, scope: str, normalizer: str, threshold: float | None) -> None:
     """Validate the hyper-parameters."""
     if not isinstance(tau, int) or tau < 1:
         raise ValueError(f"tau must be a whole number of at least 1, got {tau!r}")
     check_choice("phi", phi, tuple(UNCERTAINTIES))
     check_choice("scope", scope, ("sample", "batch"))
+    check_choice("normalizer", normalizer, NORMALIZERS)
+    if threshold is not None:
+        check_between("threshold", threshold, 0, 1, ends="()")
 
 
 @module_of(adr)
@@ -94,11 +121,12 @@ class ADR(RegularizerModule):
     tau: int = 3
     phi: str = "entropy"
     scope: str = "sample"
-    normalizer: bool = True
+    normalizer: str = "root"
     detach_phi: bool = False
+    threshold: float | None = None
 
     def setup(self) -> None:
-        check_options(self.tau, self.phi, self.scope)
+        check_options(self.tau, self.phi, self.scope, self.normalizer, self.threshold)
 
 
 @module_of(entropy_penalty)

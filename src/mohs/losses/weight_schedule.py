@@ -5,7 +5,7 @@
 
 U, D and T are the epochs of the ramp up, of the ramp down and in total. The ramp down is the paper's scale-free form; the
 authors' code has another divisor and agrees with it for D = 50 only. As in that code, a ramped weight is 0 in the first
-epoch. Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Section 4. A schedule is called with the epoch; its repr is the call
+epoch. Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Section 3.2. A schedule is called with the epoch; its repr is the call
 that rebuilds it.
 """
 

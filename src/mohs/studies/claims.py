@@ -3,15 +3,17 @@
 One TOML file per paper in `studies/claims/`, with an array [[claim]]: id, where, what, paper (its numbers), counterpart (what
 is run here and how it deviates), and optionally
 
-    recipe, results                                files in the repository
+    recipe, results                                files in the repository; recipe may be the script of a benchmark
     better, worse, metric, direction, margin       rows of `results`: the verdict is computed (paired over seeds, or by margin)
-    relation, above, below, other_metric, together   other comparisons, see `evidence.py`
-    check = "analytic", test                       a test that proves the claim: file::name
-    verdict, reason, n, hardware, date             stated, if nothing can be computed from a table of results
+    relation, above, below, other_metric, matched, together, pooled, interval   other comparisons, see `evidence.py`
+    test, refuted_by                               a test that proves the claim, or its opposite: file::name
+    reason                                         a remark on the evidence, or why nothing was run
+    rerun                                          why the results have to be made anew; shown with the verdict
     headline                                       true: included in the summary
     again                                          id of the claim that this one tests a second time; both count as one
 
-A claim without a computed, proven or stated verdict is "not run". An array [[second]] tests claims a second time, elsewhere:
+No verdict can be stated: a claim without results and without a test is "not run". p is corrected over all claims judged by runs
+for the false discovery rate (`judge_register`). An array [[second]] tests claims a second time, elsewhere:
 
     of, id         the claims with id `of` or `of`/...: the new ids begin with `id` instead; claims: only these endings
     where, counterpart, recipe, results            of the second test; the comparisons stay the same
@@ -22,11 +24,16 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mohs._core.errors import DataError
+from mohs.evaluate.statistics import benjamini_hochberg
 from mohs.studies.evidence import Claim, Verdict, verdict_from
+from mohs.studies.judge import ALPHA
+from mohs.studies.recipe import Recipe, read_recipe
 
 REGISTER = Path(__file__).parent / "claims"
 REQUIRED = ("id", "where", "what", "paper", "counterpart")
@@ -44,15 +51,48 @@ def read_register(folder: Path = REGISTER) -> list[Claim]:
     return claims
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A claim, its verdict by itself, and q, its p corrected for the false discovery rate over the register (NaN without p)."""
+
+    claim: Claim
+    found: Verdict
+    q: float
+
+    @property
+    def verdict(self) -> str:
+        """The verdict by itself."""
+        return self.found.verdict
+
+    @property
+    def controlled(self) -> str:
+        """The verdict that remains when the false discovery rate is controlled at 5 %."""
+        return "draw" if self.verdict in ("holds", "fails") and self.q >= ALPHA else self.verdict
+
+
+def judge_register(claims: Sequence[Claim], root: Path) -> list[Judged]:
+    """Judge every claim, by itself and with the false discovery rate controlled over all that are judged by runs."""
+    found = [verdict_of(claim, root) for claim in claims]
+    qs = benjamini_hochberg([verdict.p for verdict in found])
+    return [Judged(claim, verdict, q) for claim, verdict, q in zip(claims, found, qs, strict=True)]
+
+
 def verdict_of(claim: Claim, root: Path) -> Verdict:
-    """The verdict computed from the committed results, else the one stated in the register, else "not run"."""
+    """The verdict computed from the committed results, or proven by a test, or else "not run"."""
     if claim.computed and (root / str(claim.results)).is_file():
-        return verdict_from(claim, root / str(claim.results))
-    if claim.verdict is not None:
-        return Verdict(claim.verdict, claim.reason, claim.n, claim.hardware, claim.date)
+        made_by = root / str(claim.recipe)
+        recipe = _recipe(made_by) if made_by.suffix == ".toml" and made_by.is_file() else None
+        return verdict_from(claim, root / str(claim.results), recipe)
     if claim.test is not None:
         return Verdict("holds", claim.reason or "proven by a test")
+    if claim.refuted_by is not None:
+        return Verdict("fails", claim.reason or "refuted by a test")
     return Verdict("not run", claim.reason or ("no results yet" if claim.results else ""))
+
+
+@cache
+def _recipe(path: Path) -> Recipe:
+    return read_recipe(path)
 
 
 def problems(claims: Sequence[Claim], root: Path) -> list[str]:
@@ -62,21 +102,16 @@ def problems(claims: Sequence[Claim], root: Path) -> list[str]:
         if claim.again is not None and claim.again not in known:
             found.append(f"{claim.id}: again = {claim.again}, which is not the id of a first test")
         for name in ("recipe", "results"):
-            path = getattr(claim, name)
-            late = name == "results" and claim.verdict in (None, "not run")  # a study that has not been run
+            path, late = getattr(claim, name), name == "results" and claim.recipe is not None  # a study that has not been run
             if path is not None and not (root / path).is_file() and not late:
                 found.append(f"{claim.id}: {name} = {path}: no such file")
-        if claim.test is not None and not _has_test(root, claim.test):
-            found.append(f"{claim.id}: test = {claim.test}: no such test")
-        if claim.check is not None and claim.test is None:
-            found.append(f'{claim.id}: check = "{claim.check}" needs a test')
+        if claim.proof is not None and not _has_test(root, claim.proof):
+            found.append(f"{claim.id}: {'test' if claim.test else 'refuted_by'} = {claim.proof}: no such test")
         try:
             verdict = verdict_of(claim, root).verdict
-        except DataError as error:
+        except (DataError, ValueError) as error:
             found.append(str(error))
             continue
-        if verdict != "not run" and claim.test is None and claim.results is None:
-            found.append(f"{claim.id}: the verdict {verdict!r} has neither results nor a test behind it")
         if claim.computed and verdict != "not run" and claim.recipe is None:
             found.append(f"{claim.id}: computed from {claim.results}, but no recipe is given")
     return found
@@ -125,7 +160,7 @@ def _seconds(path: Path, entry: dict[str, Any], claims: Sequence[Claim]) -> list
     if not firsts:
         raise DataError(f"{where}: no claim has the id {old} or {old}/...")
     same: dict[str, Any] = {key: given[key] for key in ("counterpart", "recipe", "results")}
-    same |= {"verdict": None, "check": None, "test": None, "n": None, "reason": "", "hardware": "", "date": "", "headline": False}
+    same |= {"test": None, "refuted_by": None, "reason": "", "rerun": "", "headline": False}
     return [
         dataclasses.replace(
             one, id=given["id"] + one.id[len(old) :], where=f"{one.where}, {given['where']}", again=one.id, **same

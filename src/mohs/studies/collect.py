@@ -4,7 +4,7 @@
     test_accuracy, val_accuracy, ...            the history at that epoch, then the numbers of the measures
     chosen                                      the value of the setting that the row selected
     error                                       why a run has no numbers
-    run, hardware, date, versions, git          provenance
+    run, hardware, date, versions, git          provenance; git: a commit, or tree: and a hash (`_core/code_version.py`)
 
 select "last" is the last epoch, "best_val" the epoch with the best validation accuracy (the first one if several are equal), and
 "best" the epoch with the best test accuracy, which is selected on the test labels: study pages say so.
@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import csv
 import datetime
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mohs._core.checksums import refuse_folder
+from mohs._core.checksums import read_json, refuse_folder
+from mohs._core.code_version import code_version
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs.studies.plan import RunIndex, plan
@@ -30,6 +32,7 @@ Result = dict[str, Any]
 BEFORE = ("study", "row", "seed", "scale", "select", "epochs", "classes")
 AFTER = ("error", "run", "hardware", "date", "versions", "git")
 CHOSEN = "chosen"
+UNKNOWN = "unknown"  # the code of a run made before it was recorded
 REPAIR = "correct it, or remove this file and run the study again"
 TEXT_COLUMNS = ("study", "row", "scale", "select", *AFTER)
 INTEGER_COLUMNS = ("seed", "epochs", "classes")
@@ -54,7 +57,7 @@ def collect(recipe: Recipe, *, runs: Path) -> list[Result]:
             if one.row.choose is not None:
                 made[-1][CHOSEN] = one.row.choose.value_of(RunDirectory(folder).about["run"])
         else:
-            made.append(head | {"error": entry["error"]})
+            made.append(head | {"error": entry["error"], "git": code_version()})  # failed runs are tried again every time
     return made
 
 
@@ -76,7 +79,7 @@ def from_folder(folder: Path, recipe: Recipe) -> Result:
         "hardware": about["hardware"],
         "date": about.get("date", day),
         "versions": " ".join(f"{name} {version}" for name, version in about["versions"].items()),
-        "git": about["git"] or "",
+        "git": about["git"] or UNKNOWN,
     }
 
 
@@ -128,6 +131,18 @@ def read_results(path: Path) -> list[Result]:
             return [{name: _value(text, path, name) for name, text in line.items() if text} for line in lines]
     except (UnicodeDecodeError, csv.Error, AttributeError) as error:
         raise DataError(f"{path}: cannot be read as CSV in UTF-8 ({error}); {REPAIR}") from error
+
+
+def read_benchmark(path: Path) -> list[Result]:
+    """Read the rows of a benchmark's JSON file as results: `name` is the row, and its n-th measurement has seed n − 1."""
+    loaded = read_json(path, lost="its measurements are lost", repair="run the benchmark again")
+    about, seen, made = loaded["machine"], Counter[str](), []
+    for one in loaded["rows"]:
+        numbers = {name: float(value) for name, value in one.items() if isinstance(value, int | float)}
+        where = {"hardware": about["cpu"], "date": about["date"], "git": about["commit"]}
+        made.append({"row": one["name"], "seed": seen[one["name"]], **numbers, **where})
+        seen[one["name"]] += 1
+    return made
 
 
 def by_seed(results: Sequence[Result], row: str, metric: str) -> dict[int, float]:

@@ -26,6 +26,7 @@ from mohs.evaluate.mcnemar import RunsCompared, paired_by_example
 from mohs.evaluate.outputs import predict
 from mohs.evaluate.statistics import summary
 from mohs.studies.collect import Result, by_seed
+from mohs.studies.judge import collapsed
 from mohs.studies.recipe import MOST_SEEDS, Recipe, Row, Study
 from mohs.studies.run_study import run_study
 from mohs.studies.study_page import verdicts
@@ -40,7 +41,10 @@ from mohs.train.trained import Trained, load_run
 
 @dataclass(frozen=True)
 class SettingCompared:
-    """One setting: values by seed, their mean, SD and interval, and the difference to the first setting with p and verdict."""
+    """One setting: values by seed, their mean, SD and interval, and the difference to the first setting with p and verdict.
+
+    failed: the number of runs that collapsed (diverged, or did not learn), which the difference leaves out.
+    """
 
     name: str
     values: dict[int, float]
@@ -145,7 +149,7 @@ def compared(recipe: Recipe, results: Sequence[Result]) -> list[SettingCompared]
     judged, made = verdicts(recipe, results), []
     for row in recipe.rows:
         values = by_seed(results, row.label, recipe.study.metric)
-        failed = sum(one["row"] == row.label and bool(one.get("error")) for one in results)
+        failed = sum(one["row"] == row.label and bool(collapsed(one)) for one in results)
         one = SettingCompared(row.label, values, failed)
         if values:
             found = summary(list(values.values()))

@@ -17,10 +17,13 @@ holdout_classes, test. A label may contain {key} of a sweep.
 
 Selecting a setting.
 
-    choose = {key = "head.scale", values = [5, 10, 20]}
+    choose = {key = "head.scale", values = [5, 10, 20]}                in a [[row]]
+    choose = {key = "optimizer.lr", values = [0.03, 0.1, 0.3]}         in [base]: every row selects its own
 
-The row is trained with every value, using the first seed. The value with the best validation accuracy at the end (the first one
-if several are equal) is used for all seeds. Test labels are never used, and a value whose training diverged is never selected.
+Losses differ in the size of their gradients, so that a learning rate that suits one is too small or too large for another:
+where losses are compared, each selects its own. The row is trained with every value, using the first seed. The value with the
+best validation accuracy at the end (the first one if several are equal) is used for all seeds. Test labels are never used,
+and a value whose training diverged is never selected.
 
 Inheriting from another recipe.
 
@@ -305,6 +308,8 @@ def _filled(text: Any, named: Mapping[str, Any]) -> Any:
 
 def _row(path: Path, study: Study, given: dict[str, Any], smoke: Mapping[str, Any]) -> Row:
     own = {key: given.pop(key) for key in ROW_KEYS if key in given}
+    if smoke and isinstance(own.get("choose"), Mapping):  # a trial of the selection, not of every value
+        own["choose"] = {**own["choose"], "values": list(own["choose"].get("values", ()))[:2]}
     if "label" not in own:
         raise ValueError(f"{path}: a [[row]] has no label")
     where, paper = f"{path}, row {own['label']!r}", own.get("paper")

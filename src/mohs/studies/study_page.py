@@ -9,8 +9,8 @@ from pathlib import Path
 
 from mohs._core.checksums import refuse_folder
 from mohs.evaluate.statistics import Summary, summary
-from mohs.studies.collect import AFTER, BEFORE, Result, by_seed, columns_of, merge_results, read_results, write_results
-from mohs.studies.judge import Judgment, failed_to_learn, judge, judge_all, learned_only
+from mohs.studies.collect import AFTER, BEFORE, CHOSEN, Result, by_seed, columns_of, merge_results, read_results, write_results
+from mohs.studies.judge import Judgment, collapses, judge, judge_all, learned_only
 from mohs.studies.recipe import Recipe, Row
 
 SELECTED = {
@@ -19,6 +19,10 @@ SELECTED = {
     "best": "**Numbers are from the epoch with the best test accuracy, as in the paper: selected on the test labels, too high.**",
 }
 NOT_RUN = "not run"
+COLLAPSED = (
+    "Comparisons leave these runs, and those of the other row with the same seeds, out. A row with fewer than two others counts "
+    "as not run."
+)
 HEAD = ("row", "ours", "95 % interval", "paper", "ours − paper", "against", "difference [95 %]", "p (Holm)", "verdict")
 
 
@@ -57,7 +61,7 @@ def write_study_page(recipe: Recipe, results: Sequence[Result], folder: str | Pa
     write_results(results, table)
     refuse_folder(page)
     page.write_text(study_page(recipe, results))
-    judged = verdicts(recipe, learned_only(results))
+    judged = verdicts(recipe, results)
     rivals = [row for row in recipe.rows if row.against is not None]
     outcome = {row.label: judged[row.label].verdict if row.label in judged else NOT_RUN for row in rivals}
     return StudySummary(
@@ -74,15 +78,12 @@ def study_page(recipe: Recipe, results: Sequence[Result]) -> str:
     """The page of a study, as Markdown."""
     study, lines = recipe.study, _opening(recipe, results)
     lines += ["", table(HEAD, _rows(recipe, results))]
-    cautions = [reason for row in recipe.rows if (reason := failed_to_learn(results, row.label))]
+    cautions = [reason for row in recipe.rows if (reason := collapses(results, row.label))]
     if cautions:
-        lines += ["", "## Caution", "", "Comparisons with these rows count as not run.", "", *(f"- {one}" for one in cautions)]
+        lines += ["", "## Collapsed runs", "", COLLAPSED, "", *(f"- {one}" for one in cautions)]
     deviations = [f"- {row.label}: {row.deviation}" for row in recipe.rows if row.deviation]
     if deviations:
         lines += ["", "## Deviations from the paper", "", *deviations]
-    failed = [f"- {one['row']}, seed {one['seed']}: {one['error']}" for one in results if one.get("error")]
-    if failed:
-        lines += ["", "## Failed runs", "", *failed]
     lines += _others(recipe, results)
     if study.note:
         lines += ["", "## Note", "", study.note.strip()]
@@ -90,15 +91,18 @@ def study_page(recipe: Recipe, results: Sequence[Result]) -> str:
 
 
 def verdicts(recipe: Recipe, results: Sequence[Result]) -> dict[str, Judgment]:
-    """The judgment of every row that should beat another, by label; p is corrected over all of them by Holm's method."""
-    metric, direction = recipe.study.metric, recipe.study.direction
+    """The judgment of every row that should beat another, by label; p is corrected over all of them by Holm's method.
+
+    Runs that collapsed do not count.
+    """
+    metric, direction, results = recipe.study.metric, recipe.study.direction, learned_only(results)
     judged: dict[str, Judgment] = {}
     for row in recipe.rows:
         ours = by_seed(results, row.label, metric)
         theirs = by_seed(results, row.against, metric) if row.against is not None else {}
         if set(ours) & set(theirs):
             judged[row.label] = judge(ours, theirs, direction=direction)
-    return dict(zip(judged, judge_all(list(judged.values()), direction=direction), strict=True))
+    return dict(zip(judged, judge_all(list(judged.values())), strict=True))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -120,12 +124,24 @@ def _opening(recipe: Recipe, results: Sequence[Result]) -> list[str]:
     if done:
         days = " to ".join(dict.fromkeys((seen["date"][0], seen["date"][-1])))
         lines += ["", f"{len(done)} run(s) on {'; '.join(seen['hardware'])}, {days}; {'; '.join(seen['versions'])}."]
+    lines += _choices(recipe, results)
     rule = "A row holds or fails against another if a paired t-test over shared seeds, corrected for the number of rows by "
     return [*lines, "", f"{rule}Holm's method, has p < 0.05; otherwise it is a draw."]
 
 
+def _choices(recipe: Recipe, results: Sequence[Result]) -> list[str]:
+    """Which settings rows select on held-out examples, and whether these results did."""
+    chosen = {(row.choose.key, tuple(row.choose.values)) for row in recipe.rows if row.choose is not None}
+    if not chosen:
+        return []
+    texts = [f"{key} from {', '.join(f'{value:g}' for value in values)}" for key, values in sorted(chosen)]
+    older = not any(CHOSEN in one for one in results)
+    note = " **These results are older: they were made with one value for all rows and have to be made anew.**" if older else ""
+    return ["", f"Rows select {' and '.join(texts)} on held-out examples, by the first seed.{note}"]
+
+
 def _rows(recipe: Recipe, results: Sequence[Result]) -> list[list[str]]:
-    judged, show = verdicts(recipe, learned_only(results)), number_format(recipe.study.unit or "")
+    judged, show = verdicts(recipe, results), number_format(recipe.study.unit or "")
     return [
         _row(recipe, row, by_seed(results, row.label, recipe.study.metric), judged.get(row.label), show) for row in recipe.rows
     ]

@@ -1,6 +1,6 @@
 """The folder of a run: settings, history and results; `DONE` is written last.
 
-run.json             the resolved run, its hash, the data's fingerprint, versions, git commit, hardware, processes
+run.json             the resolved run, its hash, the data's fingerprint, versions, git (commit or hash of the code), hardware, ...
 metrics.jsonl        one line per epoch
 checksums.json       checksums of the other files (`_core.checksums`)
 checkpoint.safetensors   everything needed to resume after the last complete epoch; removed when the run is done
@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mohs._core.checksums import damaged, listed, read_json, reading, remove_file, unlist_file
+from mohs._core.code_version import code_version
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs.train.checkpoint import REPAIR, load_tree, save_tree
@@ -136,12 +136,12 @@ class RunDirectory:
 
 
 def environment() -> dict[str, Any]:
-    """Package versions, git commit and hardware, for run.json."""
+    """Package versions, commit or hash of the code, and hardware, for run.json."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    return {"versions": versions, "python": platform.python_version(), "git": _commit(), "hardware": hardware()}
+    return {"versions": versions, "python": platform.python_version(), "git": code_version(), "hardware": hardware()}
 
 
 def hardware() -> str:
@@ -151,11 +151,3 @@ def hardware() -> str:
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} × {torch.cuda.get_device_name()}"
     return f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}"
-
-
-def _commit() -> str | None:
-    """The git commit of the working directory, with "+" if files were modified; None outside a repository."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    return None

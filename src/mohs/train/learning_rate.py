@@ -7,7 +7,7 @@
 
 Each is called with the time in epochs (3.5: half-way through the fourth) and the number of epochs of the run. Times below 1
 are shares of the run, times of 1 and more are epochs; with shares a schedule keeps its form when a run is shortened.
-Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Section 4, for the ramp.
+Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Section 3.2, for the ramp.
 """
 
 from __future__ import annotations

@@ -46,6 +46,14 @@ def by_variance(logits: Tensor, tau: int) -> tuple[Tensor, Tensor]:
     return p2.topk(tau, dim=1).values.sum(1), (1 - p2.sum(1)) * (logits.shape[1] / (logits.shape[1] - 1))
 
 
+def above(logits: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """logits (N, K, d1, ...) -> the sum of the squares of the probabilities of at least the threshold, the largest one in any
+    case, and their number, (N · d1 · ...) each; by plain autograd. Which they are is not differentiated."""
+    p = log_probs(_rows(logits, 1)).exp()  # (N · d1 · ..., K)
+    kept = (p >= threshold) | (p == p.amax(1, keepdim=True))
+    return (p.square() * kept).sum(1), kept.sum(1)
+
+
 UNCERTAINTIES = {"entropy": by_entropy, "variance": by_variance}
 
 

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mohs._core.errors import DataError
+from mohs._core.validation import check_choice
 from mohs.data.examples import Data
 from mohs.evaluate.label_fit import best_and_final, label_fit
 from mohs.studies.measures.test_outputs import outputs_of
-from mohs.train.trace import TRACED
+from mohs.train.trace import TRACED, load_test_traces
 from mohs.train.trained import Trained
 
+PARTS = ("train", "test")
 HISTORY = ("test_accuracy", "val_accuracy", "accuracy")
 
 
@@ -56,8 +59,13 @@ def check_traced(values: Sequence[str]) -> None:
             raise ValueError(f"values: unknown {name!r}; known: {', '.join(TRACED)}")
 
 
-def trace_of(trained: Trained) -> dict[str, Tensor]:
-    """The run's trace; an error if it has none."""
+def trace_of(trained: Trained, on: str = "train") -> dict[str, Tensor]:
+    """The run's trace, by value (epochs, N), of the training set as it was trained on or of the test set in evaluation mode."""
+    if on == "test":
+        found = load_test_traces(trained.folder)
+        if not found:
+            raise DataError(f"{trained.folder} has no trace of the test set: set trace_test = true in the recipe's [base]")
+        return {name: torch.stack([found[epoch][name] for epoch in sorted(found)]) for name in found[min(found)]}
     if trained.trace is None:
         raise DataError(f"{trained.folder} has no trace: set trace = true in the recipe's [base]")
     return trained.trace
@@ -65,21 +73,24 @@ def trace_of(trained: Trained) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Traced means: <value>_epoch_<n>, the mean over the training examples after n epochs; needs `trace = true`.
+    """Traced means: <value>_epoch_<n>, the mean over the training examples in epoch n; needs `trace = true`.
 
-    values: confidence, right, norm, avh. If the truth is known, also <value>_clean_epoch_<n> and <value>_noisy_epoch_<n>.
+    on = "test": over the test examples after epoch n, in evaluation mode; needs `trace_test = true`. values: confidence, right,
+    norm, avh. If the truth of the training examples is known, also <value>_clean_epoch_<n> and <value>_noisy_epoch_<n>.
     """
 
     at: Sequence[int]
     values: Sequence[str] = TRACED
+    on: str = "train"
 
     def __post_init__(self) -> None:
         check_traced(self.values)
+        check_choice("on", self.on, PARTS)
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        trace = trace_of(trained)
+        trace = trace_of(trained, self.on)
         groups: dict[str, Any] = {"": slice(None)}
-        if data.train.truth is not None:
+        if self.on == "train" and data.train.truth is not None:
             wrong = data.train.labels != data.train.truth
             groups |= {"_clean": ~wrong, "_noisy": wrong}
         made: dict[str, float] = {}

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from mohs._core.errors import DataError
-from mohs._core.validation import check_between
+from mohs._core.validation import check_between, check_choice
 from mohs.data.examples import Data
 from mohs.hardness.agreement import CIFAR10H_EDGES, by_bins, human_agreement
 from mohs.hardness.correlation import coefficients
-from mohs.studies.measures.fitting import check_traced, trace_of
+from mohs.studies.measures.fitting import PARTS, check_traced, trace_of
 from mohs.studies.measures.human import votes_for, votes_path
 from mohs.studies.measures.test_outputs import test_of
-from mohs.train.trace import load_test_traces
 from mohs.train.trained import Trained
 
 
@@ -26,18 +24,21 @@ class Course:
     """Trends of traced means: trend_<value>, Spearman's ρ of the epoch and the mean over the training examples;
     done_<value>, the epoch from which on the mean has covered `share` of the change from its first to its last value.
 
-    Needs `trace = true`; values: confidence, right, norm, avh. NaN for fewer than 3 epochs.
+    Needs `trace = true`; on = "test": over the test examples in evaluation mode, which needs `trace_test = true`. values:
+    confidence, right, norm, avh. NaN for fewer than 3 epochs.
     """
 
     values: Sequence[str] = ("avh", "norm", "right")
     share: float = 0.95
+    on: str = "train"
 
     def __post_init__(self) -> None:
         check_between("share", self.share, 0, 1, ends="(]")
         check_traced(self.values)
+        check_choice("on", self.on, PARTS)
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        trace = trace_of(trained)
+        trace = trace_of(trained, self.on)
         means = {name: trace[name].double().nanmean(1).numpy() for name in self.values}
         made = {f"trend_{name}": rising(curve) for name, curve in means.items()}
         return made | {f"done_{name}": done_by(curve, self.share) for name, curve in means.items()}
@@ -55,15 +56,13 @@ class AgreementBins:
     values: Sequence[str] = ("avh", "norm", "right")
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        test, found = test_of(data), load_test_traces(trained.folder)
-        if not found:
-            raise DataError(f"{trained.folder} has no trace of the test set: set trace_test = true in the recipe's [base]")
+        test, trace = test_of(data), trace_of(trained, "test")
         agreement = human_agreement(votes_for(test, self.file), test.labels.numpy())
         made: dict[str, float] = {}
         orders: dict[str, list[float]] = {name: [] for name in self.values}
-        for epochs, one in found.items():
+        for epochs in range(1, len(trained.history) + 1):
             for name in self.values:
-                means = self.means(one[name], agreement)
+                means = self.means(trace[name][epochs - 1], agreement)
                 orders[name].append(rising(np.asarray(means)))
                 if epochs in self.at:
                     made |= {f"{name}_bin_{i}_epoch_{epochs}": mean for i, mean in enumerate(means, 1)}
