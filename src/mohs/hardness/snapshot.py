@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from mohs._core.validation import check_choice
 from mohs.angle import check_vectors
 from mohs.losses._numerics.label_error import softmax_square
-from mohs.margin import check_logits, checked_labels, full_precision, log_probs, margin
+from mohs.margin import check_logits, checked_labels, full_precision, log_probs, margin, softplus
 
 
 @torch.no_grad()

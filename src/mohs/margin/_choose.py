@@ -1,7 +1,7 @@
 """Whether a call runs on the Triton kernels or on the plain PyTorch version.
 
 The kernels take CUDA tensors in eager mode and under torch.compile. Everything else (CPU, other devices, tensor subclasses,
-torch.func transforms, forward-mode derivatives) runs on the plain version, as does everything with `MOHS_KERNELS=off` or
+torch.func transforms, forward-mode derivatives) runs without them, as does everything with `MOHS_KERNELS=off` or
 without Triton. With `TRITON_INTERPRET=1` the kernels also take CPU tensors: slow, and only for tests.
 """
 
@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 
 ENABLED = os.environ.get("MOHS_KERNELS", "on").lower() not in ("off", "0", "false") and find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-Plain = Callable[[Tensor, Tensor], Tensor]  # logits, labels -> margin, without kernels
+Plain = Callable[[Tensor], Tensor]  # logits -> the same result by ordinary differentiable operations
 SHORT = (torch.float32, torch.bfloat16, torch.float16)
 
 

@@ -32,7 +32,7 @@ class _FusedMargin(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         logits, labels, top, total = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
-            return *torch.autograd.grad(ctx.plain(logits, labels), logits, grads[0], create_graph=True), None, None, None
+            return *torch.autograd.grad(ctx.plain(logits), logits, grads[0], create_graph=True), None, None, None
         return _gradient(logits, labels, top, total, grads[0], ctx.ignore_index), None, None, None
 
 
