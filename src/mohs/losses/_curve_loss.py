@@ -1,7 +1,7 @@
 """How a curve ℓ of the margin becomes a loss of logits and labels, by the fastest way there is for the call.
 
     a CUDA tensor            the kernel of the curve (`_kernels`), or the margin's, and autograd over the curve
-    a CPU tensor             margin, curve and slope as one operation (`margin/_quick.py`)
+    a CPU tensor             margin, curve and emphasis as one operation (`margin/_quick.py`)
     terms of all classes     on CPU blocks of rows (`_numerics/row_blocks.py`)
 
 All else, which is tracing, `torch.func`, second and forward-mode derivatives, takes the plain version.
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Unpack
 import torch
 from torch import Tensor
 
-from mohs.losses._numerics.slopes import Pair, with_slope
+from mohs.losses._numerics.emphases import with_emphasis
 from mohs.losses._reduction import (
     Options,
     check_reduction,
@@ -28,7 +28,7 @@ from mohs.losses._reduction import (
 from mohs.losses.soft_labels import smoothed_terms
 from mohs.margin import NO_LABEL, check_labels, check_logits, checked_labels, full_precision, margin, plain_margin
 from mohs.margin._choose import SHORT, takes
-from mohs.margin._quick import on_cpu, quick_loss
+from mohs.margin._quick import Pair, on_cpu, quick_loss
 
 _kernels: Any = None  # the module of the kernels, imported at their first call
 Curve = Callable[[Tensor], Tensor]
@@ -55,7 +55,7 @@ def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[O
 
     if takes(logits):
         return _by_kernel(curve, logits, labels, plain, **options)
-    return by_slope(with_slope(curve), logits, labels, plain, **options)
+    return by_emphasis(with_emphasis(curve), logits, labels, plain, **options)
 
 
 def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
@@ -76,7 +76,7 @@ def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options:
     return _by_kernel(curve, logits, labels, plain, **options) if takes(logits) else plain(logits, margin)
 
 
-def by_slope(
+def by_emphasis(
     pair: Pair | None,
     logits: Tensor,
     labels: Tensor,
@@ -89,10 +89,10 @@ def by_slope(
     label_smoothing: float = 0.0,
     sample_weight: Tensor | None = None,
 ) -> Tensor:
-    """A loss on CPU from a curve with its slope; the plain version where there is none, or for other tensors.
+    """A loss on CPU from a curve with its emphasis; the plain version where there is none, or for other tensors.
 
     Args:
-        pair: m (N, 1, ...) -> ℓ(m), dℓ/dm.
+        pair: m (N, 1, ...) -> ℓ(m), w = −dℓ/dm.
         logits: (N, K, ...).
         labels: (N, ...).
         plain: The same loss by differentiable operations, given a function for the margin.

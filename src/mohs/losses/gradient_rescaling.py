@@ -22,9 +22,9 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
-from mohs.losses._curve_loss import by_slope, curve_loss, kernel_call
+from mohs.losses._curve_loss import by_emphasis, curve_loss, kernel_call
 from mohs.losses._drop_in import Curve, LossModule
-from mohs.losses._numerics.slopes import half_gradient as half_with_slope
+from mohs.losses._numerics import emphases
 from mohs.losses._reduction import Options, reduce
 from mohs.margin import INF, NO_LABEL, plain_margin, softplus
 
@@ -77,14 +77,10 @@ def gradient_rescaling_loss(
         w = weights(m, beta=beta, lam=lam, transform=transform, kept=labels.long() != ignore_index)
         return reduce(w * half_gradient(m, eps=eps), labels, classes=logits.shape[1], **options)
 
-    def pair(m: Tensor) -> tuple[Tensor, Tensor]:
-        w = weights(m, beta=beta, lam=lam, transform=transform, kept=torch.ones_like(m, dtype=torch.bool))
-        value, slope = half_with_slope(m, eps=eps)
-        return w * value, w * slope
-
     call = kernel_call(logits, labels, **options)
     if call is None:
-        return by_slope(pair, logits, labels, plain, over_batch=True, **options)
+        pair = partial(emphases.gradient_rescaling, beta=beta, lam=lam, transform=transform, normalize=normalize, eps=eps)
+        return by_emphasis(pair, logits, labels, plain, over_batch=True, **options)
     from mohs.losses._kernels.rescaling import Rescaling, fused_rescaling
 
     return fused_rescaling(logits, Rescaling(labels, plain, beta, lam, transform, eps, *call))

@@ -16,8 +16,8 @@ from functools import partial
 
 from torch import Tensor
 
+from mohs.losses._numerics.emphases import known_curve
 from mohs.losses._numerics.row_blocks import by_row_blocks
-from mohs.losses._numerics.slopes import known_curve
 from mohs.losses._reduction import check_reduction, check_weight, spread_sample_weight
 from mohs.margin import INF, NO_LABEL, all_margins, check_logits, checked_labels, full_precision, log_probs
 

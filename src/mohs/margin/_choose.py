@@ -48,6 +48,18 @@ def _capable(device: int) -> bool:
     return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (7, 5)
 
 
+def needs_plain(grad: Tensor) -> bool:
+    """Whether the running backward pass is differentiated itself (create_graph=True) or vectorized (is_grads_batched=True)."""
+    return torch.is_grad_enabled() or is_legacy_batchedtensor(grad) or is_functorch_wrapped_tensor(grad)
+
+
+def plain_gradient(plain: Plain, logits: Tensor, grad: Tensor) -> Tensor:
+    """The gradient of `plain` at the saved logits, as a differentiable function of them and of the gradient of its output."""
+    twice = torch.is_grad_enabled()
+    with torch.enable_grad():
+        return torch.autograd.grad(plain(logits), logits, grad, create_graph=twice)[0]
+
+
 def keeps_graph() -> bool:
     """Whether the running backward pass keeps the saved tensors (retain_graph), so that their memory must not be reused."""
     asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private: absent in some versions

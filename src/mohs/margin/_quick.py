@@ -1,15 +1,16 @@
 """A function of the margin on CPU, in few operations: small batches cost little more than `F.cross_entropy`, large ones less.
 
     p = softmax(z), pₒ = p but 0 at the label, n = Σ pₒ = 1 − p_y without cancellation, m = log(p_y/n)
-    L = Σᵢ wᵢ ℓ(mᵢ)          ∂L/∂z = w ℓ'(m) · (1 at the label, −pₒ/n elsewhere)
+    L = Σᵢ aᵢ ℓ(mᵢ)          ∂L/∂z = a w · (−1 at the label, pₒ/n elsewhere)         a: weights; w = −dℓ/dm: emphasis
 
-A curve ℓ gives its value and slope together, so autograd sees one operation from the logits to the loss. Beyond |m| = 60, where
-p_y or n would underflow, and with masked classes, the margin is computed from the logits instead. One (N, K) array is
-allocated, and the gradient reuses it unless the graph is kept. Second derivatives take the plain version.
+A curve ℓ gives its value and emphasis together, so autograd sees one operation from the logits to the loss. For few classes,
+where PyTorch's softmax is slow, and beyond |m| = 60, where p_y or n would underflow, exp(z − max) replaces pₒ.
+One (N, K) array is allocated, and the gradient reuses it unless the graph is kept. Second derivatives take the plain version.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +18,12 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from mohs.margin._choose import Plain, keeps_graph, ordinary
+from mohs.margin._choose import Plain, keeps_graph, needs_plain, ordinary, plain_gradient
 
 INF = float("inf")
+FEW = 48  # classes
 SAFE = 60.0  # e⁻⁶⁰ is far from float32's smallest number
-Pair = Callable[[Tensor], tuple[Tensor, Tensor]]  # m (N, 1, ...) -> ℓ(m), dℓ/dm
+Pair = Callable[[Tensor], tuple[Tensor, Tensor]]  # m (N, 1, ...) -> ℓ(m), w = −dℓ/dm
 
 
 def on_cpu(logits: Tensor, labels: Tensor) -> bool:
@@ -38,7 +40,7 @@ def on_cpu(logits: Tensor, labels: Tensor) -> bool:
 
 def quick_margin(logits: Tensor, index: Tensor, plain: Plain) -> Tensor:
     """logits (N, K, ...), index (N, ...) of classes -> m (N, ...)."""
-    return quick_loss(logits, index, lambda m: (m, torch.ones_like(m)), plain)
+    return quick_loss(logits, index, lambda m: (m, torch.full_like(m, -1.0)), plain)
 
 
 def quick_loss(
@@ -56,7 +58,7 @@ def quick_loss(
     Args:
         logits: (N, K, ...).
         index: (N, ...), int64 classes.
-        curve: The curve with its slope.
+        curve: The curve with its emphasis.
         plain: The same loss by differentiable operations.
         reduction: "mean", "sum" or "none".
         weight: (N, ...), weights of the examples.
@@ -85,59 +87,67 @@ class _QuickLoss(torch.autograd.Function):
     ) -> Tensor:
         index = index.unsqueeze(1)
         m, others, total = _margins(logits, index)
-        value, slope = curve(m)
+        value, push = curve(m)
         if weight is not None:
             weight = weight.to(m).unsqueeze(1)
-            value, slope = value * weight, slope * weight
+            value, push = value * weight, push * weight
         if kept is not None:
             dropped = ~kept.unsqueeze(1)
-            value, slope = value.masked_fill(dropped, 0.0), slope.masked_fill(dropped, 0.0)
+            value, push = value.masked_fill(dropped, 0.0), push.masked_fill(dropped, 0.0)
             weight = (~dropped).to(m) if weight is None else weight.masked_fill(dropped, 0.0)
         if reduction == "mean":
-            if weight is None:
-                value, slope = value.mean(), slope.div_(value.numel())
-            else:
-                whole = weight.sum()
-                value, slope = value.sum() / whole, slope / whole
-        elif reduction == "sum":
-            value = value.sum()
+            ctx.share = 1 / (value.numel() if weight is None else weight.sum().item() or math.nan)
+            value = value.mean() if weight is None else value.sum().mul_(ctx.share)
         else:
-            value = value.squeeze(1)
+            ctx.share = 1.0
+            value = value.sum() if reduction == "sum" else value.squeeze(1)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits)
-            ctx.plain, ctx.index, ctx.others, ctx.total, ctx.slope = plain, index, others, total, slope
+            ctx.plain, ctx.index, ctx.others, ctx.total, ctx.push = plain, index, others, total, push
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (logits,) = ctx.saved_tensors
         (g,) = grads
-        if torch.is_grad_enabled():  # create_graph=True
-            (grad,) = torch.autograd.grad(ctx.plain(logits), logits, g, create_graph=True)
-            return grad, None, None, None, None, None, None
-        pull = ctx.slope * (g.unsqueeze(1) if g.dim() else g)
-        scale = (pull / ctx.total).neg_()
+        if needs_plain(g):
+            return plain_gradient(ctx.plain, logits, g), None, None, None, None, None, None
+        push = ctx.push * (g.unsqueeze(1) if g.dim() else g.item() * ctx.share)
+        scale = push / ctx.total
         if keeps_graph():
             grad = ctx.others * scale
         else:
             grad, ctx.others = ctx.others.mul_(scale), None
-        grad = grad.scatter_(1, ctx.index, pull)
+        grad = grad.scatter_(1, ctx.index, push.neg_())
         return grad if grad.dtype == logits.dtype else grad.to(logits.dtype), None, None, None, None, None, None
 
 
 def _margins(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """logits (N, K, ...), index (N, 1, ...) -> m, what the other classes weigh (0 at the label), and the sum of these."""
     wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    others = torch.softmax(logits, 1, dtype=wide)
-    own = others.gather(1, index)
-    total = others.scatter_(1, index, 0.0).sum(1, keepdim=True)
-    m = own.div_(total).log_()
-    if m.abs().amax().item() <= SAFE:  # False for NaN
-        return m, others, total
-    own = logits.gather(1, index).to(wide)
-    others = torch.scatter(logits.to(wide), 1, index, -INF)
+    if logits.shape[1] < FEW:
+        m, others, total = _from_logits(logits.to(wide), index)
+        if math.isfinite(m.sum().item()):
+            return m, others, total
+    else:
+        others = torch.softmax(logits, 1, dtype=wide)
+        own = others.gather(1, index)
+        total = others.scatter_(1, index, 0.0).sum(1, keepdim=True)
+        m = own.div_(total).log_()
+        if m.abs().amax().item() <= SAFE:  # False for NaN
+            return m, others, total
+    return _from_logits(logits.to(wide), index, masked=True)
+
+
+def _from_logits(logits: Tensor, index: Tensor, *, masked: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """The margins without division by a probability; masked: some logits may be infinite."""
+    own, others = logits.gather(1, index), logits.scatter(1, index, -INF)
     top = others.amax(1, keepdim=True)
-    top.masked_fill_(top == -INF, 0.0)  # all other classes masked: the sum is 0 and m = +inf
+    if masked:
+        top.masked_fill_(top == -INF, 0.0)  # all other classes are masked: the sum is 0 and m = +inf
     total = others.sub_(top).exp_().sum(1, keepdim=True)
-    m = (own - top).sub_(total.log()).masked_fill_(own == INF, torch.nan)
-    return m, others, total.masked_fill_(total == 0, 1.0)
+    m = (own - top).sub_(total.log())
+    if masked:
+        m.masked_fill_(own == INF, torch.nan)
+        total.masked_fill_(total == 0, 1.0)
+    return m, others, total

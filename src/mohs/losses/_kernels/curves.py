@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from mohs.losses._numerics.slopes import known_curve
+from mohs.losses._numerics.emphases import known_curve
 
 
 class Curve(NamedTuple):

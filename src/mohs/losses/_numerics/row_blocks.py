@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mohs.margin import full_precision
-from mohs.margin._choose import keeps_graph
+from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
 from mohs.margin._quick import on_cpu
 
 ENTRIES = 1 << 17  # of a block
@@ -48,8 +48,8 @@ class _RowBlocks(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         logits, *others = ctx.saved_tensors
         none = [None] * (1 + len(others))
-        if torch.is_grad_enabled():  # create_graph=True
-            return *torch.autograd.grad(ctx.function(logits, *others), logits, grads[0], create_graph=True), *none
+        if needs_plain(grads[0]):
+            return plain_gradient(lambda z: ctx.function(z, *others), logits, grads[0]), *none
         g = grads[0].unsqueeze(1)
         if keeps_graph():
             grad = ctx.gradient * g
