@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import forward_ad
 
 ENABLED = os.environ.get("MOHS_KERNELS", "on").lower() not in ("off", "0", "false") and find_spec("triton") is not None
@@ -40,6 +40,11 @@ def ordinary(tensor: Tensor) -> bool:
         and not is_legacy_batchedtensor(tensor)
         and forward_ad._current_level < 0
     )
+
+
+def eager(*tensors: Tensor) -> bool:
+    """Whether operations on these tensors run at once and are differentiated by reverse mode alone, so that they may be fused."""
+    return not torch.compiler.is_compiling() and peek_interpreter_stack() is None and all(ordinary(one) for one in tensors)
 
 
 @cache

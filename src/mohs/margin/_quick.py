@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 
-from mohs.margin._choose import Plain, keeps_graph, needs_plain, ordinary, plain_gradient
+from mohs.margin._choose import Plain, eager, keeps_graph, needs_plain, plain_gradient
 
 INF = float("inf")
 FEW = 48  # classes
@@ -28,14 +27,7 @@ Pair = Callable[[Tensor], tuple[Tensor, Tensor]]  # m (N, 1, ...) -> ℓ(m), w =
 
 def on_cpu(logits: Tensor, labels: Tensor) -> bool:
     """Whether these are plain CPU tensors with values: neither traced nor in a forward-mode derivative."""
-    return (
-        logits.device.type == "cpu"
-        and labels.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and ordinary(logits)
-        and not is_functorch_wrapped_tensor(labels)
-        and labels.numel() > 0
-    )
+    return logits.device.type == "cpu" and labels.device.type == "cpu" and labels.numel() > 0 and eager(logits)
 
 
 def quick_margin(logits: Tensor, index: Tensor, plain: Plain) -> Tensor:
