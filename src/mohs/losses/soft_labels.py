@@ -19,7 +19,7 @@ from torch import Tensor
 from mohs.losses._numerics.emphases import known_curve
 from mohs.losses._numerics.row_blocks import by_row_blocks
 from mohs.losses._reduction import check_reduction, check_weight, spread_sample_weight
-from mohs.margin import INF, NO_LABEL, all_margins, check_logits, checked_labels, full_precision, log_probs
+from mohs.margin import INF, NO_LABEL, all_margins, check_logits, checked_labels, full_precision, log_probs, readable
 
 Curve = Callable[[Tensor], Tensor]
 
@@ -84,4 +84,6 @@ def class_losses(curve: Curve, logits: Tensor) -> Tensor:
 def _shared(curve: Curve, logits: Tensor, q: Tensor) -> Tensor:
     """Σ_k q_k ℓ(m_k)."""
     losses = class_losses(curve, logits)
-    return (q * losses.masked_fill((q == 0) & (losses == INF), 0.0)).sum(1)
+    if not readable(losses) or not losses.detach().amax().item() < INF:
+        losses = losses.masked_fill((q == 0) & (losses == INF), 0.0)
+    return (q * losses).sum(1)

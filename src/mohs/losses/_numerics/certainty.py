@@ -33,7 +33,7 @@ BLOCK_ENTRIES = 1 << 19  # of a block of rows
 def certainty(logits: Tensor, *, tau: int) -> tuple[Tensor, Tensor]:
     """logits (N, K, d1, ...) -> T and H, (N · d1 · ...) each, in float32 at least."""
     rows = _rows(logits, tau).to(full_precision(logits.dtype))
-    return _Certainty.apply(rows, tau) if eager(rows) else plain_certainty(rows, tau)  # type: ignore[no-any-return]
+    return _Certainty.apply(rows, tau) if eager(rows) else plain_certainty(rows, tau)
 
 
 def plain_certainty(rows: Tensor, tau: int) -> tuple[Tensor, Tensor]:
@@ -87,11 +87,12 @@ class _Certainty(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None]:
         logits, p, mean, highest, index = ctx.saved_tensors
-        given = [number for number, g in enumerate(grads) if g is not None]
-        if not given:
+        some = next((g for g in grads if g is not None), None)
+        if some is None:
             return None, None
-        if any(needs_plain(g) for g in grads if g is not None):
-            return sum(plain_gradient(lambda z, i=i: plain_certainty(z, ctx.tau)[i], logits, grads[i]) for i in given), None
+        if needs_plain(some):
+            both = torch.stack([torch.zeros_like(some) if g is None else g for g in grads])
+            return plain_gradient(lambda z: torch.stack(plain_certainty(z, ctx.tau)), logits, both), None
         g_squares, g_entropy = grads
         pull = torch.zeros_like(highest) if g_squares is None else 2 * g_squares.unsqueeze(1) * highest.square()  # (N, τ)
         slope = torch.zeros_like(mean) if g_entropy is None else -g_entropy.unsqueeze(1)  # (N, 1)

@@ -56,7 +56,7 @@ class _SoftmaxSquare(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, index: Tensor) -> Tensor:
         d = torch.softmax(logits, 1, dtype=full_precision(logits.dtype))  # p, turned into p − y in place
         d.scatter_(1, index, d.gather(1, index) - 1)
-        total = torch.linalg.vector_norm(d, dim=1).square()
+        total: Tensor = torch.linalg.vector_norm(d, dim=1).square()
         ctx.save_for_backward(logits, index)
         ctx.total, ctx.d = total, d
         return total
@@ -77,8 +77,10 @@ class _SigmoidError(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, index: Tensor, power: int) -> Tensor:
         ctx.save_for_backward(logits, index)
-        ctx.off, ctx.power = _flipped(logits, index).sigmoid_(), power  # |y − s| (N, K, ...)
-        return ctx.off.sum(1) if power == 1 else torch.linalg.vector_norm(ctx.off, dim=1).square()
+        off = _flipped(logits, index).sigmoid_()  # |y − s| (N, K, ...)
+        ctx.off, ctx.power = off, power
+        total: Tensor = off.sum(1) if power == 1 else torch.linalg.vector_norm(off, dim=1).square()
+        return total
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:

@@ -66,7 +66,7 @@ class _PairAngle(torch.autograd.Function):
         length.masked_fill_(void, torch.inf)
         units = pairs / length  # (2, n, D)
         across, along = (torch.linalg.vector_norm(w, dim=-1, keepdim=True) for w in (units[0] - units[1], units[0] + units[1]))
-        theta = torch.atan2(across + void, along + void).mul_(2)  # for a void pair 2 atan2(1, 1) = π/2
+        theta: Tensor = torch.atan2(across + void, along + void).mul_(2)  # for a void pair 2 atan2(1, 1) = π/2
         ctx.save_for_backward(pairs)
         ctx.saved = theta, units, length
         return theta.squeeze(-1)
@@ -79,4 +79,5 @@ class _PairAngle(torch.autograd.Function):
         theta, units, length = ctx.saved
         sin = theta.sin()
         sin = sin.masked_fill(sin <= 4 * torch.finfo(sin.dtype).eps, torch.inf)  # at 0 and π the direction is undefined
-        return (units * theta.cos() - units.flip(0)) * (grads[0].unsqueeze(-1) / (sin * length))  # (2, n, D)
+        grad: Tensor = (units * theta.cos() - units.flip(0)) * (grads[0].unsqueeze(-1) / (sin * length))  # (2, n, D)
+        return grad
