@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 import mohs
 from mohs.losses import create_loss
+from mohs.losses.encouraging import encouraging_loss
 from mohs.losses.objective import Objective
 from mohs.margin import margin
 
@@ -138,6 +139,23 @@ def test_an_objective_takes_them_and_mrkld_has_the_printed_gradient() -> None:
     p, whole = torch.softmax(LOGITS, 1), one_hot(LABELS, 5).double()
     _, gradient = value_and_gradient(create_loss("cross_entropy"), whole + 0.1 / 5)
     torch.testing.assert_close(12 * gradient, (p - whole) + 0.1 * (p - 1 / 5))
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "gce"])
+def test_no_examples(name: str) -> None:
+    assert create_loss(name)(LOGITS[:0], SHARES[:0]).isnan()
+    assert create_loss(name, reduction="sum")(LOGITS[:0], SHARES[:0]) == 0
+
+
+def test_smoothing_passes_the_gradient_to_the_class_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients = []
+    for entries in (20, 1000):  # with and without blocks
+        monkeypatch.setattr("mohs.losses._numerics.row_blocks.ENTRIES", entries)
+        weight = WEIGHT.clone().requires_grad_()
+        encouraging_loss(LOGITS.clone().requires_grad_(), LABELS, weight=weight, label_smoothing=0.1).backward()
+        gradients.append(weight.grad)
+    assert gradients[0].any()
+    torch.testing.assert_close(*gradients)
 
 
 def test_bad_targets() -> None:

@@ -1,7 +1,7 @@
 """Per-class tables that a loss reads: counts (K,), transition and soft-label matrices (K, K).
 
 A Module holds its table as a buffer that moves with `.to(device)` and is not in the `state_dict` (it is a setting, shown by
-the repr). Tensors and arrays keep their dtype, as `weight` does; lists of fractions get the default dtype.
+the repr). Floating-point tables are converted to the default dtype; integer tables stay integer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 def hold_table(loss: nn.Module, name: str) -> Tensor:
     """Turn the field `name` (a tensor or nested lists) into a buffer and return it; for `setup` of a loss Module."""
     table = torch.as_tensor(loss.__dict__.pop(name)).detach()
+    table = table.to(torch.get_default_dtype()) if table.is_floating_point() else table
     loss.register_buffer(name, table, persistent=False)
     return table
 

@@ -73,7 +73,9 @@ def smoothed_terms(
         log_p = log_probs(logits)
         return -log_p.gather(1, index).squeeze(1), -(log_p if w is None else w * log_p).sum(1)
     own = curve(margin_of(logits, labels, ignore_index=ignore_index))
-    return own, by_row_blocks(lambda z: (class_losses(curve, z) if w is None else w * class_losses(curve, z)).sum(1), logits)
+    if w is None:
+        return own, by_row_blocks(lambda z: class_losses(curve, z).sum(1), logits)
+    return own, by_row_blocks(partial(_shared, curve), logits, w.expand_as(logits))
 
 
 def class_losses(curve: Curve, logits: Tensor) -> Tensor:
@@ -84,6 +86,6 @@ def class_losses(curve: Curve, logits: Tensor) -> Tensor:
 def _shared(curve: Curve, logits: Tensor, q: Tensor) -> Tensor:
     """Σ_k q_k ℓ(m_k)."""
     losses = class_losses(curve, logits)
-    if not readable(losses) or not losses.detach().amax().item() < INF:
+    if losses.numel() and not (readable(losses) and losses.detach().amax().item() < INF):
         losses = losses.masked_fill((q == 0) & (losses == INF), 0.0)
     return (q * losses).sum(1)

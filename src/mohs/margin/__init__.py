@@ -126,14 +126,15 @@ def is_transformed(tensor: Tensor) -> bool:
     return not torch.compiler.is_compiling() and is_functorch_wrapped_tensor(tensor)
 
 
-def check_logits(logits: Tensor) -> None:
-    """Validate that logits are floating point of shape (N, K) or (N, K, d1, ...)."""
+def check_logits(logits: Tensor, *, classes: int = 1) -> None:
+    """Validate that logits are floating point of shape (N, K) or (N, K, d1, ...), with at least this number of classes."""
     if not logits.is_floating_point():
         raise ValueError(f"logits must be floating point, got {logits.dtype}")
     if logits.dim() < 2:
         raise ValueError(f"logits must have shape (N, K) or (N, K, d1, ...), got {tuple(logits.shape)}")
-    if logits.shape[1] < 1:
-        raise ValueError(f"logits must have at least 1 class in dimension 1, got shape {tuple(logits.shape)}")
+    if logits.shape[1] < classes:
+        few = "1 class" if classes == 1 else f"{classes} classes"
+        raise ValueError(f"logits must have at least {few} in dimension 1, got shape {tuple(logits.shape)}")
 
 
 def _check_range(labels: Tensor, *, classes: int, ignore_index: int) -> None:

@@ -60,9 +60,7 @@ UNCERTAINTIES = {"entropy": by_entropy, "variance": by_variance}
 
 def _rows(logits: Tensor, tau: int) -> Tensor:
     """logits (N, K, d1, ...) -> (N · d1 · ..., K), checked; (N, K) stays as it is."""
-    check_logits(logits)
-    if logits.shape[1] < 2:
-        raise ValueError(f"logits must have at least 2 classes in dimension 1, got shape {tuple(logits.shape)}")
+    check_logits(logits, classes=2)
     if tau > logits.shape[1]:
         raise ValueError(
             f"tau={tau} is more than the number of classes ({logits.shape[1]}) of the logits: use at most {logits.shape[1]}"
