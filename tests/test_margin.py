@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.functional import cross_entropy, softplus
+from torch.nn import functional
+from torch.nn.functional import cross_entropy
 
-from mohs.margin import all_margins, checked_labels, log_probs, margin
+import mohs
+from mohs.margin import all_margins, checked_labels, log_probs, margin, plain_margin, softplus
 
 LOGIT = st.floats(-30, 30)
 
@@ -81,3 +84,38 @@ def test_logits_are_unchanged() -> None:
     before = logits.clone()
     margin(logits, torch.tensor([0, 1, 2]))
     assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize("x", [-700.0, -45.5, -20.5, -1.0, 0.0, 1.0, 19.5, 20.5, 25.0, 36.0, 39.9, 40.1, 700.0])
+def test_softplus_has_all_digits_of_float64(x: float) -> None:
+    with localcontext() as context:
+        context.prec = 400  # digits: e⁻⁷⁰⁰ counts
+        exact = float((1 + Decimal(x).exp()).ln())
+    value = torch.tensor(x, dtype=torch.float64)
+    assert softplus(value).item() == pytest.approx(exact, rel=4e-16, abs=0)
+    logits = torch.tensor([[0.0, x]], dtype=torch.float64)  # of margin −x
+    for loss in (mohs.CrossEntropyLoss(), mohs.FocalLoss(gamma=0.0), mohs.GeneralizedCrossEntropyLoss(q=0.0)):
+        assert loss(logits, torch.tensor([0])).item() == pytest.approx(exact, rel=1e-15, abs=0)
+
+
+def test_the_default_threshold_of_torch_is_not_enough() -> None:
+    x = torch.tensor(20.5, dtype=torch.float64)
+    assert functional.softplus(x) == x
+    assert softplus(x) > x
+
+
+@pytest.mark.parametrize("classes", [2, 5, 47, 48, 300])  # both ways of the CPU, which change over at 48 classes
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_cpu_agrees_with_the_plain_version(classes: int, scale: float, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    logits = (scale * torch.randn(20, classes, 2, generator=generator, dtype=torch.float64)).to(dtype).requires_grad_()
+    labels = torch.randint(classes, (20, 2), generator=generator)
+    labels[3, 1] = -100
+    quick, plain = margin(logits, labels), plain_margin(logits, labels)
+    torch.testing.assert_close(
+        quick, plain, rtol=1e-12 if dtype == torch.float64 else 1e-6, atol=1e-6 * scale if dtype == torch.float32 else 1e-13
+    )
+    g = torch.randn(20, 2, generator=generator, dtype=torch.float64).to(dtype)
+    (ours,), (theirs,) = torch.autograd.grad(quick, logits, g), torch.autograd.grad(plain, logits, g)
+    torch.testing.assert_close(ours, theirs)

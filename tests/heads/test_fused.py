@@ -11,7 +11,6 @@ from torch.nn.functional import linear
 
 import mohs
 from mohs.heads import _chunked
-from mohs.losses.soft_labels import soft_label_loss
 
 N, D, K = 37, 8, 11
 HEADS = {
@@ -166,5 +165,5 @@ def test_focal_loss_with_alpha_is_not_a_curve_of_the_margin(alpha: Any) -> None:
     loss = mohs.FocalLoss(alpha=alpha)
     with pytest.raises(ValueError, match="FocalLoss cannot be fused: it is not a curve of the margin"):
         mohs.linear_loss(torch.randn(4, 8), torch.randn(3, 8), torch.tensor([0, 1, 2, 0]), loss=loss)
-    with pytest.raises(ValueError, match="FocalLoss does not support soft labels"):
-        soft_label_loss(loss, torch.randn(4, 3), torch.full((4, 3), 1 / 3))
+    with pytest.raises(ValueError, match="FocalLoss does not take probability targets"):
+        loss(torch.randn(4, 3), torch.full((4, 3), 1 / 3))

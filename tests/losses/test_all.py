@@ -234,17 +234,71 @@ def test_repr_rebuilds_and_pickles(name: str, case: dict) -> None:
     assert [f.name for f in fields(loss)][-4:] == ["weight", "ignore_index", "reduction", "label_smoothing"]
 
 
-@pytest.mark.parametrize("name", [name for name in mohs.LOSSES if name != "focal"])  # FocalLoss(2.0) is usual elsewhere
+WEIGHT_FIRST = ("cross_entropy", "avh", "mae", "taylor")  # without hyper-parameters of their own: as in nn.CrossEntropyLoss
+
+
+@pytest.mark.parametrize("name", [name for name in mohs.LOSSES if name not in (*WEIGHT_FIRST, "focal")])
 def test_arguments_are_keywords(name: str) -> None:
     with pytest.raises(TypeError, match="positional"):
         mohs.LOSSES[name](0.5)
 
 
-def test_weight_is_a_buffer_that_moves_and_is_not_saved(name: str, case: dict) -> None:
+@pytest.mark.parametrize("name", WEIGHT_FIRST)
+def test_class_weights_by_position(name: str) -> None:
+    assert mohs.LOSSES[name](torch.tensor([1.0, 2.0])).weight.tolist() == [1.0, 2.0]
+    with pytest.raises(TypeError, match="positional"):
+        mohs.LOSSES[name](torch.ones(2), -100)
+
+
+def test_weight_is_a_buffer_that_moves_and_is_saved(name: str, case: dict) -> None:
     loss = mohs.create_loss(name, weight=torch.ones(CLASSES), **case)
-    assert "weight" not in loss.state_dict()
+    twin = mohs.create_loss(name, weight=torch.zeros(CLASSES), **case)
+    twin.load_state_dict(loss.state_dict())
+    assert twin.weight.tolist() == [1.0] * CLASSES
+    assert "weight" not in mohs.create_loss(name, **case).state_dict()
     assert loss.to("meta").weight.device.type == "meta"
     assert not list(loss.parameters())
+
+
+def test_float64_weights_stay_float64(name: str, case: dict) -> None:
+    logits, labels = batch()
+    weight = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    loss, rounded = (mohs.create_loss(name, weight=w, **case).eval() for w in (weight, weight.float()))
+    assert loss.weight.dtype == torch.float64
+    assert eval(repr(loss), vars(mohs) | {"torch": torch, type(loss).__name__: type(loss)}).weight.equal(weight)
+    exact = mohs.create_loss(name, weight=10 * weight, **case).eval()(logits, labels)  # the mean does not depend on the scale
+    torch.testing.assert_close(loss(logits, labels), exact, rtol=1e-14, atol=1e-14)
+    assert (rounded(logits, labels) - exact).abs() > 1e-14
+
+
+def test_one_example_without_a_batch(name: str, case: dict) -> None:
+    logits, labels = batch(1)
+    for reduction in ("mean", "sum", "none"):
+        loss = mohs.create_loss(name, reduction=reduction, **case)
+        one = loss(logits[0], labels[0])
+        assert one.shape == ()
+        torch.testing.assert_close(one, loss(logits, labels).squeeze())
+        torch.testing.assert_close(gradient(one, logits), gradient(loss(logits, labels).sum(), logits))
+        torch.testing.assert_close(loss(logits[0], labels[0], sample_weight=torch.tensor(1.0)), loss(logits, labels).squeeze())
+
+
+def test_one_class(name: str, case: dict) -> None:
+    if any(key in case for key in ("counts", "transition", "num_classes")):
+        pytest.skip("its table needs at least 2 classes")
+    logits, labels = torch.randn(3, 1, requires_grad=True), torch.zeros(3, dtype=torch.long)
+    value = mohs.create_loss(name, **case)(logits, labels)
+    assert value.isfinite()
+    grad = gradient(value, logits)
+    assert grad.isfinite().all()
+    if name in ("cross_entropy", "avh", "gce", "mae", "focal", "symmetric", "spherical", "taylor"):
+        assert value == 0
+        assert not grad.any()
+
+
+def test_input_and_target_by_name(name: str, case: dict) -> None:
+    logits, labels = batch()
+    loss = mohs.create_loss(name, **case).eval()
+    assert torch.equal(loss(input=logits, target=labels), loss(logits, labels))
 
 
 def test_compiles_without_a_graph_break(name: str, case: dict) -> None:
@@ -303,8 +357,9 @@ BAD_INPUT = [
     (torch.randn(4, 3), torch.tensor([True, False, True, True]), r"labels must be integer class indices, got torch.bool"),
     (torch.randn(4, 3), torch.tensor([0, 1, 2]), r"labels must have shape \(4,\) for logits of shape \(4, 3\), got \(3,\)"),
     (torch.randn(4, 3, 2), torch.tensor([0, 1, 2, 0]), r"labels must have shape \(4, 2\)"),
-    (torch.randn(4, 1), torch.zeros(4).long(), r"logits must have at least 2 classes in dimension 1, got shape \(4, 1\)"),
-    (torch.randn(3), torch.tensor(1), r"logits must have shape \(N, K\)"),
+    (torch.randn(4, 0), torch.zeros(4).long(), r"logits must have at least 1 class in dimension 1, got shape \(4, 0\)"),
+    (torch.randn(()), torch.tensor(1), r"logits must have shape \(N, K\)"),
+    (torch.randn(3), torch.tensor(3), r"labels\[0\] is 3, but logits have 3 classes"),
     (torch.ones(4, 3).long(), torch.zeros(4).long(), r"logits must be floating point, got torch.int64"),
 ]
 

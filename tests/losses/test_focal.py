@@ -13,13 +13,15 @@ generator = torch.Generator().manual_seed(0)
 LOGITS, LABELS = torch.randn(40, 4, generator=generator), torch.randint(4, (40,), generator=generator)
 
 
-def test_gamma_may_be_positional() -> None:
+def test_gamma_and_alpha_may_be_positional() -> None:
     assert repr(mohs.FocalLoss(0.5)) == repr(mohs.FocalLoss(gamma=0.5))
     assert mohs.FocalLoss(1.5)(LOGITS, LABELS) == mohs.FocalLoss(gamma=1.5)(LOGITS, LABELS)
     with pytest.raises(ValueError, match="gamma must be at least 0"):
         mohs.FocalLoss(-1.0)
+    assert repr(mohs.FocalLoss(2.0, 0.25)) == repr(mohs.FocalLoss(gamma=2.0, alpha=0.25))
+    assert mohs.FocalLoss(2.0, torch.ones(3)).weight is None
     with pytest.raises(TypeError):
-        mohs.FocalLoss(2.0, 0.25)
+        mohs.FocalLoss(2.0, 0.25, torch.ones(3))
 
 
 @pytest.mark.parametrize("alpha", [0.25, [0.1, 0.5, 0.0, 3.0], torch.tensor([0.1, 0.5, 0.0, 3.0])])

@@ -118,7 +118,7 @@ class TestKernels:
         """Every curve and its slope, from margins of −30 to 30: two classes whose difference is the margin."""
         m = torch.linspace(-30, 30, 241, device=DEVICE)
         logits, labels = torch.stack([m, torch.zeros_like(m)], 1), torch.zeros(241, dtype=torch.long, device=DEVICE)
-        from mohs.losses._drop_in import curve_loss
+        from mohs.losses._curve_loss import curve_loss
 
         function = partial(curve_loss, curve, labels=labels, reduction="none")
         (value, grad), (exact, slope) = run(function, logits), reference(function, logits, monkeypatch)

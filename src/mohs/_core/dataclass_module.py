@@ -15,6 +15,7 @@ from dataclasses import Field, dataclass, field, fields
 from inspect import get_annotations
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
+import torch
 from torch import Tensor, nn
 
 M = TypeVar("M", bound="DataclassModule")
@@ -41,7 +42,15 @@ class DataclassModule(nn.Module):
 
     def __repr__(self) -> str:
         shown = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
-        return f"{type(self).__name__}({', '.join(f'{k}={v.tolist() if isinstance(v, Tensor) else v!r}' for k, v in shown)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={_shown(value)}' for name, value in shown)})"
+
+
+def _shown(value: Any) -> str:
+    """The expression of a value: a list for a tensor that a list makes again, which is one of integers or the default dtype."""
+    if not isinstance(value, Tensor):
+        return repr(value)
+    listed = value.dtype in (torch.get_default_dtype(), torch.int64)
+    return repr(value.tolist()) if listed else f"torch.tensor({value.tolist()}, dtype={value.dtype})"
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))

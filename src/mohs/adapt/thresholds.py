@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from mohs._core.validation import check_between
 from mohs.angle import angles
-from mohs.margin import all_margins
+from mohs.margin import all_margins, softplus
 
 ROUNDING = 1e-9  # .29 · 100 is a little under 29 in floating point
 

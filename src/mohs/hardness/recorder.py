@@ -209,7 +209,7 @@ class Recorder:
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None, epoch: int | None
     ) -> tuple[Tensor, Tensor]:
         """Shapes and types; the record is moved to where the logits are, as are ids and labels."""
-        check_logits(logits)
+        check_logits(logits, classes=2)
         for name, given in (("ids", ids), ("labels", labels)):
             if given.dim() != 1 or logits.dim() != 2 or given.shape[0] != logits.shape[0]:
                 raise ValueError(

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from mohs._core.validation import check_choice
 from mohs.angle import check_vectors
 from mohs.losses._numerics.label_error import softmax_square
-from mohs.margin import check_logits, checked_labels, full_precision, log_probs, margin
+from mohs.margin import check_logits, checked_labels, full_precision, log_probs, margin, softplus
 
 
 @torch.no_grad()
@@ -52,7 +51,7 @@ def el2n(logits: Tensor, labels: Tensor) -> Tensor:
 @torch.no_grad()
 def entropy(logits: Tensor) -> Tensor:
     """Entropy of the prediction (N,), in nats."""
-    check_logits(logits)
+    check_logits(logits, classes=2)
     log_p = log_probs(logits)
     return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(1)  # a masked class adds 0 · −∞ = 0
 
@@ -61,7 +60,7 @@ def entropy(logits: Tensor) -> Tensor:
 def energy(logits: Tensor, *, kind: str = "free") -> Tensor:
     """Minus the log-sum-exp of the logits ("free") or minus the largest ("max_logit"), (N,): higher = less like the data."""
     check_choice("kind", kind, ("free", "max_logit"))
-    check_logits(logits)
+    check_logits(logits, classes=2)
     z = logits.to(full_precision(logits.dtype))
     return -(z.logsumexp(1) if kind == "free" else z.amax(1))
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.margin import INF, full_precision
+from mohs.margin import INF, full_precision, softplus
 from mohs.margin._choose import SHORT, keeps_graph, takes
 
 SMALLEST = 1 << 26  # bytes of a chunk of logits, at least
@@ -317,7 +317,6 @@ def _observe(z: Tensor, labels: Tensor, ignore_index: int, stats: bool) -> tuple
     if not stats:
         return m, top.squeeze(1), total
     p, n = torch.sigmoid(m), torch.sigmoid(-m)
-    softplus = torch.nn.functional.softplus
     entropy = torch.xlogy(p, p).neg() if m.dtype == torch.float64 else p * softplus(-m)
     entropy = torch.where(p == 0, 0.0, entropy) + torch.where(n == 0, 0.0, n * (softplus(m) + total.log() - mean / total))
     gone = labels == ignore_index

@@ -27,9 +27,8 @@ from mohs.heads.avh import AVHHead
 from mohs.heads.cosface import CosFaceHead
 from mohs.heads.normface import NormFaceHead
 from mohs.losses import LOSSES
-from mohs.losses._drop_in import LossModule, check_weight, spread_sample_weight
-from mohs.losses.curriculum import SelfPacedLoss
-from mohs.losses.gradient_rescaling import GradientRescalingLoss
+from mohs.losses._drop_in import LossModule
+from mohs.losses._reduction import check_weight, spread_sample_weight
 from mohs.margin import check_labels
 
 ANGLE_ENTRIES = 1 << 21  # of the features whose angles are taken at a time
@@ -179,8 +178,7 @@ def _apply(
     each = _row_weight(labels, loss, sample_weight, weight.shape[0])
     at_once = (
         reduction != "none"
-        and not isinstance(loss, SelfPacedLoss)
-        and not (isinstance(loss, GradientRescalingLoss) and loss.normalize == "sum")
+        and not loss.over_batch
         and plan.features.dtype != torch.float16
         and not (each is not None and each.requires_grad)
         and features.shape[0] > 0

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from mohs.hardness.recorder import Recorder
 from mohs.heads.fused import FusedHead, linear_loss
-from mohs.losses._drop_in import spread_sample_weight
+from mohs.losses._reduction import spread_sample_weight
 
 try:
     from transformers import TrainerCallback

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from mohs._core.specs import create
-from mohs.losses._drop_in import Options
+from mohs.losses._reduction import Options
 from mohs.losses.adr import ADR, EntropyPenalty
 from mohs.losses.amc import AMC, EuclideanContrastive
 from mohs.losses.avh import AVHLoss

@@ -1,7 +1,7 @@
 """Per-class tables that a loss reads: counts (K,), transition and soft-label matrices (K, K).
 
 A Module holds its table as a buffer that moves with `.to(device)` and is not in the `state_dict` (it is a setting, shown by
-the repr). Floating-point tables are converted to the default dtype, as `weight` is; integer tables stay integer.
+the repr). Floating-point tables are converted to the default dtype; integer tables stay integer.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ Chen et al., "Angular visual hardness" (ICML 2020), eq. 5.
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
@@ -68,6 +70,7 @@ class AVHLoss(LossModule):
     formula = "−log p on the logits −s θ of the AVH head"
     purpose = "trains the angle that AVH scores; needs the AVH head"
     smoothable = True
+    weight: Tensor | None = field(default_factory=lambda: None, kw_only=False)  # first, as in `nn.CrossEntropyLoss`
 
     @property
     def curve(self) -> Curve:

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs.losses._class_table import check_table, hold_table, rows_of, soft_cross_entropy
-from mohs.losses._drop_in import LossModule, Options, reduce
+from mohs.losses._drop_in import LossModule
+from mohs.losses._reduction import Options, reduce
 from mohs.losses.transition import check_transition, inverse_transition
 from mohs.margin import INF, NO_LABEL, checked_labels, log_probs, readable
 

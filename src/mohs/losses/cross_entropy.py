@@ -9,13 +9,16 @@ memory and, for many classes, less time, and also takes `sample_weight`.
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Unpack
 
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
-from mohs.losses._drop_in import Curve, LossModule, Options, smoothed_curve_loss
+from mohs.losses._curve_loss import smoothed_curve_loss
+from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._reduction import Options
+from mohs.margin import softplus
 
 
 def cross_entropy(m: Tensor) -> Tensor:
@@ -35,6 +38,7 @@ class CrossEntropyLoss(LossModule):
     formula = "−log p"
     purpose = "the baseline: clean labels, balanced classes"
     smoothable = True
+    weight: Tensor | None = field(default_factory=lambda: None, kw_only=False)  # first, as in `nn.CrossEntropyLoss`
 
     @property
     def curve(self) -> Curve:

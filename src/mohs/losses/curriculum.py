@@ -22,7 +22,8 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
-from mohs.losses._drop_in import Curve, LossModule, Options, reduce
+from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._reduction import Options, reduce
 from mohs.losses.cross_entropy import cross_entropy
 from mohs.margin import INF, NO_LABEL, is_transformed, margin
 
@@ -83,7 +84,11 @@ class SelfPacedLoss(LossModule):
     def curve(self) -> Curve:
         return lambda m: self_paced(cross_entropy(m), threshold=self.get_buffer("threshold"), kind=self.kind)
 
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+    @property
+    def over_batch(self) -> bool:
+        return True  # through the threshold
+
+    def of_labels(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
         m = margin(logits, labels, ignore_index=self.ignore_index)
         if self.training and not is_transformed(logits):
             old, kept = self.get_buffer("threshold"), labels.long() != self.ignore_index

@@ -22,11 +22,13 @@ from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Curve, LossModule, Options, smoothed_curve_loss
+from mohs.losses._curve_loss import smoothed_curve_loss
+from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._reduction import Options
+from mohs.margin import softplus
 
 
 def encouraging(m: Tensor, *, log_end: float = 0.75, start: float = 0.0, bonus: float = 1.0, eps: float = 1e-5) -> Tensor:

@@ -17,13 +17,14 @@ from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
 from mohs.losses._class_table import check_table, hold_table
-from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss, reduce
-from mohs.margin import NO_LABEL, checked_labels, margin
+from mohs.losses._curve_loss import curve_loss
+from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._reduction import Options, reduce
+from mohs.margin import NO_LABEL, checked_labels, margin, softplus
 
 
 def focal(m: Tensor, *, gamma: float = 2.0) -> Tensor:
@@ -59,12 +60,12 @@ def alpha_of(alpha: float | Tensor, index: Tensor, classes: int) -> Tensor:
 
 @module_of(focal_loss)
 class FocalLoss(LossModule):
-    """Focal loss as a Module; gamma ≥ 0, also as `FocalLoss(2.0)`; alpha in [0, 1], or one number ≥ 0 per class."""
+    """Focal loss as a Module; gamma ≥ 0, alpha in [0, 1], or one number ≥ 0 per class; also as `FocalLoss(2.0, 0.25)`."""
 
     formula = "−(1 − p)^γ log p"
     purpose = "many easy examples, clean labels; harmful under label noise"
     gamma: float = field(default=2.0, kw_only=False)
-    alpha: float | Tensor | None = field(default_factory=lambda: None)  # a class attribute would hide the buffer
+    alpha: float | Tensor | None = field(default_factory=lambda: None, kw_only=False)  # a class attribute would hide the buffer
 
     def setup(self) -> None:
         check_between("gamma", self.gamma, 0)

@@ -14,11 +14,13 @@ from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss
+from mohs.losses._curve_loss import curve_loss
+from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._reduction import Options
+from mohs.margin import softplus
 
 
 def gce(m: Tensor, *, q: float = 0.7) -> Tensor:

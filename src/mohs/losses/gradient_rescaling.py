@@ -19,12 +19,14 @@ from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
-from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss, kernel_call, reduce
-from mohs.margin import INF, NO_LABEL, margin, plain_margin
+from mohs.losses._curve_loss import by_emphasis, curve_loss, kernel_call
+from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._numerics import emphases
+from mohs.losses._reduction import Options, reduce
+from mohs.margin import INF, NO_LABEL, plain_margin, softplus
 
 
 def weights(m: Tensor, *, beta: float, lam: float, transform: str, kept: Tensor | None = None) -> Tensor:
@@ -77,7 +79,8 @@ def gradient_rescaling_loss(
 
     call = kernel_call(logits, labels, **options)
     if call is None:
-        return plain(logits, margin)
+        pair = partial(emphases.gradient_rescaling, beta=beta, lam=lam, transform=transform, normalize=normalize, eps=eps)
+        return by_emphasis(pair, logits, labels, plain, over_batch=True, **options)
     from mohs.losses._kernels.rescaling import Rescaling, fused_rescaling
 
     return fused_rescaling(logits, Rescaling(labels, plain, beta, lam, transform, eps, *call))
@@ -101,6 +104,10 @@ class GradientRescalingLoss(LossModule):
         check_between("eps", self.eps, 0)
         check_choice("transform", self.transform, ("exp", "identity"))
         check_choice("normalize", self.normalize, ("sum", "mean"))
+
+    @property
+    def over_batch(self) -> bool:
+        return self.normalize == "sum"
 
     @property
     def curve(self) -> Curve:

@@ -20,7 +20,8 @@ from torch import Tensor
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
 from mohs.losses._class_table import hold_table
-from mohs.losses._drop_in import LossModule, Options, reduce
+from mohs.losses._drop_in import LossModule
+from mohs.losses._reduction import Options, reduce
 from mohs.losses.class_weights import check_counts, checked_counts
 from mohs.losses.cross_entropy import cross_entropy
 from mohs.margin import NO_LABEL, checked_labels, margin

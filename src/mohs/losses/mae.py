@@ -9,12 +9,15 @@ on this scale in Gradient Rescaling, eq. 3. Some implementations halve it.
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Unpack
 
 from torch import Tensor, sigmoid
 
 from mohs._core.dataclass_module import module_of
-from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss
+from mohs.losses._curve_loss import curve_loss
+from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._reduction import Options
 
 
 def mae(m: Tensor) -> Tensor:
@@ -33,6 +36,7 @@ class MeanAbsoluteErrorLoss(LossModule):
 
     formula = "2(1 − p)"
     purpose = "heavy label noise with few classes; underfits with many"
+    weight: Tensor | None = field(default_factory=lambda: None, kw_only=False)  # first, as in `nn.CrossEntropyLoss`
 
     @property
     def curve(self) -> Curve:

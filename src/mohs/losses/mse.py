@@ -17,8 +17,9 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_choice
-from mohs.losses._drop_in import LossModule, Options, reduce
+from mohs.losses._drop_in import LossModule
 from mohs.losses._numerics.label_error import sigmoid_error, softmax_square
+from mohs.losses._reduction import Options, reduce
 from mohs.losses.mae import mae
 from mohs.margin import NO_LABEL, checked_labels, margin
 

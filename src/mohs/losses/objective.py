@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from mohs._core.specs import create_spec, snake
 from mohs._core.validation import check_choice, check_type
-from mohs.losses.soft_labels import soft_label_loss
 from mohs.losses.weight_schedule import SCHEDULES, Schedule
 
 Weight = float | Schedule
@@ -76,10 +75,8 @@ class Objective(nn.Module):
         ids: Tensor | None = None,
     ) -> Tensor:
         weights = self.weights_at(epoch) if weights is None else weights
-        if soft is not None:
-            total = soft_label_loss(self.loss, logits, soft)
-        else:
-            total = self.loss(logits, labels) if sample_weight is None else self.loss(logits, labels, sample_weight=sample_weight)
+        target = labels if soft is None else soft
+        total = self.loss(logits, target) if sample_weight is None else self.loss(logits, target, sample_weight=sample_weight)
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
         paired = logits.detach().argmax(1) if self.regularizers and self.pair_labels == "predicted" else labels
         inputs = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired, "ids": ids}

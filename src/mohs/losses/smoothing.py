@@ -22,7 +22,8 @@ from mohs._core.dataclass_module import module_of
 from mohs._core.distributed import add_over_ranks
 from mohs._core.validation import check_between, check_choice
 from mohs.losses._class_table import check_table, rows_of, soft_cross_entropy
-from mohs.losses._drop_in import LossModule, Options, reduce
+from mohs.losses._drop_in import LossModule
+from mohs.losses._reduction import Options, reduce
 from mohs.margin import NO_LABEL, checked_labels, is_transformed, log_probs
 
 
@@ -86,8 +87,8 @@ class OnlineSmoothingLoss(LossModule):
     def arguments(self) -> dict[str, Any]:
         return self.options() | {"mix": self.mix, "soft_labels": self.get_buffer("soft_labels")}
 
-    def forward(self, logits: Tensor, labels: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        value = super().forward(logits, labels, sample_weight=sample_weight)
+    def of_labels(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
+        value = super().of_labels(logits, labels, sample_weight)
         if self.training and not is_transformed(logits):
             sums, counts = correct_softmax(logits, labels, ignore_index=self.ignore_index)
             self.get_buffer("sums").add_(sums)

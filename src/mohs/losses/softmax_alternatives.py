@@ -12,13 +12,16 @@ De Brébisson & Vincent, "An exploration of softmax alternatives belonging to th
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
-from mohs.losses._drop_in import LossModule, Options, curve_loss
+from mohs.losses._curve_loss import curve_loss
+from mohs.losses._drop_in import LossModule
+from mohs.losses._reduction import Options
 from mohs.losses.cross_entropy import cross_entropy
 from mohs.margin import INF, check_logits, full_precision
 
@@ -61,3 +64,4 @@ class TaylorLoss(LossModule):
 
     formula = "−log f(z_y)/Σ_k f(z_k),  f = 1 + z + z²/2"
     purpose = "softmax alternative for few classes: lighter tails than exp"
+    weight: Tensor | None = field(default_factory=lambda: None, kw_only=False)  # first, as in `nn.CrossEntropyLoss`

@@ -14,11 +14,13 @@ from functools import partial
 from typing import Unpack
 
 from torch import Tensor, sigmoid
-from torch.nn.functional import softplus
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss
+from mohs.losses._curve_loss import curve_loss
+from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._reduction import Options
+from mohs.margin import softplus
 
 
 def symmetric(m: Tensor, *, alpha: float = 0.1, beta: float = 1.0, floor: float = 1e-4) -> Tensor:

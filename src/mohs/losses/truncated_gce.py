@@ -20,7 +20,9 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between
-from mohs.losses._drop_in import Curve, LossModule, Options, curve_loss, reduce
+from mohs.losses._curve_loss import curve_loss
+from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._reduction import Options, reduce
 from mohs.losses.gce import gce
 from mohs.margin import NO_LABEL, margin
 
@@ -73,6 +75,13 @@ class TruncatedGeneralizedCrossEntropyLoss(LossModule):
         return partial(truncated_gce, q=self.q, threshold=self.threshold)
 
     def forward(
-        self, logits: Tensor, labels: Tensor, *, keep: Tensor | None = None, sample_weight: Tensor | None = None
+        self,
+        input: Tensor,  # noqa: A002
+        target: Tensor,
+        *,
+        keep: Tensor | None = None,
+        sample_weight: Tensor | None = None,
     ) -> Tensor:
-        return truncated_gce_loss(logits, labels, keep=keep, sample_weight=sample_weight, **self.arguments())
+        if keep is None:
+            return super().forward(input, target, sample_weight=sample_weight)
+        return truncated_gce_loss(input, target, keep=keep, sample_weight=sample_weight, **self.arguments())

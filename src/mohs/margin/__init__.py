@@ -8,23 +8,23 @@ others. Half precision is raised to float32 here. −inf masks another class out
 `F.cross_entropy`; a NaN or +inf logit makes that row NaN.
 
 CUDA tensors go through Triton kernels, one read of the logits for m and one read and one write for the gradient
-(`_triton.py`; `MOHS_KERNELS=off` turns them off). Plain batches on CPU take few operations (`_quick.py`). The code below is
-the plain version: the reference, and what runs everywhere else.
+(`_triton.py`; `MOHS_KERNELS=off` turns them off). CPU tensors take few operations (`_quick.py`). The code below is the plain
+version, of ordinary differentiable operations: the reference, and what runs everywhere else (second and forward-mode
+derivatives, `torch.func`, `torch.compile`, `torch.export`, other devices).
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
-from torch.nn.functional import log_softmax
+from torch.nn import functional as F  # noqa: N812
 
 from mohs.margin._choose import takes
 from mohs.margin._fused import fused_margin
-from mohs.margin._quick import quick_margin
+from mohs.margin._quick import on_cpu, quick_margin
 
 INF = float("inf")
 NO_LABEL = -100
@@ -42,18 +42,31 @@ def margin(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> T
     Returns:
         m (N, ...), in float32 at least.
     """
+    plain = partial(plain_margin, labels=labels, ignore_index=ignore_index)
     if takes(logits):
         check_labels(logits, labels, ignore_index=ignore_index)
-        return fused_margin(logits, labels, ignore_index, partial(plain_margin, ignore_index=ignore_index))
-    m = quick_margin(logits, labels, ignore_index, plain_margin)
-    return plain_margin(logits, labels, ignore_index=ignore_index) if m is None else m
+        return fused_margin(logits, labels, ignore_index, plain)
+    if on_cpu(logits, labels):
+        return quick_margin(logits, checked_labels(logits, labels, ignore_index=ignore_index), plain)
+    return plain(logits)
 
 
 def plain_margin(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> Tensor:
-    """`margin` without the kernels."""
-    labels = checked_labels(logits, labels, ignore_index=ignore_index)
-    m, _, _ = _Margin.apply(logits, labels.unsqueeze(1))
-    return m  # type: ignore[no-any-return]  # (N, ...)
+    """`margin` by ordinary differentiable operations."""
+    index = checked_labels(logits, labels, ignore_index=ignore_index).unsqueeze(1)
+    logits = logits.to(full_precision(logits.dtype))
+    own, others = logits.gather(1, index), logits.scatter(1, index, -INF)  # (N, 1, ...), (N, K, ...)
+    top = others.detach().amax(1, keepdim=True)
+    top = top.masked_fill(top == -INF, 0.0)
+    total = (others - top).exp().sum(1, keepdim=True)
+    alone = total == 0  # all other classes are masked: m = +inf
+    m = own - top - total.masked_fill(alone, 1.0).log().masked_fill(alone, -INF)
+    return m.masked_fill(own == INF, torch.nan).squeeze(1)  # (N, ...)
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + eˣ), elementwise: softplus(−m) = −log p. Unlike PyTorch's default it is exact in float64 for x over 20 too."""
+    return F.softplus(x, threshold=40.0)  # beyond which e⁻ˣ/x is less than the rounding error of float64
 
 
 def all_margins(logits: Tensor) -> Tensor:
@@ -69,7 +82,7 @@ def all_margins(logits: Tensor) -> Tensor:
 
 def log_probs(logits: Tensor) -> Tensor:
     """Log-softmax over the classes, in float32 at least."""
-    return log_softmax(logits, 1, dtype=full_precision(logits.dtype))
+    return F.log_softmax(logits, 1, dtype=full_precision(logits.dtype))
 
 
 def full_precision(dtype: torch.dtype) -> torch.dtype:
@@ -113,14 +126,15 @@ def is_transformed(tensor: Tensor) -> bool:
     return not torch.compiler.is_compiling() and is_functorch_wrapped_tensor(tensor)
 
 
-def check_logits(logits: Tensor) -> None:
-    """Validate that logits are floating point of shape (N, K) or (N, K, d1, ...), K ≥ 2."""
+def check_logits(logits: Tensor, *, classes: int = 1) -> None:
+    """Validate that logits are floating point of shape (N, K) or (N, K, d1, ...), with at least this number of classes."""
     if not logits.is_floating_point():
         raise ValueError(f"logits must be floating point, got {logits.dtype}")
     if logits.dim() < 2:
         raise ValueError(f"logits must have shape (N, K) or (N, K, d1, ...), got {tuple(logits.shape)}")
-    if logits.shape[1] < 2:
-        raise ValueError(f"logits must have at least 2 classes in dimension 1, got shape {tuple(logits.shape)}")
+    if logits.shape[1] < classes:
+        few = "1 class" if classes == 1 else f"{classes} classes"
+        raise ValueError(f"logits must have at least {few} in dimension 1, got shape {tuple(logits.shape)}")
 
 
 def _check_range(labels: Tensor, *, classes: int, ignore_index: int) -> None:
@@ -134,40 +148,3 @@ def _check_range(labels: Tensor, *, classes: int, ignore_index: int) -> None:
             f"labels[{row}] is {int(labels[tuple(place)])}, but logits have {classes} classes: "
             f"labels must lie in 0..{classes - 1} (or be ignore_index={ignore_index}); {int(wrong.sum())} label(s) do not"
         )
-
-
-class _Margin(torch.autograd.Function):
-    """(logits (N, K, ...), index (N, 1, ...)) -> m, e = exp(z − max) with 0 at the label, Σ e.
-
-    One masked copy of the logits is turned into e in place and saved for the backward pass: two (N, K) arrays
-    in total, where cross-entropy needs three. e and Σ e are outputs so that second derivatives are correct.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        own = logits.gather(1, index).to(full_precision(logits.dtype))
-        e = logits.to(own.dtype, copy=True).scatter_(1, index, -INF)  # (N, K, ...)
-        top = e.amax(1, keepdim=True)
-        top.masked_fill_(top == -INF, 0.0)  # all other classes masked: Σ e = 0 and m = +inf
-        total = e.sub_(top).exp_().sum(1, keepdim=True)  # (N, 1, ...)
-        m = (own - top - total.log()).masked_fill_(own == INF, torch.nan)
-        return m.squeeze(1), e, total
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        ctx.set_materialize_grads(False)
-        ctx.dtype = inputs[0].dtype
-        ctx.save_for_backward(inputs[1], output[1], output[2])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
-        index, e, total = ctx.saved_tensors
-        g, g_e, g_total = grads
-        g = torch.zeros_like(total) if g is None else g.unsqueeze(1)
-        scale = -g / total.masked_fill(total == 0, 1.0)
-        grad = e * (scale if g_total is None else scale + g_total)  # (N, K, ...)
-        if g_e is not None:
-            grad = grad + g_e * e
-        return grad.scatter_(1, index, g).to(ctx.dtype), None

@@ -1,7 +1,7 @@
 """Whether a call runs on the Triton kernels or on the plain PyTorch version.
 
 The kernels take CUDA tensors in eager mode and under torch.compile. Everything else (CPU, other devices, tensor subclasses,
-torch.func transforms, forward-mode derivatives) runs on the plain version, as does everything with `MOHS_KERNELS=off` or
+torch.func transforms, forward-mode derivatives) runs without them, as does everything with `MOHS_KERNELS=off` or
 without Triton. With `TRITON_INTERPRET=1` the kernels also take CPU tensors: slow, and only for tests.
 """
 
@@ -14,12 +14,12 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import forward_ad
 
 ENABLED = os.environ.get("MOHS_KERNELS", "on").lower() not in ("off", "0", "false") and find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-Plain = Callable[[Tensor, Tensor], Tensor]  # logits, labels -> margin, without kernels
+Plain = Callable[[Tensor], Tensor]  # logits -> the same result by ordinary differentiable operations
 SHORT = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -42,10 +42,27 @@ def ordinary(tensor: Tensor) -> bool:
     )
 
 
+def eager(*tensors: Tensor) -> bool:
+    """Whether operations on these tensors run at once and are differentiated by reverse mode alone, so that they may be fused."""
+    return not torch.compiler.is_compiling() and peek_interpreter_stack() is None and all(ordinary(one) for one in tensors)
+
+
 @cache
 def _capable(device: int) -> bool:
     """Whether Triton compiles for this GPU."""
     return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (7, 5)
+
+
+def needs_plain(grad: Tensor) -> bool:
+    """Whether the running backward pass is differentiated itself (create_graph=True) or vectorized (is_grads_batched=True)."""
+    return torch.is_grad_enabled() or is_legacy_batchedtensor(grad) or is_functorch_wrapped_tensor(grad)
+
+
+def plain_gradient(plain: Plain, logits: Tensor, grad: Tensor) -> Tensor:
+    """The gradient of `plain` at the saved logits, as a differentiable function of them and of the gradient of its output."""
+    twice = torch.is_grad_enabled()
+    with torch.enable_grad():
+        return torch.autograd.grad(plain(logits), logits, grad, create_graph=twice)[0]
 
 
 def keeps_graph() -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.margin._choose import Plain
+from mohs.margin._choose import Plain, needs_plain, plain_gradient
 
 
 def fused_margin(logits: Tensor, labels: Tensor, ignore_index: int, plain: Plain) -> Tensor:
@@ -31,8 +31,8 @@ class _FusedMargin(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         logits, labels, top, total = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True
-            return *torch.autograd.grad(ctx.plain(logits, labels), logits, grads[0], create_graph=True), None, None, None
+        if needs_plain(grads[0]):
+            return plain_gradient(ctx.plain, logits, grads[0]), None, None, None
         return _gradient(logits, labels, top, total, grads[0], ctx.ignore_index), None, None, None
 
 

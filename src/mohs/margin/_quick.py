@@ -1,75 +1,145 @@
-"""The margin on CPU for the common case, in few operations: small batches cost little more than `F.cross_entropy`.
+"""A function of the margin on CPU, in few operations: small batches cost little more than `F.cross_entropy`, large ones less.
 
-The common case: finite float32 or float64 logits (N, K) and int64 labels that are all classes. Then no label is ignored, no
-class is masked, and neither needs an operation of its own: `gather` rejects other labels, and the sum of the margins
-shows whether they are finite. The gradient reuses the saved array unless the graph is kept.
+    p = softmax(z), pₒ = p but 0 at the label, n = Σ pₒ = 1 − p_y without cancellation, m = log(p_y/n)
+    L = Σᵢ aᵢ ℓ(mᵢ)          ∂L/∂z = a w · (−1 at the label, pₒ/n elsewhere)         a: weights; w = −dℓ/dm: emphasis
+
+A curve ℓ gives its value and emphasis together, so autograd sees one operation from the logits to the loss. For few classes,
+where PyTorch's softmax is slow, and beyond |m| = 60, where p_y or n would underflow, exp(z − max) replaces pₒ.
+One (N, K) array is allocated, and the gradient reuses it unless the graph is kept. Second derivatives take the plain version.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 
-from mohs.margin._choose import Plain, keeps_graph, ordinary
+from mohs.margin._choose import Plain, eager, keeps_graph, needs_plain, plain_gradient
 
 INF = float("inf")
+FEW = 48  # classes
+SAFE = 60.0  # e⁻⁶⁰ is far from float32's smallest number
+Pair = Callable[[Tensor], tuple[Tensor, Tensor]]  # m (N, 1, ...) -> ℓ(m), w = −dℓ/dm
 
 
-def quick_margin(logits: Tensor, labels: Tensor, ignore_index: int, plain: Plain) -> Tensor | None:
-    """logits (N, K), labels (N,) -> m (N,); None unless this is the common case. `plain` computes second derivatives."""
-    if (
-        logits.device.type != "cpu"
-        or logits.dim() != 2
-        or labels.shape != logits.shape[:1]
-        or labels.dtype != torch.int64
-        or logits.dtype not in (torch.float32, torch.float64)
-        or logits.shape[0] == 0
-        or logits.shape[1] < 2
-        or 0 <= ignore_index < logits.shape[1]
-        or torch.compiler.is_compiling()
-        or not ordinary(logits)
-        or is_functorch_wrapped_tensor(labels)
-    ):
-        return None
-    try:
-        return _QuickMargin.apply(logits, labels, plain)  # type: ignore[no-any-return]
-    except (_UncommonError, RuntimeError, IndexError):
-        return None
+def on_cpu(logits: Tensor, labels: Tensor) -> bool:
+    """Whether these are plain CPU tensors with values: neither traced nor in a forward-mode derivative."""
+    return logits.device.type == "cpu" and labels.device.type == "cpu" and labels.numel() > 0 and eager(logits)
 
 
-class _UncommonError(Exception):
-    """A margin is not finite."""
+def quick_margin(logits: Tensor, index: Tensor, plain: Plain) -> Tensor:
+    """logits (N, K, ...), index (N, ...) of classes -> m (N, ...)."""
+    return quick_loss(logits, index, lambda m: (m, torch.full_like(m, -1.0)), plain)
 
 
-class _QuickMargin(torch.autograd.Function):
+def quick_loss(
+    logits: Tensor,
+    index: Tensor,
+    curve: Pair,
+    plain: Plain,
+    *,
+    reduction: str = "none",
+    weight: Tensor | None = None,
+    kept: Tensor | None = None,
+) -> Tensor:
+    """A curve of the margin, reduced.
+
+    Args:
+        logits: (N, K, ...).
+        index: (N, ...), int64 classes.
+        curve: The curve with its emphasis.
+        plain: The same loss by differentiable operations.
+        reduction: "mean", "sum" or "none".
+        weight: (N, ...), weights of the examples.
+        kept: (N, ...), False for examples to ignore.
+
+    Returns:
+        A scalar, or (N, ...) for "none".
+
+    Raises:
+        RuntimeError: An entry of the index is not a class.
+    """
+    return _QuickLoss.apply(logits, index, curve, plain, reduction, weight, kept)  # type: ignore[no-any-return]
+
+
+class _QuickLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, plain: Plain) -> Tensor:
-        index = labels.unsqueeze(1)
-        own = logits.gather(1, index)  # an error for a label that is no class
-        e = logits.scatter(1, index, -INF)
-        top = e.amax(1, keepdim=True)
-        total = e.sub_(top).exp_().sum(1, keepdim=True)
-        m = own.sub_(top).sub_(total.log()).squeeze(1)
-        if not math.isfinite(m.sum().item()):
-            raise _UncommonError
-        if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(logits, labels)
-            ctx.e, ctx.total, ctx.plain = e, total, plain
-        return m
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        logits, labels = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True
-            return *torch.autograd.grad(ctx.plain(logits, labels), logits, grads[0], create_graph=True), None, None
-        g = grads[0].unsqueeze(1)
-        scale = g / ctx.total
-        if keeps_graph():
-            grad = ctx.e * scale.neg_()
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        index: Tensor,
+        curve: Pair,
+        plain: Plain,
+        reduction: str,
+        weight: Tensor | None,
+        kept: Tensor | None,
+    ) -> Tensor:
+        index = index.unsqueeze(1)
+        m, others, total = _margins(logits, index)
+        value, push = curve(m)
+        if weight is not None:
+            weight = weight.to(m).unsqueeze(1)
+            value, push = value * weight, push * weight
+        if kept is not None:
+            dropped = ~kept.unsqueeze(1)
+            value, push = value.masked_fill(dropped, 0.0), push.masked_fill(dropped, 0.0)
+            weight = (~dropped).to(m) if weight is None else weight.masked_fill(dropped, 0.0)
+        if reduction == "mean":
+            ctx.share = 1 / (value.numel() if weight is None else weight.sum().item() or math.nan)
+            value = value.mean() if weight is None else value.sum().mul_(ctx.share)
         else:
-            grad, ctx.e = ctx.e.mul_(scale.neg_()), None
-        return grad.scatter_(1, labels.unsqueeze(1), g), None, None
+            ctx.share = 1.0
+            value = value.sum() if reduction == "sum" else value.squeeze(1)
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(logits)
+            ctx.plain, ctx.index, ctx.others, ctx.total, ctx.push = plain, index, others, total, push
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (logits,) = ctx.saved_tensors
+        (g,) = grads
+        if needs_plain(g):
+            return plain_gradient(ctx.plain, logits, g), None, None, None, None, None, None
+        push = ctx.push * (g.unsqueeze(1) if g.dim() else g.item() * ctx.share)
+        scale = push / ctx.total
+        if keeps_graph():
+            grad = ctx.others * scale
+        else:
+            grad, ctx.others = ctx.others.mul_(scale), None
+        grad = grad.scatter_(1, ctx.index, push.neg_())
+        return grad if grad.dtype == logits.dtype else grad.to(logits.dtype), None, None, None, None, None, None
+
+
+def _margins(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """logits (N, K, ...), index (N, 1, ...) -> m, what the other classes weigh (0 at the label), and the sum of these."""
+    wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    if logits.shape[1] < FEW:
+        m, others, total = _from_logits(logits.to(wide), index)
+        if math.isfinite(m.sum().item()):
+            return m, others, total
+    else:
+        others = torch.softmax(logits, 1, dtype=wide)
+        own = others.gather(1, index)
+        total = others.scatter_(1, index, 0.0).sum(1, keepdim=True)
+        m = own.div_(total).log_()
+        if m.abs().amax().item() <= SAFE:  # False for NaN
+            return m, others, total
+    return _from_logits(logits.to(wide), index, masked=True)
+
+
+def _from_logits(logits: Tensor, index: Tensor, *, masked: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """The margins without division by a probability; masked: some logits may be infinite."""
+    own, others = logits.gather(1, index), logits.scatter(1, index, -INF)
+    top = others.amax(1, keepdim=True)
+    if masked:
+        top.masked_fill_(top == -INF, 0.0)  # all other classes are masked: the sum is 0 and m = +inf
+    total = others.sub_(top).exp_().sum(1, keepdim=True)
+    m = (own - top).sub_(total.log())
+    if masked:
+        m.masked_fill_(own == INF, torch.nan)
+        total.masked_fill_(total == 0, 1.0)
+    return m, others, total

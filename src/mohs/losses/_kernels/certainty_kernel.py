@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mohs.losses._kernels.curves import exact_exp, log1p
-from mohs.margin._choose import keeps_graph
+from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
 from mohs.margin._launch import launch
 from mohs.margin._triton import INF, layout, load, offsets, scale_, strides, three, width
 
@@ -155,8 +155,8 @@ class _FusedCertainty(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (logits,) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True
-            return *torch.autograd.grad(ctx.asked.plain(logits), logits, grads[0], create_graph=True), None
+        if needs_plain(grads[0]):
+            return plain_gradient(ctx.asked.plain, logits, grads[0]), None
         if keeps_graph():
             grad = ctx.written * grads[0]
         else:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
+
+from mohs.losses._numerics.emphases import known_curve
 
 
 class Curve(NamedTuple):
@@ -53,11 +54,8 @@ NUMBERS = {name: number for number, name in enumerate(PARAMETERS)}
 
 def curve_of(function: Callable[..., Any]) -> Curve | None:
     """The Triton curve of a PyTorch curve, which is a function or a `partial` with its keywords; None if there is none."""
-    given: dict[str, Any] = {}
-    if isinstance(function, partial):
-        given, function = function.keywords, function.func
-    name = getattr(function, "__name__", "")
-    if name not in NUMBERS or not function.__module__.startswith("mohs.losses."):
+    name, given = known_curve(function)
+    if name not in NUMBERS:
         return None
     parameters = PARAMETERS[name](**given)
     return Curve(NUMBERS[name], (*parameters, *[0.0] * (4 - len(parameters))))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mohs.losses._kernels.curves import Curve, curve_of
 from mohs.losses._kernels.launch import launch_loss
-from mohs.margin._choose import keeps_graph
+from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
 from mohs.margin._triton import flat, scale_, three, write_gradient
 
 __all__ = ["Call", "curve_of", "fused_loss"]
@@ -78,8 +78,8 @@ class _FusedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         logits, *saved = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True
-            return *torch.autograd.grad(ctx.call.plain(logits), logits, grads[0], create_graph=True), None
+        if needs_plain(grads[0]):
+            return plain_gradient(ctx.call.plain, logits, grads[0]), None
         if saved:
             y, pull, top, total = saved
             z = three(logits)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mohs.losses._kernels.curves import exact_exp, half_gradient, parts
 from mohs.losses._kernels.loss_kernel import row_weights
+from mohs.margin._choose import needs_plain, plain_gradient
 from mohs.margin._launch import launch
 from mohs.margin._triton import INF, flat, margin_forward, three, write_gradient
 
@@ -74,8 +75,8 @@ class _FusedRescaling(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         logits, y, pull, top, total = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True
-            return *torch.autograd.grad(ctx.call.plain(logits), logits, grads[0], create_graph=True), None
+        if needs_plain(grads[0]):
+            return plain_gradient(ctx.call.plain, logits, grads[0]), None
         own = pull * grads[0].reshape(-1)
         grad = write_gradient(three(logits), y, top, total, own, ctx.call.ignore_index, skip=True)
         return grad if grad.shape == logits.shape else grad.view(logits.shape), None

@@ -6,12 +6,13 @@
 So the gradient is p_j times a line in z_j, plus a term at the τ largest. H = log Σ exp z − m, and its first term is read
 off at the largest p, since log p = z − log Σ exp z. On CPU the only (N, K) array besides float32 logits is p, whose memory
 the gradient reuses unless the graph is retained. The logits are saved for the backward pass: do not modify them in place
-before it. p and m are outputs too, so that second derivatives are correct; the choice of the τ largest classes is not
-differentiated. H is a difference of numbers as large as the logits, so an offset common to all logits costs digits.
+before it. The choice of the τ largest classes is not differentiated. H is a difference of numbers as large as the logits, so
+an offset common to all logits costs digits.
 A NaN or infinite logit makes its row NaN: mask a class with a large negative logit such as −1e4, not with −inf.
 
 On CPU the passes run over blocks of rows that fit the cache, so that each operation reads what the last one wrote without
-going to memory. On other devices, or under tracing, all rows are taken at once.
+going to memory. On other devices all rows are taken at once. Tracing, `torch.func`, second and forward-mode derivatives take
+the plain version.
 """
 
 from __future__ import annotations
@@ -23,15 +24,23 @@ import torch
 from torch import Tensor
 
 from mohs.losses._numerics.top_classes import column_maxima, top_classes
-from mohs.margin import check_logits, full_precision, is_traced, log_probs, readable
+from mohs.margin import check_logits, full_precision, log_probs, readable
+from mohs.margin._choose import eager, keeps_graph, needs_plain, plain_gradient
 
 BLOCK_ENTRIES = 1 << 19  # of a block of rows
 
 
 def certainty(logits: Tensor, *, tau: int) -> tuple[Tensor, Tensor]:
     """logits (N, K, d1, ...) -> T and H, (N · d1 · ...) each, in float32 at least."""
-    squares, entropy, *_ = _Certainty.apply(_rows(logits, tau).to(full_precision(logits.dtype)), tau)
-    return squares, entropy
+    rows = _rows(logits, tau).to(full_precision(logits.dtype))
+    return _Certainty.apply(rows, tau) if eager(rows) else plain_certainty(rows, tau)
+
+
+def plain_certainty(rows: Tensor, tau: int) -> tuple[Tensor, Tensor]:
+    """rows (N, K) of logits -> T and H, (N,) each, by ordinary differentiable operations."""
+    log_p = log_probs(rows)
+    p = log_p.exp()
+    return p.topk(tau, dim=1).values.square().sum(1), -(p * log_p).sum(1)
 
 
 def by_entropy(logits: Tensor, tau: int) -> tuple[Tensor, Tensor]:
@@ -59,7 +68,7 @@ UNCERTAINTIES = {"entropy": by_entropy, "variance": by_variance}
 
 def _rows(logits: Tensor, tau: int) -> Tensor:
     """logits (N, K, d1, ...) -> (N · d1 · ..., K), checked; (N, K) stays as it is."""
-    check_logits(logits)
+    check_logits(logits, classes=2)
     if tau > logits.shape[1]:
         raise ValueError(
             f"tau={tau} is more than the number of classes ({logits.shape[1]}) of the logits: use at most {logits.shape[1]}"
@@ -67,47 +76,34 @@ def _rows(logits: Tensor, tau: int) -> Tensor:
     return logits if logits.dim() == 2 else logits.movedim(1, -1).flatten(0, -2)
 
 
-def _last_use(saved: Tensor) -> bool:
-    """Whether the running backward pass frees the saved tensors, so that the gradient may reuse their memory."""
-    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private: absent in some versions
-    return not is_traced(saved) and keeps_graph is not None and not keeps_graph()
-
-
 class _Certainty(torch.autograd.Function):
-    """(logits (N, K), τ) -> T, H, p, m, the τ largest p and their classes."""
-
-    generate_vmap_rule = True
+    """(logits (N, K), τ) -> T and H."""
 
     @staticmethod
-    def forward(logits: Tensor, tau: int) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, logits: Tensor, tau: int) -> tuple[Tensor, Tensor]:
         p, mean, maxima = softmax_rows(logits, tau)  # (N, K), (N, 1)
         highest, index = top_classes(p, tau, maxima)  # (N, τ)
         log_first = torch.xlogy(1.0, highest[:, :1])  # torch.log starts MKL threads even for short vectors
         entropy = (logits.gather(1, index[:, :1]) - log_first - mean).clamp_(min=0.0)  # below 0 by rounding error only
-        return highest.square().sum(1), entropy.squeeze(1), p, mean, highest, index
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, ...]) -> None:
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(output[5])
-        ctx.save_for_backward(inputs[0], *output[2:])
+        ctx.save_for_backward(logits, p, mean, highest, index)
+        ctx.tau = tau
+        return highest.square().sum(1), entropy.squeeze(1)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None]:
         logits, p, mean, highest, index = ctx.saved_tensors
-        g_squares, g_entropy, g_p, g_mean, g_highest, _ = grads
-        pull = torch.zeros_like(highest) if g_squares is None else 2 * g_squares.unsqueeze(1) * highest  # on the τ largest p
-        pull = (pull if g_highest is None else pull + g_highest) * highest  # (N, τ), and on their logits
+        some = next((g for g in grads if g is not None), None)
+        if some is None:
+            return None, None
+        if needs_plain(some):
+            both = torch.stack([torch.zeros_like(some) if g is None else g for g in grads])
+            return plain_gradient(lambda z: torch.stack(plain_certainty(z, ctx.tau)), logits, both), None
+        g_squares, g_entropy = grads
+        pull = torch.zeros_like(highest) if g_squares is None else 2 * g_squares.unsqueeze(1) * highest.square()  # (N, τ)
         slope = torch.zeros_like(mean) if g_entropy is None else -g_entropy.unsqueeze(1)  # (N, 1)
         offset = -slope * mean - pull.sum(1, keepdim=True)
-        if g_mean is not None:
-            slope, offset = slope + g_mean, offset + g_mean * (1 - mean)
-        if g_p is not None:
-            offset = offset + g_p - (p * g_p).sum(1, keepdim=True)
-        if torch.is_grad_enabled():  # create_graph=True
-            return times_line(p, logits, slope, offset, in_place=False).scatter_add(1, index, pull), None
-        in_place = g_p is None and _last_use(p) and not any(is_traced(g) for g in grads if g is not None)
-        return times_line(p.detach(), logits, slope, offset, in_place=in_place).scatter_add_(1, index, pull), None
+        return times_line(p, logits, slope, offset, in_place=not keeps_graph()).scatter_add_(1, index, pull), None
 
 
 def softmax_rows(logits: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | None]:

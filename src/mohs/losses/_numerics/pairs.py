@@ -4,8 +4,8 @@
     ∂θ/∂a = −(v − cos θ · u)/(‖a‖ sin θ)     orthogonal to a; and the same for b with u and v exchanged
 
 Values, accuracy and the zero gradient at coincident, opposite and zero vectors are those of `mohs.angle.angle`, in half
-the time: for a hundred rows the overhead of an operation exceeds its arithmetic, so there are few operations. The unit
-vectors and the lengths are outputs, so that second derivatives are correct.
+the time: for a hundred rows the overhead of an operation exceeds its arithmetic, so there are few operations. Tracing,
+`torch.func`, second and forward-mode derivatives take `angle` itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from mohs.angle import TINY
+from mohs.angle import TINY, angle
 from mohs.margin import INTEGERS, full_precision
+from mohs.margin._choose import eager, needs_plain, plain_gradient
 
 
 def halves(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,41 +45,39 @@ def contrast(distance: Tensor, same: Tensor, margin: float) -> Tensor:
 
 def pair_angles(pairs: Tensor) -> Tensor:
     """pairs (2, n, D) -> θ (n,), in radians from 0 to π and in float32 at least."""
-    theta, _, _ = _PairAngle.apply(pairs.to(full_precision(pairs.dtype)))
-    return theta  # type: ignore[no-any-return]
+    if eager(pairs):
+        return _PairAngle.apply(pairs.to(full_precision(pairs.dtype)))  # type: ignore[no-any-return]
+    return plain_pair_angles(pairs)
+
+
+def plain_pair_angles(pairs: Tensor) -> Tensor:
+    """`pair_angles` by ordinary differentiable operations."""
+    return angle(pairs[0], pairs[1])
 
 
 class _PairAngle(torch.autograd.Function):
-    """pairs (2, n, D) -> θ (n,), unit vectors (2, n, D), lengths (2, n, 1), infinite in a pair with a zero vector."""
-
-    generate_vmap_rule = True
+    """pairs (2, n, D) -> θ (n,); lengths are infinite in a pair with a zero vector."""
 
     @staticmethod
-    def forward(pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, pairs: Tensor) -> Tensor:
         exact = torch.float32 if pairs.device.type == "mps" else torch.float64  # whose squares neither over- nor underflow
         length = torch.linalg.vector_norm(pairs, dim=-1, keepdim=True, dtype=exact).to(pairs.dtype)  # (2, n, 1)
         void = (length < TINY).any(0)  # (n, 1): one of the two is zero, so the angle is undefined
         length.masked_fill_(void, torch.inf)
         units = pairs / length  # (2, n, D)
         across, along = (torch.linalg.vector_norm(w, dim=-1, keepdim=True) for w in (units[0] - units[1], units[0] + units[1]))
-        theta = torch.atan2(across + void, along + void).mul_(2)  # for a void pair 2 atan2(1, 1) = π/2
-        return theta.squeeze(-1), units, length
+        theta: Tensor = torch.atan2(across + void, along + void).mul_(2)  # for a void pair 2 atan2(1, 1) = π/2
+        ctx.save_for_backward(pairs)
+        ctx.saved = theta, units, length
+        return theta.squeeze(-1)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*output)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor]:
-        theta, units, length = ctx.saved_tensors
-        g, g_units, g_length = grads
-        theta = theta.unsqueeze(-1)
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (pairs,) = ctx.saved_tensors
+        if needs_plain(grads[0]):
+            return plain_gradient(plain_pair_angles, pairs, grads[0])
+        theta, units, length = ctx.saved
         sin = theta.sin()
         sin = sin.masked_fill(sin <= 4 * torch.finfo(sin.dtype).eps, torch.inf)  # at 0 and π the direction is undefined
-        grad = (units * theta.cos() - units.flip(0)) * ((0.0 if g is None else g.unsqueeze(-1)) / (sin * length))
-        if g_units is not None:
-            grad = grad + (g_units - units * (units * g_units).sum(-1, keepdim=True)) / length
-        if g_length is not None:
-            grad = grad + units * g_length
-        return (grad,)  # (2, n, D)
+        grad: Tensor = (units * theta.cos() - units.flip(0)) * (grads[0].unsqueeze(-1) / (sin * length))  # (2, n, D)
+        return grad

@@ -1,0 +1,180 @@
+"""How a curve ℓ of the margin becomes a loss of logits and labels, by the fastest way there is for the call.
+
+    a CUDA tensor            the kernel of the curve (`_kernels`), or the margin's, and autograd over the curve
+    a CPU tensor             margin, curve and emphasis as one operation (`margin/_quick.py`)
+    terms of all classes     on CPU blocks of rows (`_numerics/row_blocks.py`)
+
+All else, which is tracing, `torch.func`, second and forward-mode derivatives, takes the plain version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Unpack
+
+import torch
+from torch import Tensor
+
+from mohs.losses._numerics.emphases import with_emphasis
+from mohs.losses._reduction import (
+    Options,
+    check_reduction,
+    check_smoothing,
+    check_unsmoothed,
+    check_weight,
+    reduce,
+    spread_sample_weight,
+)
+from mohs.losses.soft_labels import smoothed_terms
+from mohs.margin import NO_LABEL, check_labels, check_logits, checked_labels, full_precision, margin, plain_margin
+from mohs.margin._choose import SHORT, takes
+from mohs.margin._quick import Pair, on_cpu, quick_loss
+
+_kernels: Any = None  # the module of the kernels, imported at their first call
+Curve = Callable[[Tensor], Tensor]
+Margin = Callable[..., Tensor]
+Plain = Callable[..., Tensor]  # (logits, margin function) -> loss
+
+
+class KernelCall(NamedTuple):
+    """The options of a loss that a kernel takes, validated."""
+
+    weight: Tensor | None
+    sample_weight: Tensor | None  # the shape of the labels
+    ignore_index: int
+    reduction: str
+
+
+def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
+    """A loss that depends on the label's probability alone: its curve ℓ(m) at each example's margin, reduced."""
+    check_unsmoothed(options.get("label_smoothing", 0.0))
+
+    def plain(logits: Tensor, margin_of: Margin = plain_margin) -> Tensor:
+        m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+        return reduce(curve(m), labels, classes=logits.shape[1], **options)
+
+    if takes(logits):
+        return _by_kernel(curve, logits, labels, plain, **options)
+    return by_emphasis(with_emphasis(curve), logits, labels, plain, **options)
+
+
+def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
+    """(1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j), a: the label smoothing; each class's term is multiplied by its class weight."""
+    a = options.get("label_smoothing", 0.0)
+    if a == 0:
+        return curve_loss(curve, logits, labels, **options)
+    check_smoothing(a)
+    check_logits(logits)
+
+    def plain(logits: Tensor, margin_of: Margin = plain_margin) -> Tensor:
+        rest: Options = {**options, "label_smoothing": 0.0}
+        logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients are added in float32
+        given = {"weight": options.get("weight"), "ignore_index": options.get("ignore_index", NO_LABEL)}
+        own, every = smoothed_terms(curve, logits, labels, margin_of=margin_of, **given)  # type: ignore[arg-type]
+        return reduce((1 - a) * own, labels, classes=logits.shape[1], also=a / logits.shape[1] * every, **rest)
+
+    return _by_kernel(curve, logits, labels, plain, **options) if takes(logits) else plain(logits, margin)
+
+
+def by_emphasis(
+    pair: Pair | None,
+    logits: Tensor,
+    labels: Tensor,
+    plain: Plain,
+    *,
+    over_batch: bool = False,
+    weight: Tensor | None = None,
+    ignore_index: int = NO_LABEL,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    sample_weight: Tensor | None = None,
+) -> Tensor:
+    """A loss on CPU from a curve with its emphasis; the plain version where there is none, or for other tensors.
+
+    Args:
+        pair: m (N, 1, ...) -> ℓ(m), w = −dℓ/dm.
+        logits: (N, K, ...).
+        labels: (N, ...).
+        plain: The same loss by differentiable operations, given a function for the margin.
+        over_batch: Whether the curve of an example depends on the other examples, so that none may be ignored.
+        weight, ignore_index, reduction, label_smoothing, sample_weight: As for every loss.
+
+    Returns:
+        A scalar, or (N, ...) for reduction="none".
+    """
+    if pair is None or not on_cpu(logits, labels):
+        return plain(logits, margin)
+    check_reduction(reduction)
+    check_unsmoothed(label_smoothing)
+    if (
+        weight is None
+        and sample_weight is None
+        and logits.dim() > 1
+        and logits.is_floating_point()
+        and labels.dtype == torch.int64
+        and labels.shape == logits.shape[:1] + logits.shape[2:]
+        and not 0 <= ignore_index < logits.shape[1]
+    ):
+        try:
+            return quick_loss(logits, labels, pair, plain, reduction=reduction)
+        except RuntimeError:  # a label is not a class: it is ignored, or wrong
+            pass
+    index = checked_labels(logits, labels, ignore_index=ignore_index)
+    kept = labels != ignore_index
+    ignores = not kept.all()
+    each = _row_weight(index, logits.shape[1], labels, weight, sample_weight)
+    if (over_batch and ignores) or (each is not None and each.requires_grad):
+        return plain(logits, margin)
+    return quick_loss(logits, index, pair, plain, reduction=reduction, weight=each, kept=kept if ignores else None)
+
+
+def _row_weight(
+    index: Tensor, classes: int, labels: Tensor, weight: Tensor | None, sample_weight: Tensor | None
+) -> Tensor | None:
+    """Class weight times sample weight of each example, (N, ...); None if there is neither."""
+    if weight is not None:
+        check_weight(weight, classes)
+        weight = weight[index]
+    if sample_weight is None:
+        return weight
+    each = spread_sample_weight(sample_weight, labels)
+    return each if weight is None else weight * each
+
+
+def _by_kernel(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, **options: Unpack[Options]) -> Tensor:
+    """The loss by its kernel where there is one for this call, or the plain version with the kernels of the margin."""
+    global _kernels
+    smoothing = options.get("label_smoothing", 0.0)
+    call = kernel_call(logits, labels, **options)
+    if call is None or (smoothing and (call.reduction == "none" or logits.dtype == torch.float16)):
+        return plain(logits, margin)
+    if _kernels is None:
+        from mohs.losses._kernels import fused_loss as _kernels
+    known = _kernels.curve_of(curve)
+    if known is None or (smoothing and known.number):  # the kernel smooths cross-entropy alone, which is linear in log p
+        return plain(logits, margin)
+    return _kernels.fused_loss(logits, _kernels.Call(labels, known, plain, smoothing, *call))  # type: ignore[no-any-return]
+
+
+def kernel_call(logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> KernelCall | None:
+    """The validated options if the kernels take this call: short floating point, at least one row, no gradient to weights."""
+    if not takes(logits) or logits.dtype not in SHORT or torch.compiler.is_compiling():
+        return None
+    call = KernelCall(
+        options.get("weight"),
+        options.get("sample_weight"),
+        options.get("ignore_index", NO_LABEL),
+        options.get("reduction", "mean"),
+    )
+    check_reduction(call.reduction)
+    check_labels(logits, labels, ignore_index=call.ignore_index)
+    weight, each = call.weight, call.sample_weight
+    if weight is not None:
+        check_weight(weight, logits.shape[1])
+        if weight.requires_grad:
+            return None
+    if each is not None:
+        if each.requires_grad:
+            return None
+        call = call._replace(sample_weight=spread_sample_weight(each, labels))
+    return call if labels.numel() else None

@@ -1,0 +1,138 @@
+"""Every curve ℓ(m) with its emphasis w = −dℓ/dm, in few operations: what the CPU takes instead of autograd over the curve.
+
+The formulas are those of the loss files. A curve without an entry here is differentiated by autograd.
+`tests/losses/test_emphases.py` compares each with the curve and its derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mohs.margin import INF, softplus
+from mohs.margin._quick import Pair
+
+
+def with_emphasis(curve: Callable[..., Any]) -> Pair | None:
+    """The curve with its emphasis, for a curve of a loss file: a function, or a `partial` with its keywords; else None."""
+    name, given = known_curve(curve)
+    pair = EMPHASES.get(name)
+    return partial(pair, **given) if pair is not None and given else pair
+
+
+def known_curve(curve: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
+    """The name and keywords of a curve of a loss file; an empty name for any other."""
+    given: dict[str, Any] = {}
+    if isinstance(curve, partial):
+        given, curve = curve.keywords, curve.func
+    return (curve.__name__, given) if getattr(curve, "__module__", "").startswith("mohs.losses.") else ("", {})
+
+
+def cross_entropy(m: Tensor) -> tuple[Tensor, Tensor]:
+    """−log p and 1 − p."""
+    x = -m
+    return softplus(x), x.sigmoid_()
+
+
+def mae(m: Tensor) -> tuple[Tensor, Tensor]:
+    """2(1 − p) and 2p(1 − p)."""
+    value = (-m).sigmoid_().mul_(2.0)
+    return value, torch.sigmoid(m).mul_(value)
+
+
+def gce(m: Tensor, *, q: float = 0.7) -> tuple[Tensor, Tensor]:
+    """(1 − p^q)/q and p^q (1 − p)."""
+    if q == 0:
+        return cross_entropy(m)
+    x = -m
+    log_power = softplus(x).mul_(-q)
+    return log_power.expm1().div_(-q), log_power.exp_().mul_(x.sigmoid_())
+
+
+def truncated_gce(m: Tensor, *, q: float = 0.7, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
+    """GCE, constant where p < threshold."""
+    edge = _log_odds(threshold)
+    value, emphasis = gce(m.clamp(min=edge), q=q)
+    return value, emphasis.masked_fill_(m < edge, 0.0)
+
+
+def focal(m: Tensor, *, gamma: float = 2.0) -> tuple[Tensor, Tensor]:
+    """−(1 − p)^γ log p and (1 − p)^γ (1 − p − γ p log p)."""
+    x = (-m).clamp_(max=torch.finfo(m.dtype).max / 4)  # +inf, if the label is masked, would make 0 · inf
+    ce, rest = softplus(x), x.sigmoid_()
+    factor = rest.pow(gamma)
+    emphasis = torch.sigmoid(m).mul_(ce).mul_(gamma).add_(rest).mul_(factor)
+    return ce.mul_(factor), emphasis
+
+
+def symmetric(m: Tensor, *, alpha: float = 0.1, beta: float = 1.0, floor: float = 1e-4) -> tuple[Tensor, Tensor]:
+    """−α log p + βA (1 − p) and (1 − p)(α + βA p)."""
+    height = -beta * math.log(floor)
+    x = -m
+    ce, rest = softplus(x), x.sigmoid_()
+    return ce.mul_(alpha).add_(rest, alpha=height), torch.sigmoid(m).mul_(height).add_(alpha).mul_(rest)
+
+
+def encouraging(
+    m: Tensor, *, log_end: float = 0.75, start: float = 0.0, bonus: float = 1.0, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    """−log p + bonus · b(p) and 1 − p + bonus · p · (the share of the bonus that is left: 1 up to LE)."""
+    x = -m
+    ce, rest, p = softplus(x), x.sigmoid_(), torch.sigmoid(m)
+    edge = min(_log_odds(log_end), _log_odds(1 - eps), torch.finfo(m.dtype).max ** 0.5)  # of the margins with b = log(1 − p)
+    less = softplus(m.clamp(max=edge))  # −b
+    if log_end < 1:
+        straight = p - log_end
+        if eps > 1 - log_end:  # b is constant from 1 − ε to LE, and jumps there
+            less = less.masked_fill_(straight > 0, -math.log1p(-log_end))
+        less = less.add_(straight.clamp_(min=0.0), alpha=1 / (1 - log_end))
+        pull = p.mul_(rest.clamp(max=1 - log_end))  # times 1 − LE
+        if eps > 1 - log_end:
+            pull = pull.masked_fill_((m > edge) & (straight == 0), 0.0)
+    else:
+        pull = p.masked_fill_(m > edge, 0.0)
+    if start > 0:
+        off = m < _log_odds(start)
+        less, pull = less.add_(math.log1p(-start)).masked_fill_(off, 0.0), pull.masked_fill_(off, 0.0)
+    return ce.sub_(less, alpha=bonus), rest.add_(pull, alpha=bonus / (1 - log_end) if log_end < 1 else bonus)
+
+
+def gradient_rescaling(
+    m: Tensor,
+    *,
+    beta: float = 8.0,
+    lam: float = 0.5,
+    transform: str = "exp",
+    normalize: str = "mean",
+    eps: float = 1e-6,
+) -> tuple[Tensor, Tensor]:
+    """−w log p/(2(1 − p) + ε) and w (1 − p)/(2(1 − p) + ε), w = g(β p^λ (1 − p)), divided by its mean for "sum"."""
+    x = -m
+    ce, rest = softplus(x), torch.sigmoid(x)
+    weight = torch.sigmoid(m).pow_(lam).mul_(beta).mul_(rest)
+    if normalize == "sum" and transform == "exp":
+        weight = torch.softmax(weight.flatten(), 0).view_as(m).mul_(m.numel())
+    elif normalize == "sum":
+        weight = weight.div_(weight.mean().clamp_(min=torch.finfo(m.dtype).tiny / m.numel()))
+    elif transform == "exp":
+        weight = weight.exp_()
+    if eps > 0:
+        weight = weight.div_((2 * rest).add_(eps))
+        return ce.mul_(weight), rest.mul_(weight)
+    near = x.clamp_(min=-60.0)  # beyond it −log p = 1 − p in float64: the quotient is ½
+    return softplus(near).div_(near.sigmoid_().mul_(2.0)).mul_(weight), weight.mul_(0.5)
+
+
+def _log_odds(p: float) -> float:
+    """The margin of a probability from 0 to 1."""
+    return math.log(p) - math.log1p(-p) if 0 < p < 1 else math.copysign(INF, p - 0.5)
+
+
+EMPHASES: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
+    curve.__name__: curve for curve in (cross_entropy, mae, gce, truncated_gce, focal, symmetric, encouraging, gradient_rescaling)
+}
