@@ -138,7 +138,7 @@ def test_damage_is_noticed(place: int, change: int) -> None:
         if place % len(data) == len(data) - 1:  # the end of the last line: it counts as never finished
             assert len(read_lines(path)[1]) == len(IDS) - 1
         else:
-            with pytest.raises(DataError, match="is damaged|holds no decisions"):
+            with pytest.raises(DataError, match=r"is damaged|holds no decisions"):
                 read_log(path)
 
 

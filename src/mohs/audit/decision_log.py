@@ -1,7 +1,7 @@
 """The decision log of `mohs review`: one JSON object per line, appended and never changed; what holds is a fold over the lines.
 
     {"log": "mohs decisions", "version": 1, "data_hash": "91ab..."}
-    {"seq": 1, "at": "2026-11-16T10:00:00.000Z", "by": "ada", "do": "decide", "decision": "change", "items": [["17", "dog", "wolf"]]}
+    {"seq": 1, "at": "2026-11-16T10:00:00.000Z", "by": "ada", "do": "decide", "decision": "change", "items": [["7", "dog", "fox"]]}
     {"seq": 2, "at": ..., "by": "ada", "do": "undo", "of": 1}          {"seq": 3, "at": ..., "by": "ada", "do": "redo", "of": 1}
 
 An item is the example's id, its label when it was decided, and the new label. Each line ends with its CRC-32. A line is written
@@ -129,7 +129,18 @@ class Decisions:
 
     def disagreements(self) -> list[str]:
         """The ids on which reviewers decided for different outcomes."""
-        return [id_ for id_, seqs in self.standing.items() if len(seqs) > 1 and self._disputed(id_)]
+        return [id_ for id_ in self.standing if self.disputed(id_)]
+
+    def disputed(self, id_: str) -> bool:
+        """Whether reviewers decided for different outcomes of this example."""
+        if len(self.standing.get(id_, ())) < 2:
+            return False
+        return len({made.outcome for made in self.opinions(id_).values() if made.decision != "skip"}) > 1
+
+    def is_final(self, id_: str) -> bool:
+        """Whether there is a decision on this example other than a skip."""
+        made = self.decision(id_)
+        return made is not None and made.decision != "skip"
 
     def history(self, id_: str) -> list[Made]:
         """Every standing decision on an example, the oldest first."""
@@ -145,9 +156,6 @@ class Decisions:
     def _made(self, entry: Entry, id_: str) -> Made:
         label, new = entry.by_id[id_]
         return Made(entry.decision, label, new, entry.by, entry.at, entry.seq)
-
-    def _disputed(self, id_: str) -> bool:
-        return len({made.outcome for made in self.opinions(id_).values() if made.decision != "skip"}) > 1
 
     def _stand(self, entry: Entry) -> list[str]:
         for id_, _, _ in entry.items:

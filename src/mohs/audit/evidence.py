@@ -2,7 +2,7 @@
 
     evidence.parquet     one row per example, in the order of the table
       nearest, cosine    rows of the nearest examples in feature space, the nearest first (−1: none), and their cosines
-      classes, probs     the most probable classes, as places in the list `classes` of the schema's metadata, and their probabilities
+      classes, probs     the most probable classes, as places in `classes` of the schema's metadata, and their probabilities
 
 The place on the map is that of the features in the plane of their first two principal components.
 """
@@ -22,10 +22,10 @@ from torch import Tensor
 
 from mohs._core.files import written_whole
 from mohs.audit.options import Array
+from mohs.audit.run_files import EVIDENCE_ROWS
 from mohs.hardness.table import add_columns
 
 SHOWN = 5  # classes
-ROWS = 8192  # in a group of the file: what is read to show one example
 SAMPLE, RANK, CHUNK = 20_000, 6, 65_536  # rows that the plane is fitted to, rank of the approximation, rows projected at a time
 Near = tuple[Tensor, Tensor]  # rows and cosines (N, k)
 
@@ -44,7 +44,7 @@ def evidence_table(probs: Array, classes: Sequence[Any], near: Near | None = Non
 def write_evidence(evidence: pa.Table, path: Path) -> None:
     """Write the file, in groups that are small enough to read one for one example."""
     with written_whole(path, sync=False) as part:
-        pyarrow.parquet.write_table(evidence, part, row_group_size=ROWS)
+        pyarrow.parquet.write_table(evidence, part, row_group_size=EVIDENCE_ROWS)
 
 
 def on_map(table: pa.Table, features: Any) -> pa.Table:

@@ -64,9 +64,7 @@ def run_audit(
 ) -> AuditResult:
     """Everything `mohs.audit` does except the report: see there for the arguments."""
     chosen = AuditOptions(**options)
-    found = demonstration(chosen.seed) if data is None else open_data(data, **(open_as or {}))
-    if corrected is not None:
-        found = with_corrections(found, corrected)
+    found = audited_data({"data": data, "open_as": open_as or {}, "corrected": corrected, "options": {"seed": chosen.seed}})
     check_options(found, chosen)
     chosen.step("data", describe(found))
     name = run_name(found, chosen)
@@ -102,6 +100,13 @@ def call_of(
     whole = str(Path(data).resolve()) if data is not None and Path(data).exists() else data
     used = None if corrected is None else str(Path(corrected).resolve())
     return {"data": whole, "open_as": dict(open_as or {}), "corrected": used, "options": plain}
+
+
+def audited_data(call: Mapping[str, Any]) -> Data:
+    """The data of an audit that was called like this (`call_of`)."""
+    data = call.get("data")
+    found = demonstration(int(call["options"].get("seed", 0))) if data is None else open_data(data, **call.get("open_as", {}))
+    return found if call.get("corrected") is None else with_corrections(found, call["corrected"])
 
 
 def choose_judge(data: Data, options: AuditOptions) -> Judge:
