@@ -70,7 +70,7 @@ def label_batches(review: Review) -> pa.RecordBatchReader:
     sql = f"""SELECT {id_} AS id, {path}CASE WHEN f.row IS NULL THEN {label} ELSE f.label END AS label, {label} AS previous,
         coalesce(f.decision, '') AS decision, coalesce(f."by", '') AS "by", coalesce(f."at", '') AS "at"
         FROM examples e LEFT JOIN final f ON f.row = e.rowid ORDER BY e.rowid"""
-    return cursor.execute(sql).to_arrow_reader(BATCH)
+    return cursor.sql(sql).to_arrow_reader(BATCH)
 
 
 def _table(review: Review, kind: str) -> Iterator[bytes]:
