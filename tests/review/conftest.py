@@ -49,9 +49,9 @@ def made_audit(folder: Path, count: int = 240, classes: Sequence[str] = ("cat", 
     paths = []
     for i in range(count):
         paths.append(str(pictures / f"picture_{i:04}.png"))
-        if i < 120:
+        if i % 40 != 39:  # a few files are gone
             color = tuple(int(v) for v in 60 + 150 * np.eye(3)[label[i] % 3])
-            Image.new("RGB", (96, 72), color).save(pictures / f"picture_{i:04}.png")
+            Image.new("RGB", (96, 72), color).save(pictures / f"picture_{i:04}.png", compress_level=1)
     columns = {
         "id": options.get("ids") or [f"ex-{i}" for i in range(count)],
         "path": paths,
