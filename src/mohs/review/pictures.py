@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 
 from mohs._core.checksums import check_file
 from mohs.audit.run_files import PICTURES, REPAIR
-from mohs.audit.thumbnails import stored_pictures
+from mohs.audit.thumbnails import SIDE, stored_pictures
 from mohs.data.decode import formats, strictly
 from mohs.review.database import Database
 from mohs.review.original import Original
@@ -87,7 +87,7 @@ class Pictures:
 
     def _from_thumbnails(self, row: int, size: int) -> Image.Image | None:
         file = self.source.file(PICTURES)
-        if file is None or size > SIZES[0]:
+        if file is None:
             return None
         with self._lock:
             if self._stored is None:
@@ -95,7 +95,8 @@ class Pictures:
                 check_file(file, **about)
                 self._stored = stored_pictures(file, **about)
         found: Image.Image | None = self._stored([row])[0]
-        return found
+        exact = found is not None and max(found.size) < SIDE  # it was not made smaller
+        return found if exact or size <= SIZES[0] else None
 
     def _from_data(self, row: int, size: int) -> Image.Image | None:
         return self.original.picture(row) if self.source.kind == "images" else None
