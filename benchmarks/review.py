@@ -43,6 +43,7 @@ from machine import machine
 CLASSES = [f"class {i:02}" for i in range(40)]
 FILES, NEIGHBORS = 4000, 10
 VIEWS, PAGES, PAGE = 60, 25, 48  # requests timed; pictures of a page
+DECISIONS = 60
 CONNECTIONS = 6  # of a browser to one server
 TICK = os.sysconf("SC_CLK_TCK")
 TARGETS = {  # seconds, bytes, or decisions a minute
@@ -245,6 +246,76 @@ def measure_server(server: Server, rows: int) -> dict[str, Any]:
     return found
 
 
+SHOWN = """() => {
+  const pictures = [...document.querySelectorAll("#grid .card img")].filter((one) => {
+    const box = one.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; });
+  return pictures.length > 0 && pictures.every((one) => one.complete && one.naturalWidth > 0);
+}"""
+WATCH = """() => {
+  const send = window.fetch;
+  addEventListener("pointerup", () => { window.released = performance.now(); }, true);
+  window.fetch = (path, ...more) => { if (path === "api/select") window.selected = performance.now(); return send(path, ...more); };
+}"""
+
+
+def measure_page(server: Server) -> dict[str, Any]:
+    """The page in Chromium: first screen, map, lasso, and a scripted reviewer who decides by keys once the example is there."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    found: dict[str, Any] = {}
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=chromium, args=flags) as browser:
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.set_default_timeout(120_000)
+        began = time.perf_counter()
+        page.goto(server.address, wait_until="commit")
+        page.wait_for_function(SHOWN)
+        found["first screen"] = time.perf_counter() - began
+
+        page.evaluate(WATCH)
+        began = time.perf_counter()
+        page.click("button[data-page=map]")
+        page.wait_for_selector("#map [data-drawn]")
+        found["map, first picture"] = time.perf_counter() - began
+        found["map, renderer"] = page.get_attribute("#map [data-drawn]", "data-renderer")
+        box = page.locator("#map [data-drawn]").bounding_box()
+        assert box is not None
+        lassos, grids = [], []
+        for share in (0.45, 0.4, 0.35, 0.3, 0.25):
+            turn = np.linspace(0, 2 * np.pi, 40)
+            x = box["x"] + box["width"] / 2 + share * box["width"] * np.cos(turn)
+            y = box["y"] + box["height"] / 2 + share * box["height"] * np.sin(turn)
+            before = page.get_attribute("#grid", "data-drawn")
+            page.evaluate("window.selected = 0")
+            page.keyboard.down("Shift")
+            page.mouse.move(x[0], y[0])
+            page.mouse.down()
+            for k in range(1, len(turn)):
+                page.mouse.move(x[k], y[k])
+            page.mouse.up()
+            page.keyboard.up("Shift")
+            page.wait_for_function("() => window.selected")
+            lassos.append(page.evaluate("window.selected - window.released") / 1000)
+            page.wait_for_function("(before) => document.getElementById('grid').dataset.drawn !== before", arg=before)
+            grids.append(page.evaluate("performance.now() - window.released") / 1000)
+        found |= {"lasso": max(lassos), "lasso, median": float(np.median(lassos)), "lasso to grid, median": float(np.median(grids))}
+
+        page.goto(server.address)
+        page.wait_for_function(SHOWN)
+        page.click("#start")
+        page.wait_for_selector("#example[data-loaded=yes]")
+        began = time.perf_counter()
+        for i in range(DECISIONS):
+            row = page.get_attribute("#example", "data-row")
+            page.keyboard.press("aakx"[i % 4])
+            page.wait_for_function(
+                "(row) => { const one = document.getElementById('example').dataset; return one.row !== row && one.loaded === 'yes'; }", arg=row
+            )
+        found["decisions a minute"] = DECISIONS / (time.perf_counter() - began) * 60
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="number of examples")
@@ -257,7 +328,9 @@ def main() -> None:
             print(f"made in {timed(lambda: make_audit(folder, options.rows)):.0f} s", flush=True)
         began = time.perf_counter()
         with serving(folder) as server:
-            found = {"start": time.perf_counter() - began, **measure_server(server, options.rows)}
+            found = {"start": time.perf_counter() - began}
+            found |= measure_page(server)
+            found |= measure_server(server, options.rows)
     finally:
         if options.keep is None:
             shutil.rmtree(folder)
