@@ -4,13 +4,14 @@
 
 A script makes the folder of an audit: the hardness table with all columns, places on the map, neighbors and probabilities, and
 image files. The server is the command that users start; its requests are timed over HTTP, the page in Chromium without a
-graphics card. Seconds are those of the clock; `processor` adds the time that the server computed, which a busy machine does not
-change, and `load` how many processes wanted the processor meanwhile.
+graphics card. Seconds are those of the clock; `processor` adds the time that server and browser computed, which a busy machine
+changes little, and `load` how many processes wanted the processor meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -73,8 +74,11 @@ def make_audit(folder: Path, rows: int) -> Path:
     flagged = chance > 0.5
     hard, ambiguous = random.dirichlet([2, 1, 10], rows)[:, :2].T * (1 - chance[:, None]).T
     verdict = np.where(flagged, 3, np.where(hard > 0.25, 1, np.where(ambiguous > 0.15, 2, 0)))
-    scores = ("confidence top_confidence margin loss el2n avh avc norm norm_in_class entropy energy aum mean_margin mean_confidence "
-              "variability mean_avh neighbors p_suggested").split()  # fmt: skip
+    scores = [
+        "confidence", "top_confidence", "margin", "loss", "el2n", "avh", "avc", "norm", "norm_in_class", "entropy", "energy",
+        "aum", "mean_margin", "mean_confidence", "variability", "mean_avh", "neighbors", "p_suggested",
+    ]  # fmt: skip
+    reasons = ["3 of 10 neighbors have its label", "all heads agree with its label", "two classes are as probable"]
     place = centers[truth] + random.normal(size=(rows, 2))
     names = pa.array(CLASSES)
     table = make_table(
@@ -93,9 +97,7 @@ def make_audit(folder: Path, rows: int) -> Path:
             "p_mislabeled": chance,
             "verdict": pa.array(["easy", "hard", "ambiguous", "mislabeled"]).take(pa.array(verdict)),
             "suggested_label": names.take(pa.array(np.where(flagged, truth, label))),
-            "why": pa.array(["3 of 10 neighbors have its label", "all heads agree with its label", "two classes are as probable"]).take(
-                pa.array(random.integers(3, size=rows))
-            ),
+            "why": pa.array(reasons).take(pa.array(random.integers(len(reasons), size=rows))),
             "mohs": random.integers(1, 11, size=rows),
             "map_x": place[:, 0].astype(np.float32),
             "map_y": place[:, 1].astype(np.float32),
@@ -105,8 +107,41 @@ def make_audit(folder: Path, rows: int) -> Path:
     probs = np.full((rows, len(CLASSES)), 1e-3, np.float32)
     probs[np.arange(rows), truth] = 0.9
     near = torch.randint(rows, (rows, NEIGHBORS)), torch.rand(rows, NEIGHBORS)
-    result = AuditResult(table=table, name="made by a script", data_hash="5c21b7", classes=CLASSES, evidence=evidence_table(probs, CLASSES, near))
+    result = AuditResult(
+        table=table, name="made by a script", data_hash="5c21b7", classes=CLASSES, evidence=evidence_table(probs, CLASSES, near)
+    )
     return save_audit(result, folder / "run")
+
+
+@dataclass
+class Process:
+    """A process of this machine: name, parent, and seconds of processor time."""
+
+    name: str
+    parent: int
+    seconds: float
+
+
+def processes() -> dict[int, Process]:
+    """The processes of this machine by their number."""
+    found = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            before, _, after = file.read_text().rpartition(")")
+            fields = after.split()
+            name = before.partition("(")[2]
+            found[int(file.parent.name)] = Process(name, int(fields[1]), (int(fields[11]) + int(fields[12])) / TICK)
+    return found
+
+
+def browser_processor() -> float:
+    """Seconds of processor time that the browser's processes have used, as far as this process started them."""
+    running = processes()
+
+    def ours(number: int) -> bool:
+        return number == os.getpid() or (number in running and ours(running[number].parent))
+
+    return sum(one.seconds for number, one in running.items() if "chrom" in one.name and ours(number))
 
 
 @dataclass
@@ -141,8 +176,7 @@ class Server:
 
     def processor(self) -> float:
         """Seconds of processor time that the server has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        return processes()[self.process.pid].seconds
 
     def memory(self) -> dict[str, int]:
         """Resident bytes: now, and the most so far."""
@@ -153,7 +187,17 @@ class Server:
 @contextmanager
 def serving(folder: Path) -> Iterator[Server]:
     """`mohs review` of the folder, until the block ends."""
-    command = [sys.executable, "-m", "mohs", "review", str(folder / "run"), "--images", str(folder / "images"), "--no-open", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "mohs",
+        "review",
+        str(folder / "run"),
+        "--images",
+        str(folder / "images"),
+        "--no-open",
+        "--json",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -210,7 +254,9 @@ def measure_server(server: Server, rows: int) -> dict[str, Any]:
         "filter and sort, median": float(np.median(list(taken.values()))),
         "filter and sort, processor": (server.processor() - used) / len(taken),
         "filter and sort, slowest": max(taken, key=taken.__getitem__),
-        "facets, p95": p95([timed(lambda asked=asked: server.get(f"/api/facets?{asked}", connection)) for asked in list(taken)[:20]]),
+        "facets, p95": p95(
+            [timed(lambda asked=asked: server.get(f"/api/facets?{asked}", connection)) for asked in list(taken)[:20]]
+        ),
     }
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         connections = [server.connect() for _ in range(CONNECTIONS)]
@@ -227,11 +273,12 @@ def measure_server(server: Server, rows: int) -> dict[str, Any]:
         page()
         used = server.processor()
         seconds = [timed(page) for _ in range(PAGES)]
+    examples = [f"/api/example?row={row}" for row in random.integers(rows, size=30)]
     found |= {
         "page of thumbnails, p95": p95(seconds),
         "page of thumbnails, median": float(np.median(seconds)),
         "page of thumbnails, processor": (server.processor() - used) / PAGES,
-        "example, p95": p95([timed(lambda r=r: server.get(f"/api/example?row={r}", connection)) for r in random.integers(rows, size=30)]),
+        "example, p95": p95([timed(lambda path=path: server.get(path, connection)) for path in examples]),
         "map": timed(lambda: server.get("/api/map", connection)),
         "map colors": timed(lambda: server.get("/api/map/colors?by=verdict", connection)),
         "pairs": timed(lambda: server.get("/api/pairs", connection)),
@@ -254,7 +301,15 @@ SHOWN = """() => {
 WATCH = """() => {
   const send = window.fetch;
   addEventListener("pointerup", () => { window.released = performance.now(); }, true);
-  window.fetch = (path, ...more) => { if (path === "api/select") window.selected = performance.now(); return send(path, ...more); };
+  window.fetch = (path, ...more) => {
+    if (path === "api/select") window.selected = performance.now();
+    return send(path, ...more);
+  };
+}"""
+
+NEXT = """(row) => {
+  const { dataset } = document.getElementById("example");
+  return dataset.row !== row && dataset.loaded === "yes";
 }"""
 
 
@@ -265,19 +320,24 @@ def measure_page(server: Server) -> dict[str, Any]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     found: dict[str, Any] = {}
+
+    def used() -> float:
+        return server.processor() + browser_processor()
+
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=chromium, args=flags) as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         page.set_default_timeout(120_000)
-        began = time.perf_counter()
+        page.goto("about:blank")
+        before, began = used(), time.perf_counter()
         page.goto(server.address, wait_until="commit")
         page.wait_for_function(SHOWN)
-        found["first screen"] = time.perf_counter() - began
+        found["first screen"], found["first screen, processor"] = time.perf_counter() - began, used() - before
 
         page.evaluate(WATCH)
-        began = time.perf_counter()
+        before, began = used(), time.perf_counter()
         page.click("button[data-page=map]")
         page.wait_for_selector("#map [data-drawn]")
-        found["map, first picture"] = time.perf_counter() - began
+        found["map, first picture"], found["map, first picture, processor"] = time.perf_counter() - began, used() - before
         found["map, renderer"] = page.get_attribute("#map [data-drawn]", "data-renderer")
         box = page.locator("#map [data-drawn]").bounding_box()
         assert box is not None
@@ -286,7 +346,7 @@ def measure_page(server: Server) -> dict[str, Any]:
             turn = np.linspace(0, 2 * np.pi, 40)
             x = box["x"] + box["width"] / 2 + share * box["width"] * np.cos(turn)
             y = box["y"] + box["height"] / 2 + share * box["height"] * np.sin(turn)
-            before = page.get_attribute("#grid", "data-drawn")
+            drawn = page.get_attribute("#grid", "data-drawn")
             page.evaluate("window.selected = 0")
             page.keyboard.down("Shift")
             page.mouse.move(x[0], y[0])
@@ -297,22 +357,25 @@ def measure_page(server: Server) -> dict[str, Any]:
             page.keyboard.up("Shift")
             page.wait_for_function("() => window.selected")
             lassos.append(page.evaluate("window.selected - window.released") / 1000)
-            page.wait_for_function("(before) => document.getElementById('grid').dataset.drawn !== before", arg=before)
+            page.wait_for_function("(drawn) => document.getElementById('grid').dataset.drawn !== drawn", arg=drawn)
             grids.append(page.evaluate("performance.now() - window.released") / 1000)
-        found |= {"lasso": max(lassos), "lasso, median": float(np.median(lassos)), "lasso to grid, median": float(np.median(grids))}
+        found |= {
+            "lasso": max(lassos),
+            "lasso, median": float(np.median(lassos)),
+            "lasso to grid, median": float(np.median(grids)),
+        }
 
         page.goto(server.address)
         page.wait_for_function(SHOWN)
         page.click("#start")
         page.wait_for_selector("#example[data-loaded=yes]")
-        began = time.perf_counter()
+        before, began = used(), time.perf_counter()
         for i in range(DECISIONS):
             row = page.get_attribute("#example", "data-row")
             page.keyboard.press("aakx"[i % 4])
-            page.wait_for_function(
-                "(row) => { const one = document.getElementById('example').dataset; return one.row !== row && one.loaded === 'yes'; }", arg=row
-            )
+            page.wait_for_function(NEXT, arg=row)
         found["decisions a minute"] = DECISIONS / (time.perf_counter() - began) * 60
+        found["decision, processor"] = (used() - before) / DECISIONS
     return found
 
 
@@ -336,9 +399,13 @@ def main() -> None:
             shutil.rmtree(folder)
     for name, value in found.items():
         target = TARGETS.get(name)
-        print(f"{name:32} {value if isinstance(value, str) else f'{value:12,.3f}'}" + (f"   (target {target:,})" if target else ""))
+        print(
+            f"{name:32} {value if isinstance(value, str) else f'{value:12,.3f}'}" + (f"   (target {target:,})" if target else "")
+        )
     if options.out:
-        options.out.write_text(json.dumps({"machine": machine(), "rows": options.rows, "found": found, "targets": TARGETS}, indent=1) + "\n")
+        options.out.write_text(
+            json.dumps({"machine": machine(), "rows": options.rows, "found": found, "targets": TARGETS}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The map in a real browser, under the content-security policy of the report: pan, zoom, lasso, pick, keys, touch, themes, fallback."""
+"""The map in a real browser, under a strict content-security policy: pan, zoom, lasso, pick, keys, touch, themes, fallback."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def pixels(page: Any) -> Any:
 
 @pytest.mark.parametrize("renderer", ["webgl2", "canvas"])
 def test_pan_zoom_lasso_and_pick(open_map: Any, renderer: str) -> None:
-    page, (x, y, color) = open_map(renderer), points()
+    page, (_, _, color) = open_map(renderer), points()
     assert page.get_attribute("#map", "data-renderer") == renderer
 
     corners = located(page, 0, 1, 2, 3)
