@@ -127,9 +127,11 @@ class Database:
         """The values of these roles, for these rows in this order; each dict has its row too."""
         named = [role for role in roles if role in self.source.roles]
         chosen = ", ".join(f"{self._shown(role)} AS {role}" for role in named)
-        sql = f"SELECT e.rowid{', ' if named else ''}{chosen} FROM examples e JOIN (SELECT unnest(?::BIGINT[]) AS row) k ON e.rowid = k.row"
         wanted = [int(row) for row in rows]
-        found = {one[0]: one[1:] for one in self.query(sql, [wanted])}
+        single = len(wanted) == 1  # is looked up; several are joined, in one pass over the table
+        where = "WHERE e.rowid = ?" if single else "JOIN (SELECT unnest(?::BIGINT[]) AS row) k ON e.rowid = k.row"
+        sql = f"SELECT e.rowid{', ' if named else ''}{chosen} FROM examples e {where}"
+        found = {one[0]: one[1:] for one in self.query(sql, wanted if single else [wanted])}
         return [{"row": row, **dict(zip(named, found[row], strict=True))} for row in wanted if row in found]
 
     def whole_row(self, row: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from mohs.audit.run_files import EVIDENCE_ROWS as ROWS
 from mohs.review.review import Review, plain
@@ -80,12 +81,14 @@ class ExampleView:
         return [None if math.isnan(value) else round(value, 4) for value in values]
 
     def _stored(self, row: int) -> Mapping[str, Any]:
-        return {} if self._evidence is None else self._group(row // ROWS)[row % ROWS]
+        if self._evidence is None:
+            return {}
+        found: dict[str, Any] = self._group(row // ROWS).slice(row % ROWS, 1).to_pylist()[0]
+        return found
 
-    def _read_group(self, number: int) -> list[dict[str, Any]]:
+    def _read_group(self, number: int) -> pa.Table:
         assert self._evidence is not None
-        rows: list[dict[str, Any]] = self._evidence.read_row_group(number).to_pylist()
-        return rows
+        return self._evidence.read_row_group(number)
 
 
 def _fields(values: Mapping[str, Any] | None) -> list[list[Any]] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,13 @@ FORMATS = {  # what is exported: media type and file name
     "decisions": ("text/csv; charset=utf-8", "decisions.csv"),
 }
 
+IMAGE = "to_json({'id': id, 'file_name': path})::VARCHAR"
+PLACED = (
+    "'id': count(label) OVER (ORDER BY row), 'image_id': id, 'category_id': coalesce(list_position($1::VARCHAR[], label), 0) - 1"
+)
+ANNOTATION = f"""(CASE WHEN label IS NULL THEN NULL WHEN decision = '' THEN to_json({{{PLACED}}})
+    ELSE to_json({{{PLACED}, 'previous': previous, 'decision': decision, 'by': "by"}}) END)::VARCHAR"""
+
 
 def export(review: Review, kind: str) -> Iterator[bytes]:
     """The file's bytes, piece by piece."""
@@ -40,11 +47,11 @@ def export(review: Review, kind: str) -> Iterator[bytes]:
     return _table(review, kind)
 
 
-def label_batches(review: Review) -> pa.RecordBatchReader:
-    """The labels, one row per example in the table's order, in batches."""
+def label_batches(review: Review, chosen: str = "", parameters: Sequence[Any] = ()) -> pa.RecordBatchReader:
+    """The labels, one row per example in the table's order, in batches; chosen: SQL of what to make of id, path, label, ..."""
     cursor = review.database.connection.cursor()
     ids, decisions, labels, names, times = [], [], [], [], []
-    for id_, made in review.log.state.decided():
+    for id_, made in review.decided():
         ids.append(review.row_of(id_))
         decisions.append(made.decision)
         labels.append(None if made.decision == "exclude" else made.new_label or made.label)
@@ -65,12 +72,15 @@ def label_batches(review: Review) -> pa.RecordBatchReader:
     )
     roles = review.source.roles
     id_ = quoted(roles["id"]) if "id" in roles and review.database.unique else "e.rowid"
-    path = f"{quoted(roles['path'])} AS path, " if "path" in roles else ""
+    path = quoted(roles["path"]) if "path" in roles else id_
     label = quoted(roles["label"])
-    sql = f"""SELECT {id_} AS id, {path}CASE WHEN f.row IS NULL THEN {label} ELSE f.label END AS label, {label} AS previous,
-        coalesce(f.decision, '') AS decision, coalesce(f."by", '') AS "by", coalesce(f."at", '') AS "at"
-        FROM examples e LEFT JOIN final f ON f.row = e.rowid ORDER BY e.rowid"""
-    return cursor.sql(sql).to_arrow_reader(BATCH)
+    columns = f'id, {"path, " if "path" in roles else ""}label, previous, decision, "by", "at"'
+    sql = f"""WITH labels AS (
+        SELECT e.rowid AS row, {id_} AS id, {path} AS path, CASE WHEN f.row IS NULL THEN {label} ELSE f.label END AS label,
+        {label} AS previous, coalesce(f.decision, '') AS decision, coalesce(f."by", '') AS "by", coalesce(f."at", '') AS "at"
+        FROM examples e LEFT JOIN final f ON f.row = e.rowid)
+        SELECT {chosen or columns} FROM labels ORDER BY row"""
+    return cursor.sql(sql, params=list(parameters)).to_arrow_reader(BATCH)
 
 
 def _table(review: Review, kind: str) -> Iterator[bytes]:
@@ -85,42 +95,19 @@ def _table(review: Review, kind: str) -> Iterator[bytes]:
 
 def _json(review: Review) -> Iterator[bytes]:
     """Images, annotations and categories, as in COCO's files; an excluded example has no annotation."""
-    number = {name: i for i, name in enumerate(review.classes)}
     info = {"description": review.source.name, "data_hash": review.source.data_hash}
-    categories = [{"id": i, "name": name} for name, i in number.items()]
+    categories = [{"id": i, "name": name} for i, name in enumerate(review.classes)]
     yield f'{{"info":{json.dumps(info)},"categories":{json.dumps(categories)},"images":['.encode()
-    for piece in _joined(_images(review)):
-        yield piece
+    yield from _joined(label_batches(review, IMAGE))
     yield b'],"annotations":['
-    for piece in _joined(_annotations(review, number)):
-        yield piece
+    yield from _joined(label_batches(review, ANNOTATION, [review.classes]))
     yield b"]}\n"
-
-
-def _images(review: Review) -> Iterator[list[str]]:
-    for batch in label_batches(review):
-        names = batch.column("path" if "path" in batch.schema.names else "id").to_pylist()
-        ids = batch.column("id").to_pylist()
-        yield [f'{{"id":{_js(id_)},"file_name":{_js(name)}}}' for id_, name in zip(ids, names, strict=True)]
-
-
-def _annotations(review: Review, number: dict[str, int]) -> Iterator[list[str]]:
-    place = 0
-    for batch in label_batches(review):
-        columns = (batch.column(name).to_pylist() for name in ("id", "label", "previous", "decision", "by"))
-        made = []
-        for id_, label, previous, decision, by in zip(*columns, strict=True):
-            if label is not None:
-                place += 1
-                more = f',"previous":{_js(previous)},"decision":{_js(decision)},"by":{_js(by)}' if decision else ""
-                made.append(f'{{"id":{place},"image_id":{_js(id_)},"category_id":{number.get(label, -1)}{more}}}')
-        yield made
 
 
 def _decisions(review: Review) -> Iterator[bytes]:
     """decisions.csv as the report writes it, with the reviewer and the time."""
     yield ("\ufeff" + _row([*COLUMNS, "by", "at"])).encode()
-    for id_, made in review.log.state.decided():
+    for id_, made in review.decided():
         yield _row([id_, review.source.data_hash, made.label, made.decision, made.new_label, made.by, made.at]).encode()
 
 
@@ -129,17 +116,14 @@ def _row(cells: list[str]) -> str:
     return ",".join(f'"{cell}"' for cell in quoted_cells) + "\r\n"
 
 
-def _joined(parts: Iterator[list[str]]) -> Iterator[bytes]:
-    """The parts with commas between all of their entries."""
-    first = True
-    for part in parts:
-        if part:
-            yield (("" if first else ",") + ",".join(part)).encode()
-            first = False
-
-
-def _js(value: Any) -> str:
-    return json.dumps(value if value is None or isinstance(value, str | int | float) else str(value))
+def _joined(batches: pa.RecordBatchReader) -> Iterator[bytes]:
+    """The only column's texts with commas between all of them; missing ones are left out."""
+    comma = ""
+    for batch in batches:
+        texts = batch.column(0).drop_null().to_pylist()
+        if texts:
+            yield (comma + ",".join(texts)).encode()
+            comma = ","
 
 
 def _taken(out: io.BytesIO) -> bytes:

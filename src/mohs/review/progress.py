@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from mohs.audit.decision_log import Entry
@@ -28,7 +29,6 @@ def progress(review: Review, by: str) -> dict[str, Any]:
     if "chance" in roles:
         p = quoted(roles["chance"])
         expected = database.query(f"SELECT sum({p}) FILTER (isfinite({p})) {left.sql}")[0][0]
-    state = review.log.state
     counts: dict[str, int] = dict(database.query("SELECT decision, count(*) FROM decided GROUP BY 1"))
     return {
         "flagged": database.count(flagged),
@@ -38,13 +38,11 @@ def progress(review: Review, by: str) -> dict[str, Any]:
         "decided": sum(count for name, count in counts.items() if name != "skip"),
         "counts": counts,
         "expected_left": expected,
-        "pace": pace([entry for entry in state.entries.values() if entry.by == by]),
+        "pace": pace(review.entries_of(by)),
         "reviewers": review.reviewers(),
-        "disputed": len(state.disagreements()),
+        "disputed": database.query("SELECT count(*) FROM decided WHERE disputed")[0][0],
         "sample": sample_precision(review),
-        "undo": state.next_step(by, "undo") is not None,
-        "redo": state.next_step(by, "redo") is not None,
-        "seq": state.last,
+        "seq": review.log.state.last,
     }
 
 
@@ -52,7 +50,7 @@ def pace(entries: Sequence[Entry]) -> float | None:
     """Decisions a minute over the last ones, pauses left out; None before there are a few."""
     single = [entry for entry in entries if len(entry.items) == 1][-RECENT:]
     times = [datetime.fromisoformat(entry.at).timestamp() for entry in single]
-    steps = [after - before for before, after in zip(times, times[1:], strict=False) if 0 <= after - before < PAUSE]
+    steps = [after - before for before, after in pairwise(times) if 0 <= after - before < PAUSE]
     return 60 * len(steps) / sum(steps) if len(steps) >= 3 and sum(steps) > 0 else None
 
 

@@ -151,7 +151,7 @@ def what_changed(review: Review, folder: Path) -> dict[str, Any]:
     ]
     before = {row for (row,) in review.database.query("SELECT e.rowid FROM examples e WHERE e.verdict = 'mislabeled'")}
     after = set(review.database.rows_of(ids).values())
-    decided = {review.row_of(id_) for id_, _ in review.log.state.decided()}
+    decided = {review.row_of(id_) for id_, _ in review.decided()}
     fresh = sorted(after - before)
     words = json.loads((folder / WORDS).read_text())
     return {

@@ -49,6 +49,11 @@ class Review:
         self._rows: dict[str, int] = self.database.rows_of(list(self.log.state.standing))
         self._put(list(self._rows))
 
+    def decided(self) -> list[tuple[str, Made]]:
+        """Each id with the decision that counts, as they are now."""
+        with self._lock:
+            return list(self.log.state.decided())
+
     def row_of(self, id_: str) -> int:
         """The row of an example that was decided on; −1 if the table no longer has it."""
         return self._rows.get(id_, -1)
@@ -196,7 +201,7 @@ class Review:
         if by == "decision":
             names, palette = ["open", *FINAL], ["#9aa3ad", "#009e73", "#0072b2", "#e69f00", "#d55e00"]
             colors = np.zeros(self.database.total, np.uint8)
-            for id_, made in self.log.state.decided():
+            for id_, made in self.decided():
                 if id_ in self._rows:
                     colors[self._rows[id_]] = 1 + FINAL.index(made.decision)
             return colors, palette, names
@@ -287,6 +292,11 @@ class Review:
             state = self.log.state
             made = Counter(one.by for id_ in state.standing for one in state.opinions(id_).values() if one.decision in FINAL)
             return [{"name": name, "decided": count} for name, count in made.most_common()]
+
+    def entries_of(self, by: str) -> list[Entry]:
+        """A reviewer's decisions, undone ones too, the oldest first."""
+        with self._lock:
+            return [entry for entry in self.log.state.entries.values() if entry.by == by]
 
     def check_rows(self, rows: Any) -> list[int]:
         """Rows from a request, each of which must exist."""

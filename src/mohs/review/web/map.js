@@ -7,7 +7,7 @@ import { canvasPainter, webglPainter } from "./painters.js";
 import { inside, nearest } from "./polygon.js";
 
 const REACH = 8, CLICK = 4, MARGIN = 24, CLOSEST = 2000, SETTLE = 150, SLOW = 50, FEWEST = 50_000;
-const NOTHING = new Uint32Array(0);
+const NOTHING = new Uint32Array(0), UNPLACED = 0xffffffff;
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
 /**
@@ -25,8 +25,9 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowD
  * @param {"webgl2" | "canvas"} [options.renderer] default: WebGL with a graphics card, else the canvas
  */
 export function createMap(container, { x, y, color, palette, onSelect, onHover, onPick, renderer }) {
-  const order = shuffled(x, y), bounds = extent(x, y, order);
-  const scene = { x, y, color, shown: order, chosen: NOTHING, colors: null, faded: null, background: null };
+  const order = shuffled(x, y), bounds = extent(x, y, order), everyone = order.map((_, rank) => rank);
+  const rankOf = inverse(order, x.length);
+  const scene = { x: taken(x, order), y: taken(y, order), color: taken(color, order), shown: everyone, chosen: NOTHING };
   const view = { x: 0, y: 0, scale: 1 };
   const pointers = new Map();
   let mask = null, fitted = 1, gesture = null, path = [], moved = 0, hovered = -1, lassoing = false;
@@ -124,7 +125,7 @@ export function createMap(container, { x, y, color, palette, onSelect, onHover, 
   };
 
   const choose = (indices, aloud) => {
-    scene.chosen = indices;
+    scene.chosen = ranks(indices, rankOf, order.length);
     painter.update(scene);
     redraw();
     if (aloud) onSelect?.(indices);
@@ -231,8 +232,8 @@ export function createMap(container, { x, y, color, palette, onSelect, onHover, 
     back?.remove();
     back = element("canvas", { position: "absolute", inset: "0", width: "100%", height: "100%" });
     box.prepend(back);
-    painter = wanted === "canvas" ? null : webglPainter(back, { anySpeed: wanted === "webgl2" });
-    painter ??= canvasPainter(back);
+    painter = wanted === "canvas" ? canvasPainter(back) : webglPainter(back, { anySpeed: wanted === "webgl2" });
+    if (!painter) { start("canvas"); return; } // on another canvas: this one may have a WebGL context already
     back.addEventListener("webglcontextlost", () => { if (back?.isConnected) { start("canvas"); resize(); } }, { once: true });
     container.dataset.renderer = painter.name;
     drawing = 0;
@@ -250,11 +251,11 @@ export function createMap(container, { x, y, color, palette, onSelect, onHover, 
 
   return {
     /** Color the points anew. */
-    setColor(changed, colors) { scene.color = changed; palette = colors; repaint(); },
+    setColor(changed, colors) { scene.color = taken(changed, order); palette = colors; repaint(); },
     /** Show the points whose mask is not 0; all with null. */
     setVisible(changed) {
       mask = changed;
-      scene.shown = mask ? order.filter((i) => mask[i]) : order;
+      scene.shown = mask ? everyone.filter((rank) => mask[order[rank]]) : everyone;
       if (hovered >= 0 && mask && !mask[hovered]) hover(-1);
       delete container.dataset.drawn;
       painter.update(scene);
@@ -277,7 +278,8 @@ export function createMap(container, { x, y, color, palette, onSelect, onHover, 
   };
 }
 
-/* The points with coordinates in random order: any first part of it is a fair sample, and no class covers another. */
+/* The points with coordinates in random order: any first part of it is a fair sample, and no class covers another. The painters get
+ * copies in this order, because memory is read fastest from front to back. A point's place in it is its rank. */
 function shuffled(x, y) {
   const order = new Uint32Array(x.length);
   let count = 0, state = 1;
@@ -289,6 +291,28 @@ function shuffled(x, y) {
     order[j] = kept;
   }
   return order.subarray(0, count);
+}
+
+function taken(values, order) {
+  const made = new values.constructor(order.length);
+  for (let rank = 0; rank < order.length; rank += 1) made[rank] = values[order[rank]];
+  return made;
+}
+
+function inverse(order, count) {
+  const rankOf = new Uint32Array(count).fill(UNPLACED);
+  for (let rank = 0; rank < order.length; rank += 1) rankOf[order[rank]] = rank;
+  return rankOf;
+}
+
+/* Ranks, ascending, of these points; those without coordinates are left out. */
+function ranks(indices, rankOf, count) {
+  if (!indices.length) return NOTHING;
+  const marked = new Uint8Array(count), found = new Uint32Array(indices.length);
+  for (const i of indices) if (rankOf[i] !== UNPLACED) marked[rankOf[i]] = 1;
+  let size = 0;
+  for (let rank = 0; rank < count; rank += 1) if (marked[rank]) found[size++] = rank;
+  return found.subarray(0, size);
 }
 
 function extent(x, y, order) {

@@ -1,7 +1,7 @@
 /* How are the points of the map drawn? By WebGL 2, or pixel by pixel on a plain canvas where there is no graphics card.
  *
- * A painter draws a scene: x, y (Float32Array), color (Uint8Array, index of the palette), shown and chosen (Uint32Array, the points
- * in the order in which they are drawn), colors and faded (Uint8Array, 256 × RGBA: the palette, and the palette next to a
+ * A painter draws a scene: x, y (Float32Array), color (Uint8Array, index of the palette), shown and chosen (Uint32Array, ascending
+ * indices of the points to draw), colors and faded (Uint8Array, 256 × RGBA: the palette, and the palette next to a
  * selection), background (RGBA). `update(scene)` takes a changed scene; `paint(view, upTo, side)` draws the first `upTo` shown points
  * and all chosen ones, `side` device pixels wide; `done()` says whether the last picture is finished. */
 
@@ -25,10 +25,12 @@ void main() {
   pixel = shade;
 }`;
 
+const SOFTWARE = /swiftshader|llvmpipe|softpipe|software|basic render/i;
+
 /** A painter that uses WebGL 2; null where the browser has none. `anySpeed` accepts one without a graphics card. */
 export function webglPainter(canvas, { anySpeed = false } = {}) {
   const gl = canvas.getContext("webgl2", { antialias: false, alpha: false, depth: false, failIfMajorPerformanceCaveat: !anySpeed });
-  if (!gl) return null;
+  if (!gl || (!anySpeed && SOFTWARE.test(hardware(gl)))) return null;
   const program = link(gl);
   gl.useProgram(program);
   const uniform = Object.fromEntries(["center", "perUnit", "side", "opacity"].map((name) => [name, gl.getUniformLocation(program, name)]));
@@ -95,16 +97,16 @@ export function canvasPainter(canvas) {
   const context = canvas.getContext("2d", { alpha: false });
   let scene = null, image = null, pixels = null;
 
-  const points = (order, count, palette, view, side) => {
+  const points = (indices, count, palette, view, side) => {
     const { x, y, color } = scene, { width, height } = image, { scale } = view;
     const shades = halved(palette);
-    const left = width / 2 - view.x * scale - side / 2, top = height / 2 + view.y * scale - side / 2;
+    const left = width / 2 - view.x * scale - (side - 1) / 2, top = height / 2 + view.y * scale - (side - 1) / 2;
+    const right = width - side + 1, bottom = height - side + 1;
     for (let k = 0; k < count; k += 1) {
-      const i = order[k];
-      const px = Math.round(left + x[i] * scale), py = Math.round(top - y[i] * scale);
-      if (!(px >= 0 && py >= 0 && px + side <= width && py + side <= height)) continue;
+      const i = indices[k], px = left + x[i] * scale, py = top - y[i] * scale;
+      if (!(px >= 0 && py >= 0 && px < right && py < bottom)) continue;
       const shade = shades[color[i]];
-      for (let v = 0, start = py * width + px; v < side; v += 1, start += width) {
+      for (let v = 0, start = (py | 0) * width + (px | 0); v < side; v += 1, start += width) {
         for (let at = start; at < start + side; at += 1) pixels[at] = ((pixels[at] >>> 1) & 0x7f7f7f) + shade;
       }
     }
@@ -134,6 +136,11 @@ const packed = ([red, green, blue]) => (0xff000000 | (blue << 16) | (green << 8)
 
 /* Half of each color of a palette, without opacity: what a point adds to the half of the pixel under it. */
 const halved = (palette) => Uint32Array.from({ length: 256 }, (_, k) => (packed(palette.subarray(4 * k, 4 * k + 3)) >>> 1) & 0x7f7f7f);
+
+function hardware(gl) {
+  const names = gl.getExtension("WEBGL_debug_renderer_info");
+  return gl.getParameter(names ? names.UNMASKED_RENDERER_WEBGL : gl.RENDERER);
+}
 
 function link(gl) {
   const program = gl.createProgram();
