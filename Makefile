@@ -9,6 +9,7 @@ READY := $(VENV)/ready-$(KEY)
 
 demo: $(READY)  ## an audit of scikit-learn's digits with a tenth of the labels made wrong: a table and a report
 	$(BIN)/mohs audit --out runs/digits
+	@echo "next:   $(BIN)/mohs review runs/digits   (decide on the flagged labels in your browser)"
 
 test: $(READY)  ## all tests, on two processes of one thread each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
@@ -33,11 +34,11 @@ dist: $(READY)  ## wheel and sdist in dist/
 smoke: $(READY)  ## every study of the papers, each in about a second
 	OMP_NUM_THREADS=1 $(BIN)/mohs study recipes --scale smoke --quiet
 
-browser:  ## Debian's Chromium, for the tests of the report; without it they are skipped
+browser:  ## Debian's Chromium, for the tests of the report and the review; without it they are skipped
 	@command -v chromium >/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  apt-get install -y -qq --no-install-recommends chromium fonts-liberation fonts-noto-core >/dev/null; } || \
-	  echo "no chromium here: the report's browser tests will be skipped"
+	  echo "no chromium here: the browser tests will be skipped"
 
 bench: $(READY)  ## time and memory of the losses against F.cross_entropy
 	$(BIN)/python benchmarks/losses.py
@@ -54,5 +55,5 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mohs needs Python 3.11 or later: make PYTHON=python3.12"; exit 4; }
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 4; }
 	@echo "Installing into $(VENV): a few minutes and about 6 GB, most of it torch ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[images,text,vision,report,hf,lightning,explain,docs,bench,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[images,text,vision,report,review,hf,lightning,explain,docs,bench,dev]'
 	@touch $@

@@ -62,7 +62,8 @@ def made_audit(folder: Path, count: int = 240, classes: Sequence[str] = ("cat", 
     }
     verdicts = np.where(flagged, "mislabeled", np.where(rng.random(count) < 0.2, "hard", "easy"))
     more = {
-        "p_mislabeled": chance, "p_easy": 1 - chance, "p_hard": 0 * chance, "p_ambiguous": 0 * chance, "verdict": verdicts.tolist(),
+        "p_mislabeled": chance, "p_easy": 1 - chance, "p_hard": 0 * chance, "p_ambiguous": 0 * chance,
+        "verdict": verdicts.tolist(),
         "suggested_label": [classes[i] for i in suggested], "mohs": 1 + np.arange(count) % 10,
         "why": [f"predicted {classes[i]}" for i in suggested],
         "map_x": np.cos(2 * np.pi * label / len(classes)) + 0.1 * rng.normal(size=count),

@@ -1,7 +1,7 @@
 """The decision log of `mohs review`: one JSON object per line, appended and never changed; what holds is a fold over the lines.
 
     {"log": "mohs decisions", "version": 1, "data_hash": "91ab..."}
-    {"seq": 1, "at": "2026-11-16T10:00:00.000Z", "by": "ada", "do": "decide", "decision": "change", "items": [["7", "dog", "fox"]]}
+    {"seq": 1, "at": "2026-11-16T10:00:00.0Z", "by": "ada", "do": "decide", "decision": "change", "items": [["7", "dog", "fox"]]}
     {"seq": 2, "at": ..., "by": "ada", "do": "undo", "of": 1}          {"seq": 3, "at": ..., "by": "ada", "do": "redo", "of": 1}
 
 An item is the example's id, its label when it was decided, and the new label. Each line ends with its CRC-32. A line is written

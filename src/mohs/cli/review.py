@@ -28,9 +28,7 @@ Name = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Name of 
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0: all of this machine's.")]
 Port = Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0: a free one.")]
 Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="Secret that reviewers need; default: a random one.")]
-Allow = Annotated[
-    list[str] | None, typer.Option(metavar="HOST", help="Name under which a proxy serves the app. Repeatable.")
-]
+Allow = Annotated[list[str] | None, typer.Option(metavar="HOST", help="Name under which a proxy serves the app. Repeatable.")]
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the app in a browser.")]
 
 
@@ -86,7 +84,9 @@ def _listening(host: str, port: int) -> tuple[Any, int]:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise ValueError(f"cannot listen on {host}:{port} ({error.strerror or error}): choose another --port or --host") from error
+        raise ValueError(
+            f"cannot listen on {host}:{port} ({error.strerror or error}): choose another --port or --host"
+        ) from error
     sock.listen(128)
     return sock, sock.getsockname()[1]
 

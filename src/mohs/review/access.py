@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 SAFE = ("GET", "HEAD")
@@ -30,7 +29,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
 }
 LOCAL = ("localhost",)
-Scope, Receive, Send = dict[str, Any], Callable[[], Awaitable[Any]], Callable[[dict[str, Any]], Awaitable[None]]
 
 
 @dataclass(frozen=True)

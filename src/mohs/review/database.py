@@ -3,8 +3,8 @@
     examples (rowid = row of the file, its columns)          decided (row, decision, disputed)
     drawn (row, place): a random order of flagged examples    selections (name, row)
 
-A view is a filter and an order. Its first rows come from a top-n query in milliseconds; the whole order of 10⁶ rows is made once
-somebody scrolls further. A view that depends on decisions is made at once, so that it stays as it was while they are made.
+A view is a filter and an order. Its first rows come from a top-n query in milliseconds; the whole order is made once somebody
+scrolls further. A view that depends on decisions is made at once, so that it stays as it was while they are made.
 """
 
 from __future__ import annotations
@@ -151,8 +151,9 @@ class Database:
         if "id" not in self.source.roles or not self.unique:
             return {id_: int(id_) for id_ in ids if id_.isdecimal() and int(id_) < self.total}
         column = quoted(self.source.roles["id"])
-        sql = f"SELECT CAST({column} AS VARCHAR), e.rowid FROM examples e WHERE CAST({column} AS VARCHAR) IN (SELECT unnest(?::VARCHAR[]))"
-        return dict(self.query(sql, [list(ids)]))  # type: ignore[arg-type]
+        text = f"CAST({column} AS VARCHAR)"
+        sql = f"SELECT {text}, e.rowid FROM examples e WHERE {text} IN (SELECT unnest(?::VARCHAR[]))"
+        return dict(self.query(sql, [list(ids)]))
 
     def _shown(self, role: str) -> str:
         column = quoted(self.source.roles[role])

@@ -2,7 +2,7 @@
 
     is.label=dog&is.label=cat     the column has one of these values           in.p_mislabeled=0.5..     it is in this range
     find=rain                     a text column contains it                    decided=no|yes|skip|accept|...|disputed
-    set=NAME                      the examples of a selection                  sample=100                the first 100 of a random draw
+    set=NAME                      the examples of a selection                  sample=100     the first 100 of a random draw
     has=suggestion                another label is suggested
     sort=-p_mislabeled            by a column, "-" from high to low; "queue" (the default): the most valuable decision next
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -21,10 +21,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mohs._core.errors import RunError
 from mohs._core.plain_text import finite
-from mohs.review.access import HEADERS, Access, Receive, Scope, Send
+from mohs.review import counts, map_points
+from mohs.review.access import HEADERS, Access
 from mohs.review.example import ExampleView
 from mohs.review.export import FORMATS, export
 from mohs.review.pictures import SIZES
@@ -46,9 +48,10 @@ class Api:
     def __init__(self, review: Review, access: Access, by: str) -> None:
         self.review, self.access, self.by = review, access, by
         self.examples, self.again = ExampleView(review), ReAudit(review)
+        self.facet_columns = counts.facet_columns(review.database)
 
     def about(self, request: Request) -> Any:
-        return self.review.about() | {"by": self.by}
+        return self.review.about() | {"by": self.by, "map": map_points.axes(self.review.source) is not None}
 
     def view(self, request: Request) -> Any:
         seq = self.review.log.state.last  # before the query, so that no later decision is missed
@@ -63,16 +66,19 @@ class Api:
         return {"rows": self.review.cards(view.rows(start, count))}
 
     def facets(self, request: Request) -> Any:
-        spec = self._spec(request)
+        spec, database = self._spec(request), self.review.database
         column = request.query_params.get("range") or self.review.source.roles.get("chance")
-        histogram = None if column is None else {"column": column, **self.review.histogram(spec, column)}
-        return {"facets": self.review.facets(spec), "decided": self.review.decided_counts(spec), "range": histogram}
+        return {
+            "facets": [counts.facet(database, name, title, spec) for name, title in self.facet_columns],
+            "decided": counts.decided_counts(database, spec),
+            "range": None if column is None else counts.histogram(database, spec, column),
+        }
 
     def example(self, request: Request) -> Any:
         return self.examples.of(self._row(request.query_params.get("row", "")))
 
     def pairs(self, request: Request) -> Any:
-        return {"pairs": self.review.pairs(self._spec(request))}
+        return {"pairs": counts.pairs(self.review.database, self._spec(request))}
 
     def progress(self, request: Request) -> Any:
         return progress(self.review, check_name(request.query_params.get("by", self.by)))
@@ -85,14 +91,14 @@ class Api:
 
     def map(self, request: Request) -> Response:
         """x, then y, of every example: float32, little-endian."""
-        x, y = self.review.map_points()
+        x, y = map_points.places(self.review.database)
         return Response(x.tobytes() + y.tobytes(), media_type="application/octet-stream")
 
     def colors(self, request: Request) -> Response:
         """Length of a JSON object with palette and names (4 bytes), the object, then a byte per example."""
-        colors, palette, names = self.review.map_colors(request.query_params.get("by", ""))
-        words = json.dumps({"palette": palette, "names": names}).encode()
-        return Response(len(words).to_bytes(4, "little") + words + colors.tobytes(), media_type="application/octet-stream")
+        made = map_points.colors(self.review, request.query_params.get("by", ""))
+        words = json.dumps({"palette": made.palette, "names": made.names}).encode()
+        return Response(len(words).to_bytes(4, "little") + words + made.colors.tobytes(), media_type="application/octet-stream")
 
     def mask(self, request: Request) -> Response:
         """A byte per example: whether the filters let it through."""
@@ -173,22 +179,37 @@ class Api:
         return int(text)
 
 
-def create_app(review: Review, access: Access, by: str) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def create_app(review: Review, access: Access, by: str) -> ASGIApp:
     """The app with its guard: requests that break a rule never reach it."""
     api = Api(review, access, by)
-    get = [
-        ("/", api.page), ("/web/{name:path}", api.file), ("/api/about", api.about), ("/api/view", api.view), ("/api/rows", api.rows),
-        ("/api/facets", api.facets), ("/api/example", api.example), ("/api/pairs", api.pairs), ("/api/progress", api.progress),
-        ("/api/disagreements", api.disagreements), ("/api/changes", api.changes), ("/api/map", api.map),
-        ("/api/map/colors", api.colors), ("/api/map/mask", api.mask), ("/api/export/{kind}", api.export),
-        ("/picture/{row}/{size:int}", api.picture), ("/api/reaudit", api.reaudit),
-    ]  # fmt: skip
-    post = [
-        ("/api/decide", api.decide), ("/api/step/{do:str}", api.step), ("/api/select", api.select),
-        ("/api/reaudit", api.reaudit), ("/login", api.login),
-    ]  # fmt: skip
-    routes = [Route(path, partial(answer, method), methods=["GET"]) for path, method in get]
-    routes += [Route(path, partial(answer_change, method), methods=["POST"]) for path, method in post]
+    get = {
+        "/": api.page,
+        "/web/{name:path}": api.file,
+        "/picture/{row}/{size:int}": api.picture,
+        "/api/about": api.about,
+        "/api/view": api.view,
+        "/api/rows": api.rows,
+        "/api/facets": api.facets,
+        "/api/example": api.example,
+        "/api/pairs": api.pairs,
+        "/api/progress": api.progress,
+        "/api/disagreements": api.disagreements,
+        "/api/changes": api.changes,
+        "/api/map": api.map,
+        "/api/map/colors": api.colors,
+        "/api/map/mask": api.mask,
+        "/api/export/{kind}": api.export,
+        "/api/reaudit": api.reaudit,
+    }
+    post = {
+        "/login": api.login,
+        "/api/decide": api.decide,
+        "/api/step/{do:str}": api.step,
+        "/api/select": api.select,
+        "/api/reaudit": api.reaudit,
+    }
+    routes = [Route(path, partial(answer, method), methods=["GET"]) for path, method in get.items()]
+    routes += [Route(path, partial(answer_change, method), methods=["POST"]) for path, method in post.items()]
     return guarded(Starlette(routes=routes), access)
 
 
@@ -222,7 +243,7 @@ async def _answered(call: Callable[[], Any]) -> Response:
     return Response(json.dumps(finite(made), allow_nan=False, separators=(",", ":")), media_type="application/json")
 
 
-def guarded(app: Starlette, access: Access) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def guarded(app: ASGIApp, access: Access) -> ASGIApp:
     """The app behind the rules of `access`, with security headers on every response."""
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,7 +253,7 @@ def guarded(app: Starlette, access: Access) -> Callable[[Scope, Receive, Send], 
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         refused = access.refusal(scope["method"], scope["path"], headers, _cookies(headers.get("cookie", "")))
 
-        async def send_guarded(message: dict[str, Any]) -> None:
+        async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in HEADERS.items())]
             await send(message)

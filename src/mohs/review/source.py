@@ -3,7 +3,7 @@
     open_source("runs/photos")                                       an audit: hardness.parquet and the files beside it
     open_source("table.parquet", label="class", images="photos/")    any table; pictures are files below the folder
 
-A column's role says what it is for (the label, the suggestion, the text ...); a table that mohs did not make has some of them only.
+A column's role says what it is for: the label, the suggestion, the text ... A table that mohs did not make has some of them.
 """
 
 from __future__ import annotations
