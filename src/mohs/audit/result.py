@@ -31,8 +31,7 @@ from mohs.audit.run_files import ARRAYS, EVIDENCE, PICTURES, REPAIR, TABLE, WORD
 from mohs.audit.thumbnails import Thumbnails, store_pictures, stored_pictures
 from mohs.data.examples import Examples, LeftOut
 from mohs.hardness.noise_rate import NoiseEstimate
-from mohs.hardness.table import read_parquet, read_table, write_table
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS, read_parquet, read_table, write_table
 
 VERSION = 1
 NEEDED = ("id", "label", "verdict", "p_mislabeled", "p_hard", "p_ambiguous")

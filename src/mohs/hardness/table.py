@@ -25,6 +25,7 @@ from mohs._core.files import written_whole
 
 SCHEMA_VERSION = 1
 SUFFIXES = (".parquet", ".csv")
+VERDICTS = ("easy", "hard", "ambiguous", "mislabeled", "cannot tell")  # values of the column `verdict`
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mohs.audit.decision_log import FINAL
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS
 from mohs.report.verdict_labels import NOT_SCORED, label_of, shown_order
 from mohs.review.database import Array, Database
 from mohs.review.query import QueryError, quoted

@@ -10,6 +10,7 @@ import contextlib
 import io
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from mohs.review.original import Original
 SIZES = (160, 320, 1024)  # longer side in pixels
 TINY = 64  # longer side of images that are sent as they are, for the page to enlarge
 QUALITY = 82
+MOST_PATHS = 100_000  # kept in memory
 CACHE = 96 * 2**20  # bytes of encoded pictures kept in memory
 Encoded = tuple[bytes, str]  # and its media type
 
@@ -38,6 +40,13 @@ class Pictures:
         self._kept: OrderedDict[tuple[int, int], Encoded] = OrderedDict()
         self._bytes, self._lock = 0, threading.Lock()
         self._stored: Any = None
+        self._paths: dict[int, str | None] = {}
+
+    def remember(self, cards: Iterable[Mapping[str, Any]]) -> None:
+        """Keep the paths of examples that are about to be shown."""
+        if len(self._paths) > MOST_PATHS:
+            self._paths = {}
+        self._paths |= {card["row"]: card.get("path") for card in cards}
 
     def of(self, row: int, size: int) -> Encoded | None:
         """The picture of a row, at most `size` pixels long; None if there is none or it cannot be read."""
@@ -67,8 +76,9 @@ class Pictures:
         return small if image is None else image
 
     def _from_file(self, row: int, size: int) -> Image.Image | None:
-        found = self.database.fetch([row], ["path"])
-        path = found[0].get("path") if found else None
+        if row not in self._paths:
+            self.remember(self.database.fetch([row], ["path"]))
+        path = self._paths.get(row)
         file = None if not path else self._inside(path)
         if file is None:
             return None

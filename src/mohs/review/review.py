@@ -13,7 +13,7 @@ import numpy as np
 
 from mohs._core.errors import DataError
 from mohs.audit.decision_log import FINAL, DecisionLog, Entry, Item, Made
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS
 from mohs.report.verdict_labels import label_of, shown_order
 from mohs.review.database import Array, Database, View
 from mohs.review.original import Original
@@ -89,6 +89,7 @@ class Review:
     def cards(self, rows: Sequence[int] | Array) -> list[dict[str, Any]]:
         """What the grid shows of these rows."""
         found = self.database.fetch(rows, CARD)
+        self.pictures.remember(found)
         for card in found:
             card["id"] = str(card["row"]) if not self.database.unique else card["id"]
             card["text"] = None if card.get("text") is None else card["text"][:EXCERPT]
