@@ -33,7 +33,7 @@ RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the audi
 Decisions = Annotated[
     Path | None,
     typer.Argument(
-        metavar="DECISIONS", help="The decisions.log of mohs review, or the decisions.csv saved from the report; not with --undo."
+        metavar="DECISIONS", help="The decisions.log of mohs review, or the decisions.csv of a report; not with --undo."
     ),
 ]
 To = Annotated[Path | None, typer.Option(metavar="FILE", help="Label file to write (.csv or .parquet); default: RUN/labels.csv.")]
