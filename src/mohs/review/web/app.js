@@ -12,7 +12,7 @@ import { createProgress } from "./progress.js";
 import { createRows } from "./rows.js";
 import * as state from "./state.js";
 
-const POLL = 2500, STAY = 7000, MOST_WAITING = 20;
+const POLL = 2500, STAY = 7000, MOST_WAITING = 20, SOUGHT = 600;
 const PAGES = ["grid", "map", "pairs", "progress"];
 const KEYS = { a: "accept", k: "keep", l: "change", x: "exclude", s: "skip", u: "undo", r: "redo" };
 const DID = { accept: "Accepted", keep: "Kept the label of", change: "Changed", exclude: "Excluded", skip: "Skipped", clear: "Cleared" };
@@ -189,12 +189,11 @@ async function openRow(row) {
 async function begin() {
   await rows.refresh();
   grid.renew();
-  for (let place = 0; place < rows.total; place++) {
+  for (let place = 0; place < Math.min(rows.total, SOUGHT); place++) {
     const card = await rows.need(place);
     if (!card?.decision || card.decision.decision === "skip") { example.open(place); return; }
-    if (place > 2000) break;
   }
-  if (rows.total) example.open(0);
+  if (rows.total > SOUGHT && !state.value("decided")) { state.set({ decided: "no" }); begin(); } else if (rows.total) example.open(0);
 }
 
 async function poll() {
