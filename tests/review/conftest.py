@@ -6,8 +6,11 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection
 from importlib.util import module_from_spec, spec_from_file_location
@@ -16,14 +19,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
 
 from mohs.audit.evidence import evidence_table
 from mohs.audit.result import AuditResult, save_audit
-from mohs.hardness.table import add_columns, column, make_table
+from mohs.hardness.table import add_columns, make_table
 
 SPEC = spec_from_file_location("report_fixtures", Path(__file__).parents[1] / "report" / "conftest.py")
 assert SPEC is not None
@@ -46,11 +48,10 @@ def made_audit(folder: Path, count: int = 240, classes: Sequence[str] = ("cat", 
     pictures.mkdir(parents=True)
     paths = []
     for i in range(count):
-        name = options.get("names", [f"picture_{i:04}.png"] * 0)[i % 8] + f"{i}.png" if "names" in options else f"picture_{i:04}.png"
-        paths.append(str(pictures / name))
-        if i < 120:
+        paths.append(str(pictures / f"picture_{i:04}.png"))
+        if i % 40 != 39:  # a few files are gone
             color = tuple(int(v) for v in 60 + 150 * np.eye(3)[label[i] % 3])
-            Image.new("RGB", (96, 72), color).save(pictures / f"picture_{i:04}.png")
+            Image.new("RGB", (96, 72), color).save(pictures / f"picture_{i:04}.png", compress_level=1)
     columns = {
         "id": options.get("ids") or [f"ex-{i}" for i in range(count)],
         "path": paths,
@@ -98,20 +99,14 @@ def hostile_run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-class Served:
-    """A running `mohs review` and a client for it."""
+class Client:
+    """Requests to a running server, as its page makes them."""
 
-    def __init__(self, run: Path, *options: str) -> None:
-        words = [sys.executable, "-m", "mohs", "review", str(run), "--no-open", "--json", "--token", TOKEN, "--as", "ada", *options]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = ADDRESS.search(line)
-        if found is None:
-            self.process.wait(10)
-            raise RuntimeError(self.process.stderr.read() if self.process.stderr else line)
-        self.port = int(found[1])
-        self.address = f"http://127.0.0.1:{self.port}"
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def request(self, method: str, path: str, body: Any = None, **headers: str | None) -> tuple[int, dict[str, str], bytes]:
         """A request as the page makes it; headers given as None are left out."""
@@ -147,6 +142,47 @@ class Served:
         found: list[dict[str, Any]] = self.get("/api/view", parameters)["rows"]
         return found
 
+
+class Served(Client):
+    """The server in a thread of this process."""
+
+    def __init__(self, run: Path, **options: Any) -> None:
+        import uvicorn
+
+        from mohs.review.access import Access
+        from mohs.review.review import open_review
+        from mohs.review.server import create_app
+        from mohs.review.source import open_source
+
+        self.review = open_review(open_source(run, **options))
+        sock = socket.create_server(("127.0.0.1", 0))
+        self.port = sock.getsockname()[1]
+        app = create_app(self.review, Access(TOKEN, port=self.port), "ada")
+        self.server = uvicorn.Server(
+            uvicorn.Config(app, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        )
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [sock]}, daemon=True)
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(10)
+        self.review.close()
+
+
+class Process(Client):
+    """`mohs review` as a process of its own."""
+
+    def __init__(self, run: Path) -> None:
+        words = [sys.executable, "-m", "mohs", "review", str(run), "--no-open", "--json", "--token", TOKEN, "--as", "ada"]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        found = ADDRESS.search(self.process.stdout.readline())
+        assert found is not None
+        self.port = int(found[1])
+
     def kill(self) -> None:
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait(10)
@@ -155,18 +191,17 @@ class Served:
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait(10)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Served]]:
-    """Start `mohs review` on a folder or table; it is stopped at the end of the test."""
-    running: list[Served] = []
+def serve() -> Iterator[Callable[..., Client]]:
+    """Serve a folder or table, in a thread or (process=True) as a process; it is stopped at the end of the test."""
+    running: list[Served | Process] = []
 
-    def start(run: Path, *options: str) -> Served:
-        running.append(Served(run, *options))
+    def start(run: Path, *, process: bool = False, **options: Any) -> Client:
+        running.append(Process(run) if process else Served(run, **options))
         return running[-1]
 
     yield start
@@ -174,4 +209,11 @@ def serve() -> Iterator[Callable[..., Served]]:
         one.close()
 
 
-__all__ = ["HOSTILE", "TOKEN", "Served", "column", "made_audit", "pa"]
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """One server for the tests that only knock at it."""
+    folder = tmp_path_factory.mktemp("shared") / "run"
+    made_audit(folder, 60)
+    server = Served(folder)
+    yield server
+    server.close()

@@ -21,12 +21,16 @@ def test_known_hosts(host: str) -> None:
     assert refused(host=host) == 0
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.nip.io:8000", "", "[::1", "a@evil"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.nip.io:8000", "", "[::1", "a@evil"]
+)
 def test_other_hosts_are_refused_even_with_the_token(host: str) -> None:
     assert refused(host=host) == 421
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1:9000", "http://127.0.0.1:8000.evil.example"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "", "http://127.0.0.1:9000", "http://127.0.0.1:8000.evil.example"]
+)
 def test_changes_from_elsewhere_are_refused(origin: str) -> None:
     assert refused("POST", "/api/decide", origin=origin) == 403
     assert refused("POST", "/login", origin=origin) == 403
@@ -43,7 +47,9 @@ def test_cross_site_reads_are_refused() -> None:
     assert refused(path="/", sec_fetch_site="cross-site") == 0  # a link to the page, which holds no data
 
 
-@pytest.mark.parametrize("cookies", [{}, {"mohs-review-8000": "wrong"}, {"mohs-review-8001": "secret-token"}, {"mohs-review-8000": "sécret"}])
+@pytest.mark.parametrize(
+    "cookies", [{}, {"mohs-review-8000": "wrong"}, {"mohs-review-8001": "secret-token"}, {"mohs-review-8000": "sécret"}]
+)
 def test_data_need_the_token_and_the_page_does_not(cookies: dict[str, str]) -> None:
     assert refused(path="/api/about", cookies=cookies) == 401
     assert refused(path="/picture/0/160", cookies=cookies) == 401

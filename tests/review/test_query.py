@@ -73,7 +73,7 @@ def test_filters_find_what_a_loop_finds(source: Source, database: Database) -> N
         i for i, one in enumerate(plain) if one["p_mislabeled"] is not None and 0.2 <= one["p_mislabeled"] <= 0.4
     }
     assert set(rows(database, (f"is.{ODD}", "3"))) == {i for i, one in enumerate(plain) if one[ODD] == 3}
-    assert rows(database, ("find", "number 17 ")) == [17]
+    assert rows(database, ("find", "number 17 100%")) == [17]
     assert rows(database, ("find", "100% of it_all"), ("sort", ODD)) == sorted(range(N), key=lambda i: plain[i][ODD])
     assert rows(database, ("find", "1__% of")) == []  # no wildcards
     assert set(rows(database, ("has", "suggestion"))) == {

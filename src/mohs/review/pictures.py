@@ -58,11 +58,13 @@ class Pictures:
         return made
 
     def _image(self, row: int, size: int) -> Image.Image | None:
-        for find in (self._from_file, self._from_thumbnails, self._from_data):
-            image = find(row, size)
-            if image is not None:
-                return image
-        return None
+        image = self._from_file(row, size)
+        small = self._thumbnail(row) if image is None else None
+        if image is None and small is not None and (max(small.size) < SIDE or size <= SIZES[0]):  # it is exact, or large enough
+            return small
+        if image is None and self.source.kind == "images":
+            image = self.original.picture(row)
+        return small if image is None else image
 
     def _from_file(self, row: int, size: int) -> Image.Image | None:
         found = self.database.fetch([row], ["path"])
@@ -85,7 +87,7 @@ class Pictures:
                 return file
         return None
 
-    def _from_thumbnails(self, row: int, size: int) -> Image.Image | None:
+    def _thumbnail(self, row: int) -> Image.Image | None:
         file = self.source.file(PICTURES)
         if file is None:
             return None
@@ -95,11 +97,7 @@ class Pictures:
                 check_file(file, **about)
                 self._stored = stored_pictures(file, **about)
         found: Image.Image | None = self._stored([row])[0]
-        exact = found is not None and max(found.size) < SIDE  # it was not made smaller
-        return found if exact or size <= SIZES[0] else None
-
-    def _from_data(self, row: int, size: int) -> Image.Image | None:
-        return self.original.picture(row) if self.source.kind == "images" else None
+        return found
 
 
 def upright(image: Image.Image) -> Image.Image:

@@ -51,13 +51,9 @@ class Api:
         return self.review.about() | {"by": self.by}
 
     def view(self, request: Request) -> Any:
+        seq = self.review.log.state.last  # before the query, so that no later decision is missed
         name, view = self.review.database.view(self._spec(request))
-        return {
-            "view": name,
-            "total": view.total,
-            "rows": self.review.cards(view.rows(0, PAGE)),
-            "seq": self.review.log.state.last,
-        }
+        return {"view": name, "total": view.total, "rows": self.review.cards(view.rows(0, PAGE)), "seq": seq}
 
     def rows(self, request: Request) -> Any:
         view = self.review.database.known_view(request.query_params.get("view", ""))

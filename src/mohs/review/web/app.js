@@ -12,7 +12,7 @@ import { createProgress } from "./progress.js";
 import { createRows } from "./rows.js";
 import * as state from "./state.js";
 
-const POLL = 2500, STAY = 7000;
+const POLL = 2500, STAY = 7000, MOST_WAITING = 20;
 const PAGES = ["grid", "map", "pairs", "progress"];
 const KEYS = { a: "accept", k: "keep", l: "change", x: "exclude", s: "skip", u: "undo", r: "redo" };
 const DID = { accept: "Accepted", keep: "Kept the label of", change: "Changed", exclude: "Excluded", skip: "Skipped", clear: "Cleared" };
@@ -30,32 +30,38 @@ const progress = createProgress($("progress"), { about: given, by: () => by, tel
 
 /* Deciding */
 
-async function act(kind, targets = null) {
+/* One after another: a key that is pressed while a decision is being written waits for it, and then concerns the next example. */
+let queue = Promise.resolve(), waiting = 0;
+function act(kind, targets = null) {
+  if (waiting >= MOST_WAITING) return queue;
+  waiting += 1;
+  queue = queue.then(() => perform(kind, targets)).finally(() => { waiting -= 1; });
+  return queue;
+}
+
+async function perform(kind, targets) {
   try {
     if (kind === "undo" || kind === "redo") { done(await post(`api/step/${kind}`, { by }), kind); return; }
     const open = example.isOpen, card = open ? example.card : rows.at(grid.cursor);
     const chosen = targets ?? (open || !grid.picked.size ? (card ? [card.row] : []) : [...grid.picked]);
-    if (!chosen.length || busy) return;
+    if (!chosen.length) return;
     let label = "";
     if (kind === "change") {
       label = await chooseLabel(about.classes, recent);
       if (label === undefined) return;
       recent = [label, ...recent.filter((one) => one !== label)].slice(0, 5);
     }
-    busy = true;
     const single = chosen.length === 1;
-    try { done(await post("api/decide", { rows: chosen, decision: kind, label, by }), kind, single); } finally { busy = false; }
+    done(await post("api/decide", { rows: chosen, decision: kind, label, by }), kind, single);
     if (!single || grid.picked.size) grid.clear();
-    if (open && example.isOpen) example.move(1);
+    if (open && example.isOpen) await example.move(1);
     else if (single && !targets) grid.go(grid.cursor + 1);
   } catch (error) {
     tell(error.message, { wrong: true });
   }
 }
-let busy = false;
-
 function done(answer, kind, quiet = false) {
-  rows.seq = answer.seq;
+  if (answer.seq === rows.seq + 1) rows.seq = answer.seq;  // otherwise others have decided too: the next poll brings it
   took(answer);
   const what = answer.count === 1 ? "1 example" : `${number(answer.count)} examples`;
   if (kind === "undo" || kind === "redo") tell(`${kind === "undo" ? "Undone" : "Redone"}: ${answer.decision}, ${what}`, { redo: kind === "undo" });
@@ -153,7 +159,6 @@ function drawPicked(picked) {
 
 async function refreshPill() {
   const found = await get(`api/progress?by=${encodeURIComponent(by)}`);
-  rows.seq = found.seq;
   $("pill-text").textContent = `${number(found.flagged_done)} of ${number(found.flagged)}${found.by_verdict ? " flagged" : ""}`;
   $("pill-bar").style.setProperty("width", `${found.flagged ? (100 * found.flagged_done) / found.flagged : 0}%`);
   return found;

@@ -38,11 +38,16 @@ export function createExample(box, { rows, about, act, onClose, onMove }) {
     shown = card;
     draw(card, null);
     onMove(card.row);
+    complete(card);
+  };
+
+  /* The details come after the example itself, so that the next key need not wait for them. */
+  const complete = async (card) => {
     try {
       const details = await load(card.row);
       if (shown?.row === card.row) draw(rows.card(card.row) ?? card, details);
     } catch (error) {
-      fill(box.querySelector(".about") ?? box, h("p.error", {}, error.message));
+      if (shown?.row === card.row) fill(box.querySelector(".about") ?? box, h("p.error", {}, error.message));
     }
     ahead().catch(() => {});
   };

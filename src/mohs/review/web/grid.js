@@ -10,7 +10,7 @@ export function createGrid(box, { rows, about, onOpen, onPick }) {
   const nothing = h("div.nothing", { hidden: true });
   const made = new Map();
   let size = +(localStorage.getItem("mohs-review-size") || 148), columns = 1, width = 0, height = 0, top = 0, last = 0;
-  let cursor = 0, anchor = 0;
+  let cursor = 0, anchor = 0, renewing = false;
   const picked = new Set();
   box.append(sheet, nothing);
 
@@ -55,7 +55,7 @@ export function createGrid(box, { rows, about, onOpen, onPick }) {
         fresh.dataset.key = key;
         if (element) element.replaceWith(fresh); else sheet.append(fresh);
         made.set(place, element = fresh);
-        if (held) fresh.focus({ preventScroll: true });
+        if (held) { renewing = true; fresh.focus({ preventScroll: true }); renewing = false; }
       }
       const x = GAP + (place % columns) * (width + GAP), y = GAP + Math.floor(place / columns) * (height + GAP) + shift;
       element.style.setProperty("transform", `translate(${x}px, ${y}px)`);
@@ -73,7 +73,7 @@ export function createGrid(box, { rows, about, onOpen, onPick }) {
     const element = h("article.card", {
       role: "listitem", tabindex: place === cursor ? 0 : -1, data: { row: card.row, place, decision: card.decision?.decision ?? "" },
       "aria-label": `${title(card)}: ${name(card.label)}${differs(card) ? `, suggested ${name(card.suggested)}` : ""}`,
-      onclick: (event) => clicked(event, card, place), onfocus: () => { if (cursor !== place) { cursor = place; draw(); } },
+      onclick: (event) => clicked(event, card, place), onfocus: () => { if (cursor !== place && !renewing) { cursor = place; draw(); } },
     },
     face(card, about(), width * devicePixelRatio > 200 ? 320 : 160),
     h("div.caption", {}, labels(card), h("span.odds", { title: "probability that the label is wrong" }, card.chance === undefined ? "" : percent(card.chance))),
