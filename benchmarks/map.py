@@ -123,6 +123,18 @@ def measure(page: Any) -> dict[str, Any]:
     return found | {"lasso": float(np.median(taken)), "lasso, slowest": max(taken)}
 
 
+def serving(files: dict[str, str], policy: str | None) -> Callable[[Any], None]:
+    """A handler of Playwright's routes that answers with these files."""
+
+    def serve(route: Any) -> None:
+        name = route.request.url.rsplit("/", 1)[1]
+        kind = {".css": "text/css", ".js": "text/javascript"}.get(Path(name).suffix, "text/html")
+        headers = {} if policy is None else {"Content-Security-Policy": policy}
+        route.fulfill(body=files.get(name, ""), content_type=kind, headers=headers)
+
+    return serve
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("components", nargs="+", help="canvas, webgl2, or NAME=MODULE.js")
@@ -140,12 +152,6 @@ def main() -> None:
             script = Path(module).read_text(encoding="utf-8") if module else OWN.replace("RENDERER", name)
             served = {**own, "": PAGE, "page.css": STYLE, "main.js": main_script, "component.js": script}
 
-            def serve(route: Any, served: dict[str, str] = served) -> None:
-                path = route.request.url.rsplit("/", 1)[1]
-                kind = {".css": "text/css", ".js": "text/javascript"}.get(Path(path).suffix, "text/html")
-                headers = {"Content-Security-Policy": POLICY} if options.policy else {}
-                route.fulfill(body=served.get(path, ""), content_type=kind, headers=headers)
-
             root = ["--no-sandbox"] if os.geteuid() == 0 else []
             with playwright.chromium.launch(executable_path=chromium, args=[*FLAGS, *root]) as browser:
                 page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
@@ -153,7 +159,7 @@ def main() -> None:
                 said: list[str] = []
                 page.on("console", lambda message, said=said: said.append(message.text))
                 page.on("pageerror", lambda error, said=said: said.append(str(error)))
-                page.route("**/*", serve)
+                page.route("**/*", serving(served, POLICY if options.policy else None))
                 page.goto("http://map.test/")
                 page.wait_for_function("() => window.ready")
                 found = measure(page) | {
