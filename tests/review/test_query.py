@@ -160,6 +160,12 @@ def test_selections_and_decisions_filter(database: Database) -> None:
     name = database.select(np.array([5, 3, 3, 400], dtype=np.uint32))
     assert sorted(rows(database, ("set", name))) == [3, 5, 400]
     assert name == database.select(np.array([3, 5, 400]))
+    assert rows(database, ("set", name), ("find", "number 400")) == [400]
+    assert rows(database, ("set", database.select(np.array([], dtype=np.uint32)))) == []
+    with pytest.raises(QueryError, match="no longer kept"):
+        rows(database, ("set", "0" * 12))
+    with pytest.raises(QueryError, match="named by the server"):
+        rows(database, ("set", 'x"; DROP TABLE examples'))
     with pytest.raises(ValueError, match="rows must be from 0"):
         database.select(np.array([N]))
     database.set_decided([3, 5], ["accept", "skip"], [True, False])

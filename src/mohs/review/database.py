@@ -1,7 +1,7 @@
 """The examples in DuckDB: the table in memory, the decisions that count beside it, and views by position.
 
     examples (rowid = row of the file, its columns)          decided (row, decision, disputed)
-    drawn (row, place): a random order of flagged examples    selections (name, row)
+    drawn (row, place): a random order of flagged examples    selection_NAME (row): a lasso, or what a search found
 
 A view is a filter and an order. Its first rows come from a top-n query in milliseconds; the whole order is made once somebody
 scrolls further. A view that depends on decisions is made at once, so that it stays as it was while they are made.
@@ -14,7 +14,8 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from mohs._core.errors import DataError
-from mohs.review.query import Clause, Spec, filtered, ordered, quoted
+from mohs.review.query import Clause, QueryError, Spec, filtered, ordered, quoted, selection_table
 from mohs.review.source import Source
 
 MEMORY = "1GB"
@@ -65,6 +66,7 @@ class Database:
         self.source = source
         self.connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY, "preserve_insertion_order": True})
         self._views: OrderedDict[str, View] = OrderedDict()
+        self._selections: OrderedDict[str, None] = OrderedDict()
         self._lock, self._made = threading.Lock(), 0
         self._load()
         self._draw()
@@ -85,7 +87,7 @@ class Database:
 
     def view(self, spec: Spec) -> tuple[str, View]:
         """A new view and its name."""
-        view = View(self, spec)
+        view = View(self, self.prepared(spec))
         with self._lock:
             self._made += 1
             name = f"{self._made:x}"
@@ -106,13 +108,30 @@ class Database:
         rows = np.unique(rows.astype(np.int64))
         if len(rows) and not 0 <= rows[0] <= rows[-1] < self.total:
             raise ValueError(f"rows must be from 0 to {self.total - 1}")
-        name = hashlib.blake2b(rows.tobytes(), digest_size=6).hexdigest()
+        return self._keep(hashlib.blake2b(rows.tobytes(), digest_size=6).hexdigest(), lambda: rows)
+
+    def prepared(self, spec: Spec) -> Spec:
+        """The same view with what it searches for as a selection: the search is made once, not for every count."""
+        for name in spec.set:
+            if name not in self._selections:
+                raise QueryError("this selection is no longer kept: make it again")
+        if not spec.find:
+            return spec
+        clause = filtered(Spec(find=spec.find), self.source)
+        name = hashlib.blake2b(f"find {spec.find.lower()}".encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+        found = self._keep(name, lambda: self.numbers(f"SELECT e.rowid {clause.sql}", clause.parameters).astype(np.int64))
+        return replace(spec, find="", set=(*spec.set, found))
+
+    def _keep(self, name: str, rows: Callable[[], Array]) -> str:
         with self._lock:
-            names = [one for (one,) in self.query("SELECT DISTINCT name FROM selections")]
-            if name not in names:
-                for old in names[: max(0, len(names) - SELECTIONS + 1)]:
-                    self.connection.execute("DELETE FROM selections WHERE name = ?", [old])
-                self._insert("selections", {"name": pa.array([name] * len(rows), pa.string()), "row": rows})
+            if name not in self._selections:
+                self.connection.execute(f"CREATE OR REPLACE TABLE {selection_table(name)} (row BIGINT)")
+                self._insert(selection_table(name), {"row": rows()})
+                self._selections[name] = None
+            self._selections.move_to_end(name)
+            while len(self._selections) > SELECTIONS:
+                old, _ = self._selections.popitem(last=False)
+                self.connection.execute(f"DROP TABLE {selection_table(old)}")
         return name
 
     def set_decided(self, rows: Sequence[int], decisions: Sequence[str | None], disputed: Sequence[bool]) -> None:
@@ -171,7 +190,6 @@ class Database:
             raise DataError(f"{source.table} cannot be read ({str(error).splitlines()[0]})") from error
         self.connection.execute("CREATE TABLE decided (row BIGINT, decision VARCHAR, disputed BOOLEAN)")
         self.connection.execute("CREATE TABLE changed (row BIGINT, decision VARCHAR, disputed BOOLEAN)")
-        self.connection.execute("CREATE TABLE selections (name VARCHAR, row BIGINT)")
         self.connection.execute("SET enable_external_access = false")  # from here on, no file is read or written
         self.connection.execute("SET lock_configuration = true")
         self.total = self.count(Clause())

@@ -12,6 +12,7 @@ decisions that count are `d`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,7 @@ JOINS = {
     "drawn": "JOIN drawn s ON s.row = e.rowid",
 }
 OPEN = "(d.decision IS NULL OR d.decision = 'skip')"
+NAME = re.compile(r"[0-9a-f]{12}")  # of a selection
 
 
 class QueryError(ValueError):
@@ -40,7 +42,7 @@ class Spec:
     between: tuple[tuple[str, float | None, float | None], ...] = ()
     find: str = ""
     decided: str = ""
-    set: str = ""
+    set: tuple[str, ...] = ()
     sample: int = 0
     has: bool = False
     sort: str = QUEUE
@@ -99,6 +101,9 @@ def parse_spec(parameters: Iterable[tuple[str, str]], columns: Mapping[str, Colu
     sort = plain.get("sort") or QUEUE
     if sort.removeprefix("-") != QUEUE:
         _known(sort.removeprefix("-"), columns)
+    chosen = plain.get("set", "")
+    if chosen and not NAME.fullmatch(chosen):
+        raise QueryError("a selection is named by the server")
     sample = plain.get("sample", "")
     if sample and not (sample.isdecimal() and 0 < int(sample) <= MOST_SAMPLE):
         raise QueryError(f"sample must be a number from 1 to {MOST_SAMPLE}")
@@ -107,7 +112,7 @@ def parse_spec(parameters: Iterable[tuple[str, str]], columns: Mapping[str, Colu
         between=tuple((name, *ends) for name, ends in sorted(between.items())),
         find=plain.get("find", "")[:LONGEST].strip(),
         decided=plain.get("decided", ""),
-        set=plain.get("set", ""),
+        set=(chosen,) if chosen else (),
         sample=int(sample or 0),
         has=plain.get("has") == "suggestion",
         sort=sort,
@@ -121,8 +126,8 @@ def filtered(spec: Spec, source: Source) -> Clause:
         clause = clause.also(_decided(spec.decided), table="decided")
     if spec.sample:
         clause = clause.also("s.place < ?", spec.sample, table="drawn")
-    if spec.set:
-        clause = clause.also("e.rowid IN (SELECT row FROM selections WHERE name = ?)", spec.set)
+    for name in spec.set:
+        clause = clause.also(f"e.rowid IN (SELECT row FROM {selection_table(name)})")
     if spec.has and "suggested" in source.roles:
         clause = clause.also(suggests(source))
     for name, values in spec.equal:
@@ -138,6 +143,13 @@ def filtered(spec: Spec, source: Source) -> Clause:
         searched = [f"contains(lower({_text(name)}), ?)" for name in searched_columns(source)]
         clause = clause.also(f"({' OR '.join(searched)})", *[spec.find.lower()] * len(searched))
     return clause
+
+
+def selection_table(name: str) -> str:
+    """The table that holds a selection."""
+    if not NAME.fullmatch(name):
+        raise QueryError("a selection is named by the server")
+    return f"selection_{name}"
 
 
 def suggests(source: Source) -> str:

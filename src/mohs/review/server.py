@@ -171,7 +171,7 @@ class Api:
         return response
 
     def _spec(self, request: Request) -> Spec:
-        return parse_spec(request.query_params.multi_items(), self.review.source.columns)
+        return self.review.database.prepared(parse_spec(request.query_params.multi_items(), self.review.source.columns))
 
     def _row(self, text: str | int) -> int:
         if not str(text).isascii() or not str(text).isdecimal() or not int(text) < self.review.database.total:
