@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -152,12 +151,11 @@ class Served(Client):
 
         from mohs.review.access import Access
         from mohs.review.review import open_review
-        from mohs.review.server import create_app
+        from mohs.review.server import create_app, listen
         from mohs.review.source import open_source
 
         self.review = open_review(open_source(run, **options))
-        sock = socket.create_server(("127.0.0.1", 0))
-        self.port = sock.getsockname()[1]
+        sock, self.port = listen("127.0.0.1", 0)
         app = create_app(self.review, Access(TOKEN, port=self.port), "ada")
         self.server = uvicorn.Server(
             uvicorn.Config(app, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -53,12 +53,12 @@ def review(
         raise ValueError(f"--token must have at least {LEAST_TOKEN} characters")
     from mohs.review.access import LOCAL, Access
     from mohs.review.review import check_name, open_review
-    from mohs.review.server import serve
+    from mohs.review.server import listen, serve
     from mohs.review.source import open_source
 
     by = check_name(name if name is not None else _user())
     opened = open_review(open_source(run, label=label, text=text, images=images))
-    sock, port = _listening(host, port)
+    sock, port = listen(host, port)
     access = Access(token or secrets.token_urlsafe(16), hosts=(*LOCAL, host, *(allow or ())), port=port)
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/?token={access.token}"
@@ -73,22 +73,6 @@ def review(
         serve(opened, access, by, sock)
     finally:
         opened.close()
-
-
-def _listening(host: str, port: int) -> tuple[Any, int]:
-    import socket
-
-    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        raise ValueError(
-            f"cannot listen on {host}:{port} ({error.strerror or error}): choose another --port or --host"
-        ) from error
-    sock.listen(128)
-    return sock, sock.getsockname()[1]
 
 
 def _user() -> str:

@@ -28,6 +28,8 @@ JOINS = {
 }
 OPEN = "(d.decision IS NULL OR d.decision = 'skip')"
 NAME = re.compile(r"[0-9a-f]{12}")  # of a selection
+WILD, ESCAPE = re.compile(r"[%_!]"), "!"  # signs with a meaning in the pattern of a search
+ESCAPED = ESCAPE + r"\g<0>"
 
 
 class QueryError(ValueError):
@@ -140,8 +142,10 @@ def filtered(spec: Spec, source: Source) -> Clause:
             if end is not None:
                 clause = clause.also(f"{quoted(name)} {sign} ?", end)
     if spec.find:
-        searched = [f"contains(lower({_text(name)}), ?)" for name in searched_columns(source)]
-        clause = clause.also(f"({' OR '.join(searched)})", *[spec.find.lower()] * len(searched))
+        pattern, plain = f"%{WILD.sub(ESCAPED, spec.find)}%", not WILD.search(spec.find)
+        like = "ILIKE ?" if plain else f"ILIKE ? ESCAPE '{ESCAPE}'"  # twice as fast without
+        searched = [f"{_text(name)} {like}" for name in searched_columns(source)]
+        clause = clause.also(f"({' OR '.join(searched)})", *[pattern] * len(searched))
     return clause
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
@@ -264,7 +265,24 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
     return guard
 
 
-def serve(review: Review, access: Access, by: str, sock: Any) -> None:
+def listen(host: str, port: int) -> tuple[socket.socket, int]:
+    """An open socket, and its port; port 0 takes a free one.
+
+    The protocol is named because asyncio switches off Nagle's algorithm only then: without it a response takes 40 ms longer.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise ValueError(f"cannot listen on {host}:{port} ({error.strerror or error}): choose another port or host") from error
+    sock.listen(128)
+    return sock, sock.getsockname()[1]
+
+
+def serve(review: Review, access: Access, by: str, sock: socket.socket) -> None:
     """Serve on an open socket until interrupted."""
     import uvicorn
 
