@@ -42,7 +42,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+def visit(browser: Any, serve: Any) -> Iterator[Callable[..., Any]]:  # pages are closed before their server is
     """Open the app; whatever the browser complains of fails the test at its end, unless the server was killed."""
     said: list[str] = []
     contexts: list[Any] = []

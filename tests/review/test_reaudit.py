@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("duckdb", reason="needs the review extra")
 pytest.importorskip("starlette", reason="needs the review extra")
 
-import mohs
+from mohs.audit.pipeline import run_audit
 from mohs.review.reaudit import on_top
 
 
@@ -24,7 +24,7 @@ def test_an_audit_with_decisions_finds_fewer_errors(serve: Any, tmp_path: Path) 
     x = np.eye(3)[true] @ rng.normal(size=(3, 128)) + 0.5 * rng.normal(size=(240, 128))
     given = np.where(np.arange(240) % 12 == 0, (true + 1) % 3, true)
     np.savez(tmp_path / "data.npz", x=x.astype(np.float32), y=given)
-    mohs.audit(str(tmp_path / "data.npz"), out=tmp_path / "run", device="cpu")
+    run_audit(str(tmp_path / "data.npz"), out=tmp_path / "run", device="cpu")
     server = serve(tmp_path / "run")
     flagged = server.get("/api/view", [("is.verdict", "mislabeled"), ("decided", "no"), ("has", "suggestion")])
     assert flagged["total"] >= 15

@@ -78,10 +78,10 @@ class ReAudit:
         }
 
     def _follow(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            self.lines.append(line.rstrip())
-        failed = process.wait() != 0
+        with process:
+            for line in process.stdout or ():
+                self.lines.append(line.rstrip())
+        failed = process.returncode != 0
         if self.status == "stopped":
             return
         try:
