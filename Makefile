@@ -11,6 +11,7 @@ READY := $(VENV)/ready-$(KEY)
 
 demo: $(READY)  ## an audit of scikit-learn's digits with a tenth of the labels made wrong: a table and a report
 	$(BIN)/mohs audit --out runs/digits
+	@echo "next:   $(BIN)/mohs review runs/digits   (decide on the flagged labels in your browser)"
 
 test: $(READY)  ## all tests, on two processes of one thread each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
@@ -38,11 +39,11 @@ dist: $(READY)  ## wheel, sdist and their bill of materials (CycloneDX) in dist/
 smoke: $(READY)  ## every study of the papers, each in about a second
 	OMP_NUM_THREADS=1 $(BIN)/mohs study recipes --scale smoke --quiet
 
-browser:  ## Debian's Chromium, for the tests of the report; without it they are skipped
+browser:  ## Debian's Chromium, for the tests of the report and the review; without it they are skipped
 	@command -v chromium >/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  apt-get install -y -qq --no-install-recommends chromium fonts-liberation fonts-noto-core >/dev/null; } || \
-	  echo "no chromium here: the report's browser tests will be skipped"
+	  echo "no chromium here: the browser tests will be skipped"
 
 bench: $(READY)  ## time and memory of the losses against F.cross_entropy
 	$(BIN)/python benchmarks/losses.py

@@ -1,12 +1,14 @@
-"""Take the pictures of the report in docs/images, light and dark: `python docs/screenshots.py`.
+"""Take the pictures of the report and the review in docs/images, light and dark: `python docs/screenshots.py`.
 
-Runs `mohs audit` on digits twice, by features and with a trained network, and opens the reports. Needs Chromium and playwright.
+Runs `mohs audit` on digits twice, by features and with a trained network, and opens the reports and the review. Needs Chromium
+and playwright.
 Pictures are WebP of at most 150 kB, which tests/test_docs.py checks.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -52,8 +54,37 @@ def picture(page: Any, report: Path, parts: dict[str, str | None], scheme: str) 
         save(shot, IMAGES / f"report-{name}-{scheme}.webp")
 
 
+def review_pictures(browser: Any, run: Path) -> None:
+    """Start the review of an audit, decide on a few examples, and save the map in light and an example in dark."""
+    words = [sys.executable, "-m", "mohs", "review", str(run), "--no-open", "--json", "--as", "ada"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = json.loads(server.stdout.readline())["address"]
+        for scheme in ("light", "dark"):
+            page = browser.new_page(viewport={"width": 1400, "height": 860}, color_scheme=scheme, device_scale_factor=1.25)
+            page.goto(address)
+            page.wait_for_selector("article.card[data-row]")
+            page.click("#start")
+            for key in "aaka" if scheme == "light" else "":
+                page.wait_for_selector("#example[data-loaded=yes]")
+                row = page.get_attribute("#example", "data-row")
+                page.keyboard.press(key)
+                page.wait_for_selector(f"#example:not([data-row='{row}'])")
+            page.wait_for_selector("#example[data-loaded=yes]")
+            page.wait_for_timeout(1500)  # until its pictures are there
+            if scheme == "dark":
+                save(page.screenshot(), IMAGES / "review-example-dark.webp")
+            page.keyboard.press("Escape")
+            page.goto(address.split("?")[0] + "?page=map&color=label&sort=")
+            page.wait_for_selector(".canvas[data-drawn]")
+            page.wait_for_timeout(1500)
+            if scheme == "light":
+                save(page.screenshot(), IMAGES / "review-map-light.webp")
+        server.terminate()
+
+
 def main() -> None:
-    """Audit, then open each report in both color schemes."""
+    """Audit, then open each report in both color schemes, and the review."""
     os.chdir(tempfile.mkdtemp())  # so that the reports name a short folder
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -63,6 +94,7 @@ def main() -> None:
             for scheme in ("light", "dark"):
                 page = browser.new_page(viewport={"width": 1200, "height": 1480}, device_scale_factor=1.5, color_scheme=scheme)
                 picture(page, out / "report.html", parts, scheme)
+        review_pictures(browser, Path("runs/digits"))
         browser.close()
 
 

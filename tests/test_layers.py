@@ -26,6 +26,7 @@ LAYERS = (  # the lowest first; packages of one layer do not import each other
     {"audit", "adapt"},
     {"studies", "integrations"},
     {"report"},
+    {"review"},
     {"workflow"},
     {"cli"},
     {"__main__"},

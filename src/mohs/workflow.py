@@ -18,6 +18,7 @@ def audit(
     out: str | Path | None = None,
     runs: str | Path = "runs",
     open_as: Mapping[str, Any] | None = None,
+    corrected: str | Path | None = None,
     **options: Any,
 ) -> AuditResult:
     """Find the easy, hard, ambiguous and mislabeled examples of a data set.
@@ -28,6 +29,8 @@ def audit(
         out: Output folder. Default: a folder under `runs` named after the data and the options.
         runs: Parent of the default output folder.
         open_as: Options of `open_data`, such as `label` and `image_size`.
+        corrected: File of corrected labels that `mohs apply` wrote for an earlier audit of these data; they are audited
+            instead of the original ones, and excluded examples are left out.
         **options: Fields of `AuditOptions`: embed, finetune, precision, model, loss, epochs, batch, folds, seed, device,
             run, tell, watch.
 
@@ -36,5 +39,5 @@ def audit(
 
     The same call again reuses what is finished in the folder.
     """
-    result = run_audit(data, out=out, runs=runs, open_as=open_as, **options)
+    result = run_audit(data, out=out, runs=runs, open_as=open_as, corrected=corrected, **options)
     return replace(result, report=write_report(result, result.folder / "report.html"))

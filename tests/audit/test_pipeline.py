@@ -23,7 +23,7 @@ from mohs.audit.pipeline import demonstration, run_audit
 from mohs.audit.result import AuditResult, load_audit
 from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS
 
 ROW = ("p_easy", "p_hard", "p_ambiguous", "p_mislabeled", "margin")
 

@@ -31,7 +31,7 @@ def test_both_views_count_equally(colorful: Examples) -> None:
         one = [network(x[None])[0] for x in colorful.inputs]
         other = [network(x[None].flip(-1))[0] for x in colorful.inputs]
     for mirror, want in ((False, torch.stack(one)), (True, (torch.stack(one) + torch.stack(other)) / 2)):
-        table, logits, _ = score_network(network, colorful, mirror=mirror)
+        table, logits, _, _ = score_network(network, colorful, mirror=mirror)
         np.testing.assert_allclose(logits, want, atol=1e-5)
         np.testing.assert_allclose(column(table, "margin"), margin(want, colorful.labels), atol=1e-4)
         assert table.column("label").to_pylist() == ["a", "b", "c"] * 10

@@ -95,8 +95,8 @@ def test_dry_run_writes_nothing_and_json_counts(run: Path, decisions: Path) -> N
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        (["{run}"], ValueError, "give either the decisions.csv to apply, or --undo"),
-        (["{run}", "{decisions}", "--undo"], ValueError, "give either the decisions.csv to apply, or --undo"),
+        (["{run}"], ValueError, "give either the decisions.log or decisions.csv to apply, or --undo"),
+        (["{run}", "{decisions}", "--undo"], ValueError, "give either the decisions.log or decisions.csv to apply, or --undo"),
         (["{run}", "{decisions}", "--to", "labels.txt"], ValueError, "written as .parquet or .csv"),
         (["nowhere", "{decisions}"], DataError, "nowhere is not a folder: give the run directory"),
         (["{run}", "no-such.csv"], OSError, "no-such.csv"),

@@ -20,8 +20,7 @@ from mohs._core.plain_text import page_json
 from mohs.audit.result import AuditResult
 from mohs.evaluate.calibration import ece
 from mohs.hardness.score import score_logits
-from mohs.hardness.table import column
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS, column
 from mohs.report import data_map as maps
 from mohs.report.data_map import data_map
 from mohs.report.figures import PAIRED, Figure, distinct, figures

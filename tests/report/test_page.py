@@ -24,8 +24,7 @@ import mohs.report.page as pages
 from mohs.audit.gallery_rows import AT_LEAST
 from mohs.audit.result import AuditResult
 from mohs.hardness.noise_rate import estimate_noise
-from mohs.hardness.table import add_columns
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS, add_columns
 from mohs.report.gallery import cards
 from mohs.report.page import page, write_report
 from mohs.report.summary import kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
@@ -68,9 +67,12 @@ def test_the_summary_is_in_plain_words(digits: AuditResult) -> None:
     assert sum(counts.values()) == len(digits.table)
     assert "labels are wrong" in noise_sentence(digits)
     assert training_sentence(digits).startswith("mlp(64) was trained with the loss gce:q=0.7.")
-    assert [step.command for step in next_steps(digits) if step.command] == ["mohs apply RUN decisions.csv --to labels.csv"]
+    assert [step.command for step in next_steps(digits) if step.command] == [
+        "mohs review RUN",
+        "mohs apply RUN decisions.csv --to labels.csv",
+    ]
     named = replace(digits, facts={"run": "runs/a b"})
-    assert next_steps(named)[1].command.startswith("mohs apply 'runs/a b'")
+    assert next_steps(named)[2].command.startswith("mohs apply 'runs/a b'")
     assert scale_end(digits) in (0.2, 0.3)
 
 

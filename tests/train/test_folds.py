@@ -16,8 +16,8 @@ from torch import Tensor
 import mohs
 from mohs._core.errors import DataError
 from mohs.hardness.judgment import judge_labels
-from mohs.hardness.table import column
-from mohs.hardness.verdict import VERDICTS, verdict
+from mohs.hardness.table import VERDICTS, column
+from mohs.hardness.verdict import verdict
 from mohs.train.folds import assign_folds, default_batch, learning_rate, out_of_fold
 
 IRIS, SPECIES = (torch.tensor(a) for a in load_iris(return_X_y=True))

@@ -36,7 +36,7 @@ def claimed(folder: str | Path, marker: str, about: Mapping[str, Any], *, kind: 
         raise _unwritable(folder, error) from error
     with lock:
         try:
-            _lock(lock.fileno())
+            lock_file(lock.fileno())
         except OSError:
             raise RunError(f"{folder}: another process is using this folder; wait for it to finish, or stop it first") from None
         _mark(folder, marker, about, kind, key)
@@ -85,7 +85,8 @@ def _unwritable(folder: Path, error: OSError) -> RunError:
     return RunError(f"{folder}: cannot be written ({error.strerror or error}): give another folder with out")
 
 
-def _lock(file: int) -> None:
+def lock_file(file: int) -> None:
+    """Lock an open file for this process, or raise OSError; the lock ends with the process."""
     try:
         import fcntl
     except ImportError:  # Windows

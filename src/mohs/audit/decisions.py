@@ -1,6 +1,6 @@
-"""Apply the decisions made in the report to the labels, and undo it.
+"""Apply the decisions made in the report or in `mohs review` to the labels, and undo it.
 
-    labels, summary = apply_decisions(table, read_decisions("decisions.csv"), data_hash)
+    labels, summary = apply_decisions(table, read_decisions("decisions.csv"), data_hash)          or a decisions.log
     write_labels(labels, "labels.csv")                            undo_labels(table, "labels.csv")
 
 decisions.csv has the columns id, data_hash, label, decision (accept, keep, change, exclude) and new_label; the apostrophe that
@@ -30,10 +30,11 @@ import pyarrow.parquet
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.plain_text import from_cell
+from mohs.audit.decision_log import FINAL as DECISIONS
+from mohs.audit.decision_log import Decisions, is_log, read_log
 from mohs.hardness.table import check_table_path, classes_of, write_table
 
 COLUMNS = ("id", "data_hash", "label", "decision", "new_label")
-DECISIONS = ("accept", "keep", "change", "exclude")
 MOST_ROWS = 2_000_000  # of decisions
 SHOWN = 8  # classes that an error message lists
 FIRST_ROW = 2  # as in a spreadsheet, where the header is row 1
@@ -49,14 +50,16 @@ class Applied:
 
 
 def read_decisions(path: str | Path) -> list[dict[str, str]]:
-    """Read a decisions.csv that was downloaded from the report.
+    """Read a decisions.csv that was downloaded from the report, or the decisions.log that `mohs review` keeps.
 
     Args:
-        path: The file.
+        path: The file; its contents say which of the two it is.
 
     Returns:
         One dict per decision, with id, data_hash, label, decision and new_label.
     """
+    if is_log(Path(path)):
+        return _logged(*read_log(Path(path)))
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -159,6 +162,25 @@ def read_labels(table: pa.Table, path: str | Path) -> pa.Table:
     if not _made_of(given, path):
         raise DataError(f"{path} was not written from this run; give the file that mohs apply wrote")
     return _read(path, given.schema)
+
+
+def read_label_texts(path: str | Path) -> pa.Table:
+    """Read label, previous label and decision, as text, from a file that `write_labels` wrote."""
+    path = Path(path)
+    check_table_path(path)
+    kinds = pa.schema([(name, pa.string()) for name in ("label", "previous", "decision")])
+    try:
+        found = _read(path, kinds)
+        return pa.table({name: found.column(name).cast(pa.string()) for name in kinds.names})
+    except (pa.ArrowException, KeyError) as error:
+        raise DataError(f"{path} cannot be read as corrected labels ({error}): give the file that mohs apply wrote") from error
+
+
+def _logged(data_hash: str, state: Decisions) -> list[dict[str, str]]:
+    return [
+        {"id": id_, "data_hash": data_hash, "label": made.label, "decision": made.decision, "new_label": made.new_label}
+        for id_, made in state.decided()
+    ]
 
 
 def _labels(table: pa.Table, labels: Sequence[Any], made: Sequence[str]) -> pa.Table:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from mohs.hardness.table import column
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS, column
 
 MOST = 600
 GROUPS: tuple[str, ...] = tuple(name for name in ("mislabeled", "cannot tell", "hard", "ambiguous") if name in VERDICTS)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from mohs._core.device import choose_device
+from mohs.audit.evidence import Near, evidence_table, on_map
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
@@ -27,7 +28,7 @@ from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
 from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.measure import host, measure, overall, table_of
-from mohs.hardness.neighbors import neighbor_agreement
+from mohs.hardness.neighbors import agreement, nearest_with_cosines
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict
@@ -53,7 +54,8 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     first = next(iter(features.values()))
     among = references(len(train))
     options.step("scores", f"margins, angles and neighbors among {among:,} examples")
-    table = neighbor_column(scored_table(judgment, train, first), train, first)
+    near = neighbors_of(first)
+    table = neighbor_column(scored_table(judgment, train, first), train, near)
     facts = {
         "features": about,
         "model": f"{len(kept.names)} heads in {options.folds} folds",
@@ -61,13 +63,18 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
         "out of sample": "yes: no head saw the labels it judges",
         "neighbors": "exact" if among == len(train) else f"among {among:,} examples drawn at random",
     }
-    return judged(train, table, judgment, options, facts)
+    return judged(train, on_map(table, first), judgment, options, facts, near)
 
 
 def judged(
-    train: Examples, table: pa.Table, judgment: LabelJudgment, options: AuditOptions, facts: Mapping[str, Any]
+    train: Examples,
+    table: pa.Table,
+    judgment: LabelJudgment,
+    options: AuditOptions,
+    facts: Mapping[str, Any],
+    near: Near | None = None,
 ) -> AuditResult:
-    """The result of an out-of-sample judgment."""
+    """The result of an out-of-sample judgment; near: the nearest examples, if there are features."""
     options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
     labels = train.labels.numpy()
     known = ~np.isnan(judgment.p_mislabeled)
@@ -76,6 +83,7 @@ def judged(
         table=verdict(table, judgment=judgment, precision=options.precision),
         estimate=estimate_from(judgment, labels, train.classes, seed=options.seed),
         held_out=(judgment.probs[known], labels[known]),
+        evidence=evidence_table(judgment.probs, train.classes, near),
         facts={**facts, "seed": options.seed, "expected precision": options.precision, "trust": round(judgment.trust, 3)},
     )
 
@@ -159,11 +167,14 @@ def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None)
     return table_of({"id": np.arange(len(train)), **columns, **overall(columns)}, train.classes)
 
 
-def neighbor_column(table: pa.Table, train: Examples, features: Any) -> pa.Table:
+def neighbors_of(features: Any) -> Near:
+    """The nearest examples of each, and their cosines."""
+    return nearest_with_cosines(torch.as_tensor(np.asarray(features)).float(), references=references(len(features)))
+
+
+def neighbor_column(table: pa.Table, train: Examples, near: Near) -> pa.Table:
     """The table with the agreement of the nearest neighbors, and with the examples' keys and paths."""
-    among = references(len(train))
-    near = neighbor_agreement(torch.as_tensor(np.asarray(features)).float(), train.labels, references=among)
-    return with_origin(add_columns(table, {"neighbors": near}), train)
+    return with_origin(add_columns(table, {"neighbors": agreement(near[0], train.labels)}), train)
 
 
 def references(examples: int) -> int:

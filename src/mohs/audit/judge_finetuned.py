@@ -15,7 +15,16 @@ import torch
 
 from mohs._core.device import choose_device
 from mohs._core.specs import as_spec
-from mohs.audit.judge_features import features_of, head_scores, judged, kept_scores, neighbor_column, scored_table
+from mohs.audit.evidence import on_map
+from mohs.audit.judge_features import (
+    features_of,
+    head_scores,
+    judged,
+    kept_scores,
+    neighbor_column,
+    neighbors_of,
+    scored_table,
+)
 from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING, average_decay
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
@@ -42,14 +51,15 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
     judgment = judge_labels(scores, examples.labels.numpy(), precision=options.precision, ambiguity=heads.ambiguity)
     options.step("scores", "margins, angles and neighbors")
     first = next(iter(features.values()))
-    table = neighbor_column(scored_table(judgment, examples, first), examples, first)
+    near = neighbors_of(first)
+    table = on_map(neighbor_column(scored_table(judgment, examples, first), examples, near), first)
     facts = {
         "features": about,
         "model": f"{len(heads.names)} heads in {options.folds} folds and {as_spec(model)['name']}, fine-tuned twice",
         "seconds": round(time.perf_counter() - began, 1),
         "out of sample": "yes: no model saw the labels it judges",
     }
-    return judged(examples, table, judgment, options, facts)
+    return judged(examples, table, judgment, options, facts, near)
 
 
 def tuned_scores(data: Data, options: AuditOptions, folder: Path) -> Array:

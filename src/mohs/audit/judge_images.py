@@ -17,6 +17,7 @@ import torch
 
 from mohs._core.device import choose_device
 from mohs._core.specs import as_spec
+from mohs.audit.evidence import evidence_table
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors, score_network, with_dynamics
@@ -45,7 +46,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
     trained = train(run, data, out=folder / "run", device=options.device, watch=options.watch)
     options.step("scores", "margins, angles and neighbors")
     network = trained.network.to(choose_device(options.device))
-    table, logits, features = score_network(network, data.train, mirror=mirrors(trained.run))
+    table, logits, features, near = score_network(network, data.train, mirror=mirrors(trained.run))
     table = with_dynamics(table, trained)
     options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
     labels = data.train.labels.numpy()
@@ -65,6 +66,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
         history=trained.history,
         dynamics=course_by_hardness(trained.trace, table) if trained.trace else None,
         held_out=unseen(trained, data, options.device),
+        evidence=evidence_table(judgment.probs, data.train.classes, near),
         facts=facts(trained, judgment.trust, options),
     )
 

@@ -15,6 +15,7 @@ import torch
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError
 from mohs._core.specs import as_spec
+from mohs.audit.evidence import evidence_table
 from mohs.audit.options import AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors, score_network
@@ -37,7 +38,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     own = matched(data.train, trained)
     mirror = mirrors(trained.run)
     options.step("scores", f"the network of {trained.folder}{', each image and its mirror' if mirror else ''}")
-    table, logits, _ = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
+    table, logits, _, near = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
     seen = trained_on(trained, data.train)
     options.step("verdict", "by a network that saw these labels" if seen else "out of sample")
     labels = own.labels.numpy()
@@ -50,6 +51,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
         chosen=loss["name"] + ":" * (len(loss) > 1) + ",".join(f"{key}={value}" for key, value in loss.items() if key != "name"),
         reason="This is the loss of the given run.",
         held_out=None if seen else (judgment.probs, labels),
+        evidence=evidence_table(judgment.probs, own.classes, near),
         facts={
             "model": as_spec(trained.run.model)["name"],
             "network of": str(trained.folder),

@@ -24,13 +24,16 @@ from mohs._core.errors import DataError
 from mohs._core.folders import claimed
 from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
+from mohs.audit.decisions import read_label_texts
 from mohs.audit.judge_features import EMBEDDED_FROM, judge_features
 from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
 from mohs.audit.judge_run import judge_run
 from mohs.audit.judge_table import judge_table
 from mohs.audit.options import AuditOptions, Tell
-from mohs.audit.result import WORDS, AuditResult, load_audit, save_audit
+from mohs.audit.result import AuditResult, load_audit, save_audit
+from mohs.audit.retrain import with_labels
+from mohs.audit.run_files import MARK, WORDS
 from mohs.audit.thumbnails import thumbnails_of
 from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
@@ -45,7 +48,6 @@ from mohs.train.build_objective import filled
 from mohs.train.directory import environment
 
 WRONG = {"name": "symmetric", "rate": 0.1}
-MARK = "audit.json"  # whose folder it is
 Judge = Callable[[Data, AuditOptions, Path], AuditResult]
 JUDGES: dict[str, Judge] = {"images": judge_features, "features": judge_features, "text": judge_features, "table": judge_table}
 EXCERPT, FIELDS = 280, 8  # characters of a text, fields of a row, that the table shows
@@ -57,15 +59,17 @@ def run_audit(
     out: str | Path | None = None,
     runs: str | Path = "runs",
     open_as: Mapping[str, Any] | None = None,
+    corrected: str | Path | None = None,
     **options: Any,
 ) -> AuditResult:
     """Everything `mohs.audit` does except the report: see there for the arguments."""
     chosen = AuditOptions(**options)
-    found = demonstration(chosen.seed) if data is None else open_data(data, **(open_as or {}))
+    found = audited_data({"data": data, "open_as": open_as or {}, "corrected": corrected, "options": {"seed": chosen.seed}})
     check_options(found, chosen)
     chosen.step("data", describe(found))
     name = run_name(found, chosen)
-    with claimed(Path(runs) / name if out is None else out, MARK, {"audit": name}, kind="audit", key="audit") as folder:
+    about = {"audit": name, "call": call_of(data, open_as, corrected, options)}
+    with claimed(Path(runs) / name if out is None else out, MARK, about, kind="audit", key="audit") as folder:
         result = finished(folder, name, chosen.tell)
         if result is None:
             save_audit(with_context(choose_judge(found, chosen)(found, chosen, folder), found, name, folder), folder)
@@ -74,6 +78,35 @@ def run_audit(
     if "caution" in result.facts:
         chosen.tell(f"Caution: {result.facts['caution']}")
     return result
+
+
+def with_corrections(data: Data, file: str | Path) -> Data:
+    """The data with the labels that `mohs apply` wrote to the file, without the examples that it excludes."""
+    labels = read_label_texts(file)
+    previous = [str(data.classes[label]) for label in data.train.labels.tolist()]
+    if labels.column("previous").to_pylist() != previous:
+        raise DataError(f"{file} was not made for {data.name}: give the file that mohs apply wrote for its audit")
+    train, kept = with_labels(data.train, labels)
+    return replace(data, train=replace(train, truth=data.train.truth).take(kept))
+
+
+def call_of(
+    data: Any, open_as: Mapping[str, Any] | None, corrected: str | Path | None, options: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """How the audit was called, so that it can be repeated on other labels; None if that cannot be written down."""
+    plain = {name: value for name, value in options.items() if name not in ("tell", "watch")}
+    if not (data is None or isinstance(data, str | Path)) or callable(plain.get("embed")):
+        return None
+    whole = str(Path(data).resolve()) if data is not None and Path(data).exists() else data
+    used = None if corrected is None else str(Path(corrected).resolve())
+    return {"data": whole, "open_as": dict(open_as or {}), "corrected": used, "options": plain}
+
+
+def audited_data(call: Mapping[str, Any]) -> Data:
+    """The data of an audit that was called like this (`call_of`)."""
+    data = call.get("data")
+    found = demonstration(int(call["options"].get("seed", 0))) if data is None else open_data(data, **call.get("open_as", {}))
+    return found if call.get("corrected") is None else with_corrections(found, call["corrected"])
 
 
 def choose_judge(data: Data, options: AuditOptions) -> Judge:

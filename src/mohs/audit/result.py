@@ -3,6 +3,7 @@
     hardness.parquet   the table, with the verdict's columns
     findings.json      names, estimate, losses, history, facts; findings.npz: their arrays
     thumbnails.parquet a small picture of each example that the gallery shows, by its row of the table
+    evidence.parquet   neighbors and probabilities of each example (`evidence`)
 
 Nothing is pickled. Each file is written completely or not at all, findings.json last: if it exists, so do the others.
 """
@@ -24,16 +25,15 @@ from mohs._core.checksums import keep_checksums, listed, read_json, reading, rem
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.plain_text import finite
+from mohs.audit.evidence import write_evidence
 from mohs.audit.gallery_rows import gallery_rows
+from mohs.audit.run_files import ARRAYS, EVIDENCE, PICTURES, REPAIR, TABLE, WORDS
 from mohs.audit.thumbnails import Thumbnails, store_pictures, stored_pictures
 from mohs.data.examples import Examples, LeftOut
 from mohs.hardness.noise_rate import NoiseEstimate
-from mohs.hardness.table import read_table, write_table
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS, read_parquet, read_table, write_table
 
 VERSION = 1
-TABLE, WORDS, ARRAYS, PICTURES = "hardness.parquet", "findings.json", "findings.npz", "thumbnails.parquet"
-REPAIR = "run the audit again with the same options; finished training and features are kept"
 NEEDED = ("id", "label", "verdict", "p_mislabeled", "p_hard", "p_ambiguous")
 COURSES = ("norm", "avh", "accuracy")  # what `dynamics` may follow
 IN_ESTIMATE = ("transition", "counts")
@@ -55,6 +55,7 @@ class AuditResult:
         dynamics: Means per epoch (E,) and hardness bin (E, B), the easiest first, of norm, avh and accuracy.
         held_out: Out-of-sample probabilities (M, K) and labels (M,).
         thumbnails: Function from rows of the table to images.
+        evidence: Nearest neighbors and most probable classes of each example (`mohs.audit.evidence`).
         left_out: Examples that could not be read.
         facts: Everything else that the report shows.
         folder: Folder of the audit.
@@ -72,6 +73,7 @@ class AuditResult:
     dynamics: Mapping[str, Array] | None = field(default=None, repr=False)
     held_out: tuple[Array, Array] | None = field(default=None, repr=False)
     thumbnails: Thumbnails | None = field(default=None, repr=False)
+    evidence: pa.Table | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: Path = Path()
@@ -129,6 +131,10 @@ def save_audit(findings: AuditResult, folder: str | Path) -> Path:
     else:
         rows = gallery_rows(findings.table)
         store_pictures(rows, findings.thumbnails(rows), folder / PICTURES)
+    if findings.evidence is None:
+        remove_file(folder / EVIDENCE)
+    else:
+        write_evidence(findings.evidence, folder / EVIDENCE)
     with written_whole(folder / ARRAYS, sync=False) as part, part.open("wb") as file:
         np.savez_compressed(file, **_arrays(findings))  # type: ignore[arg-type]
     with written_whole(folder / WORDS, sync=False) as part:
@@ -155,7 +161,7 @@ def load_audit(folder: str | Path) -> AuditResult:
         if not isinstance(kept["facts"], dict):
             raise TypeError("its facts are not an object")
     table = read_table(folder / TABLE, lost="the hardness table is lost", repair=REPAIR)
-    pictured = (folder / PICTURES).exists() or PICTURES in listed(folder)
+    pictured, known = ((folder / name).exists() or name in listed(folder) for name in (PICTURES, EVIDENCE))
     with reading(folder / ARRAYS, lost="the noise matrix, dynamics and held-out predictions are lost", repair=REPAIR):
         with np.load(folder / ARRAYS, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -165,6 +171,7 @@ def load_audit(folder: str | Path) -> AuditResult:
             dynamics=_part(arrays, "dynamics"),
             held_out=(arrays["held_out.probs"], arrays["held_out.labels"]) if "held_out.probs" in arrays else None,
             thumbnails=stored_pictures(folder / PICTURES, lost="the thumbnails are lost", repair=REPAIR) if pictured else None,
+            evidence=read_parquet(folder / EVIDENCE, lost="the neighbors are lost", repair=REPAIR) if known else None,
             left_out=left_out,
             folder=folder,
             **kept,

@@ -8,6 +8,7 @@ The mean over both views ranks wrong labels better than one view.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,12 @@ import torch
 
 from mohs._core.device import choose_device
 from mohs._core.specs import as_spec
+from mohs.audit.evidence import Near, on_map
 from mohs.audit.options import Array
 from mohs.data.examples import Examples
 from mohs.evaluate.outputs import output_batches
 from mohs.hardness.measure import finished, host, joined, measure
+from mohs.hardness.neighbors import agreement, nearest_with_cosines
 from mohs.hardness.table import add_columns, read_table, write_table
 from mohs.models.network import Network, head_weight
 from mohs.train.run import Run
@@ -32,16 +35,28 @@ def mirrors(run: Run) -> bool:
     return any(as_spec(one)["name"] in FLIPPING and as_spec(one).get("flip", True) for one in run.augment or ())
 
 
-def score_network(network: Network, examples: Examples, *, mirror: bool) -> tuple[pa.Table, Array, Array]:
-    """The hardness table of these examples, labels being rows of the head, their logits (N, K) and features (N, D)."""
+class Scored(NamedTuple):
+    """The hardness table of N examples with their places on the map, their logits (N, K), features (N, D), and neighbors."""
+
+    table: pa.Table
+    logits: Array
+    features: Array
+    near: Near
+
+
+def score_network(network: Network, examples: Examples, *, mirror: bool) -> Scored:
+    """Score these examples, whose labels are rows of the head."""
     weight, parts, outputs = head_weight(network).detach(), [], []
     for rows, logits, features in output_batches(network, examples, mirror=mirror):
         found = measure(logits, examples.labels[rows].to(logits.device), features, weight)
         parts.append(host({**found, "features": features}))
         outputs.append(logits.cpu())
     columns = joined(parts)
-    table = finished({**columns, "label": examples.labels.numpy()}, examples.classes)
-    return with_origin(table, examples), np.asarray(torch.cat(outputs)), np.asarray(columns["features"])
+    features = columns.pop("features")
+    near = nearest_with_cosines(torch.as_tensor(features))
+    columns |= {"label": examples.labels.numpy(), "neighbors": agreement(near[0], examples.labels).numpy()}
+    table = on_map(with_origin(finished(columns, examples.classes), examples), features)
+    return Scored(table, np.asarray(torch.cat(outputs)), np.asarray(features), near)
 
 
 def with_dynamics(table: pa.Table, trained: Trained) -> pa.Table:
@@ -56,7 +71,7 @@ def scored(trained: Trained, examples: Examples, file: Path, *, device: str = "a
     """All scores of the network on its training examples, with the recorded dynamics; read from the file if it exists."""
     if file.exists():
         return read_table(file)
-    made, _, _ = score_network(trained.network.to(choose_device(device)), examples, mirror=mirrors(trained.run))
-    table = with_dynamics(made, trained)
+    made = score_network(trained.network.to(choose_device(device)), examples, mirror=mirrors(trained.run))
+    table = with_dynamics(made.table, trained)
     write_table(table, file)
     return table

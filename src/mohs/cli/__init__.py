@@ -14,7 +14,7 @@ import typer
 
 from mohs import __version__
 from mohs._core.errors import DataError, RunError
-from mohs.cli import adapt, apply, audit, compare, doctor, embed, emphasis, listing, report, score, study, train
+from mohs.cli import adapt, apply, audit, compare, doctor, embed, emphasis, listing, report, review, score, study, train
 
 NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
@@ -41,7 +41,8 @@ app = typer.Typer(
 COMMANDS = (  # in the order of `mohs --help`
     ("audit", audit.audit, "Find mislabeled, ambiguous and hard examples.", audit.EPILOG),
     ("report", report.report, "Write the HTML report of a finished audit.", None),
-    ("apply", apply.apply, "Write labels corrected by the decisions in a report.", apply.EPILOG),
+    ("review", review.review, "Review an audit in the browser: decide on its labels.", review.EPILOG),
+    ("apply", apply.apply, "Write labels corrected by the decisions of a review.", apply.EPILOG),
     ("embed", embed.embed, "Turn images or text into features.", embed.EPILOG),
     ("score", score.score, "Score the hardness of examples from logits or features.", score.EPILOG),
     ("train", train.train, "Train a classifier.", train.EPILOG),

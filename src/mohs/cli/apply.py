@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   mohs apply runs/photos decisions.csv --dry-run
+  mohs apply runs/photos runs/photos/decisions.log --to labels.csv
   mohs apply runs/photos decisions.csv --to labels.csv --retrain
   mohs apply runs/photos --to labels.csv --undo"""
-USAGE = "give either the decisions.csv to apply, or --undo"
+USAGE = "give either the decisions.log or decisions.csv to apply, or --undo"
 
 
 RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the audit whose report the decisions were made in.")]
 Decisions = Annotated[
-    Path | None, typer.Argument(metavar="DECISIONS", help="The decisions.csv saved from the report; not with --undo.")
+    Path | None,
+    typer.Argument(
+        metavar="DECISIONS", help="The decisions.log of mohs review, or the decisions.csv of a report; not with --undo."
+    ),
 ]
 To = Annotated[Path | None, typer.Option(metavar="FILE", help="Label file to write (.csv or .parquet); default: RUN/labels.csv.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Restore the previous version of the label file, or the original labels.")]

@@ -52,6 +52,10 @@ Precision = Annotated[
     float,
     typer.Option(metavar="SHARE", help="Expected share of the examples called mislabeled whose label is wrong, between 0 and 1."),
 ]
+Corrected = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Corrected labels to audit instead of the original ones: a file that mohs apply wrote."),
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Also write the table as CSV.")]
 
 
@@ -73,6 +77,7 @@ def audit(
     runs: o.Runs = Path("runs"),
     out: o.Out = None,
     run: RunFolder = None,
+    corrected: Corrected = None,
     gate: GateWord = None,
     csv: Csv = False,
     cleanlab: Cleanlab = False,
@@ -90,7 +95,7 @@ def audit(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how = {name: value for name, value in (("label", label), ("image_size", image_size), ("text", text)) if value is not None}
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "folds": folds, "device": device}
-    done = _audited(data, quiet, out=out, runs=runs, open_as=how, **judge, **options)
+    done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:

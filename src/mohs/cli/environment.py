@@ -52,6 +52,10 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
     ),
     "text": ({"wordllama": "wordllama"}, "embeddings of text, without a download"),
     "vision": ({"torchvision": "torchvision", "timm": "timm"}, "networks torchvision:NAME and timm:NAME"),
+    "review": (
+        {"duckdb": "duckdb", "starlette": "starlette", "uvicorn": "uvicorn"},
+        "deciding on labels in the browser (mohs review)",
+    ),
     "explain": ({"captum": "captum"}, "Grad-CAM (measure cam of mohs study)"),
     "hf": (
         {"datasets": "datasets", "transformers": "transformers"},

@@ -11,6 +11,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 GRAY = ("1", "L", "I;16", "I;16B", "I;16L", "I;16N", "I")
 DEEP = GRAY[2:]
 CLEAR = ("LA", "La", "PA", "RGBA", "RGBa")
+COMMON = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "TIFF")  # tried first
 CAP = 224  # largest default size
 KEPT = 64  # images of one size up to this many pixels per side keep their shape
 UPRIGHT = 1
@@ -33,6 +35,13 @@ class Header:
     height: int
     width: int
     gray: bool
+
+
+@cache
+def formats() -> list[str]:
+    """Formats that Pillow reads itself; EPS is excluded, as it would start another program (Ghostscript)."""
+    Image.init()
+    return [*COMMON, *(name for name in Image.ID if name not in (*COMMON, "EPS"))]
 
 
 @contextlib.contextmanager

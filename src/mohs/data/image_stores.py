@@ -13,19 +13,19 @@ import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from PIL import Image
 
 from mohs._core.errors import DataError
+from mohs.data.decode import formats
 from mohs.data.examples import LeftOut
 
 HIDDEN = (".", "__MACOSX")
 UNPACKED_LIMIT = 2**30  # bytes of one file in a zip
 RATIO_LIMIT, RATIO_FROM = 1000, 2**24  # how many times larger a file in a zip may become, for files that become this large
-COMMON = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "TIFF")  # tried first
 THREADS = min(8, os.cpu_count() or 1)
 
 
@@ -77,13 +77,6 @@ def parent(name: str) -> str:
 def printable(name: str) -> str:
     """The name with lone surrogates escaped, so that it can be stored as UTF-8."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-@cache
-def formats() -> list[str]:
-    """Formats that Pillow reads itself; EPS is excluded, as it would start another program (Ghostscript)."""
-    Image.init()
-    return [*COMMON, *(name for name in Image.ID if name not in (*COMMON, "EPS"))]
 
 
 class FolderFiles:

@@ -30,24 +30,37 @@ def neighbor_agreement(features: Tensor, labels: Tensor, *, k: int = 10, referen
 @torch.no_grad()
 def nearest(features: Tensor, *, k: int = 10, references: int = 50_000, seed: int = 0) -> Tensor:
     """features (N, D) -> rows of the k nearest (N, k), the nearest first; −1 if there are fewer."""
+    return nearest_with_cosines(features, k=k, references=references, seed=seed)[0]
+
+
+@torch.no_grad()
+def nearest_with_cosines(features: Tensor, *, k: int = 10, references: int = 50_000, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """features (N, D) -> rows of the k nearest (N, k), as `nearest`, and their cosines (N, k); NaN for no neighbor."""
     if k < 1 or references < 1:
         raise ValueError(f"k and references must be at least 1, got k={k}, references={references}")
     directions, usable = directions_of(features)
     among = usable.nonzero().squeeze(1)
     if among.numel() > references:
         drawn = torch.randperm(among.numel(), generator=torch.Generator().manual_seed(seed))[:references].sort().values
-        return nearest_among(directions, directions[among[drawn.to(among.device)]], among[drawn.to(among.device)], k=k)
-    return nearest_among(directions, directions[among], among, k=k)
+        among = among[drawn.to(among.device)]
+    return cosines_among(directions, directions[among], among, k=k)
 
 
 @torch.no_grad()
 def nearest_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, first_row: int = 0) -> Tensor:
     """Directions (n, D) of rows first_row and on, and of the references (R, D), the `rows` in rising order -> nearest (n, k)."""
+    return cosines_among(queries, references, rows, k=k, first_row=first_row)[0]
+
+
+@torch.no_grad()
+def cosines_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, first_row: int = 0) -> tuple[Tensor, Tensor]:
+    """As `nearest_among`, with the cosines (n, k) of the nearest; NaN for no neighbor."""
     found = torch.full((queries.shape[0], k), NONE, device=queries.device)
+    cosines = queries.new_full((queries.shape[0], k), torch.nan)
     width = min(COLUMNS, references.shape[0])
     height = max(1, min(queries.shape[0], ENTRIES // max(1, width)))
     if not width:
-        return found
+        return found, cosines
     block = queries.new_empty(height, -(-width // GROUP) * GROUP)
     for i in row_slices(queries.shape[0], height):
         own = torch.arange(first_row + i.start, first_row + i.stop, device=queries.device)
@@ -64,7 +77,9 @@ def nearest_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, 
         values, order = best[0].topk(min(k, best[0].shape[1]), 1)
         places = best[1].gather(1, order).clamp(max=references.shape[0] - 1)
         found[i, : values.shape[1]] = torch.where(values == -torch.inf, NONE, rows[places])
-    return found.masked_fill((queries == 0).all(1, keepdim=True), NONE)
+        cosines[i, : values.shape[1]] = values
+    found = found.masked_fill((queries == 0).all(1, keepdim=True), NONE)
+    return found, cosines.masked_fill(found == NONE, torch.nan)
 
 
 def directions_of(features: Tensor) -> tuple[Tensor, Tensor]:

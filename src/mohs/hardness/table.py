@@ -25,6 +25,7 @@ from mohs._core.files import written_whole
 
 SCHEMA_VERSION = 1
 SUFFIXES = (".parquet", ".csv")
+VERDICTS = ("easy", "hard", "ambiguous", "mislabeled", "cannot tell")  # values of the column `verdict`
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ COLUMNS: dict[str, Column] = {
     "suggested_label": Column("the label it probably should have"),
     "why": Column("the facts that decided the verdict"),
     "mohs": Column("grade from 1 (easiest) to 10 (hardest) by decile", "harder"),
+    "map_x": Column("place on the map: first principal component of the features"),
+    "map_y": Column("place on the map: second principal component of the features"),
 }
 
 

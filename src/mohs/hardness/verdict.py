@@ -33,9 +33,8 @@ from mohs._core.validation import check_between, check_choice
 from mohs.hardness.judgment import AMBIGUOUS, LEAST_TRUST, PER_CLASS, SKEPTICISM, LabelJudgment, choose_flags
 from mohs.hardness.noise_model import GAIN, GAIN_SHARE, RATE_PRIOR, saturated
 from mohs.hardness.scores import SCORES, hardness, with_grade
-from mohs.hardness.table import add_columns, as_table, classes_of, column
+from mohs.hardness.table import VERDICTS, add_columns, as_table, classes_of, column
 
-VERDICTS = ("easy", "hard", "ambiguous", "mislabeled", "cannot tell")
 PROBABILITIES = VERDICTS[:4]
 MARGINS = ("margin", "mean_margin", "aum")
 PLACES = ("mean_margin", "aum", "mean_confidence", "first_learned", "forgetting", "avh", "mean_avh", "neighbors", "margin")

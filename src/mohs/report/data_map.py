@@ -21,8 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from mohs._core.plain_text import shorten
-from mohs.hardness.table import column
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS, column
 from mohs.report.verdict_labels import NOT_SCORED
 
 MOST, FULL = 100_000, 65_535

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS
 from mohs.report.charts import COLORS
 from mohs.report.figures import Figure, Rows
 from mohs.report.verdict_labels import label_of

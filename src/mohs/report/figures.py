@@ -15,8 +15,7 @@ import numpy as np
 from mohs._core.plain_text import shorten
 from mohs.audit.result import AuditResult
 from mohs.hardness.scores import PREFERENCE, SCORES
-from mohs.hardness.table import column
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS, column
 from mohs.report.data_map import verdict_numbers
 from mohs.report.verdict_labels import shown_order
 

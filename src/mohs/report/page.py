@@ -25,7 +25,7 @@ from mohs._core.plain_text import page_json, shorten, visible
 from mohs.audit.gallery_rows import GROUPS
 from mohs.audit.result import AuditResult
 from mohs.audit.thumbnails import data_address
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS
 from mohs.report.data_map import DataMap, data_map
 from mohs.report.drawings import specification
 from mohs.report.figures import Figure, figures

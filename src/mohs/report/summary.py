@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from mohs.audit.result import AuditResult
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS
 from mohs.report.verdict_labels import NOT_SCORED, label_of
 
 FEW = 20  # suggestions that take a minute to review
@@ -112,6 +112,7 @@ def next_steps(result: AuditResult) -> list[Step]:
         first = "No label looks wrong. Look at the hardest and the most ambiguous examples anyway."
     steps = [
         Step(first),
+        Step("For more room, the map and several reviewers, decide in the app instead:", f"mohs review {run}"),
         Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
         Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked."),
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mohs.hardness.verdict import VERDICTS
+from mohs.hardness.table import VERDICTS
 
 NOT_SCORED = "not scored"  # rows without a verdict
 

@@ -21,9 +21,9 @@ from PIL import Image
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import IDS, LABELS, find_name
 from mohs.data.cells import Array
-from mohs.data.decode import Size
+from mohs.data.decode import Size, formats
 from mohs.data.examples import Data, LeftOut
-from mohs.data.image_stores import THREADS, formats, printable
+from mohs.data.image_stores import THREADS, printable
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import class_numbers, classes_in, label_values
 from mohs.data.readers.image_set import Picture, Pictures, picture_data

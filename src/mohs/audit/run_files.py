@@ -1,0 +1,12 @@
+"""The files of an audit's folder, by name."""
+
+from __future__ import annotations
+
+MARK = "audit.json"  # whose folder it is, and how the audit was called
+TABLE = "hardness.parquet"  # the table, with the verdict's columns
+WORDS = "findings.json"  # names, estimate, losses, history, facts; written last
+ARRAYS = "findings.npz"  # their arrays
+PICTURES = "thumbnails.parquet"  # a small picture of each example that the gallery shows, by its row of the table
+EVIDENCE = "evidence.parquet"  # neighbors and probabilities of each example, for `mohs review`
+EVIDENCE_ROWS = 8192  # in a group of that file: what is read to show one example
+REPAIR = "run the audit again with the same options; finished training and features are kept"

@@ -1,0 +1,84 @@
+"""`mohs review`: decide on the labels of an audit in the browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mohs.cli import shared_options as o
+
+EPILOG = """\b
+Examples:
+  mohs review runs/photos
+  mohs review table.parquet --label class --images photos/
+  mohs review runs/photos --host 0.0.0.0 --token SECRET     for reviewers on other machines
+  mohs apply runs/photos runs/photos/decisions.log --to labels.csv"""
+LEAST_TOKEN = 8
+
+RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished audit, or a Parquet table.")]
+Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the label, in a table.")]
+Text = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the text, in a table.")]
+Images = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Folder of the images; their paths in the table are relative to it.")
+]
+Name = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Name of the reviewer in the log; default: the user's.")]
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0: all of this machine's.")]
+Port = Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0: a free one.")]
+Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="Secret that reviewers need; default: a random one.")]
+Allow = Annotated[list[str] | None, typer.Option(metavar="HOST", help="Name under which a proxy serves the app. Repeatable.")]
+Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the app in a browser.")]
+
+
+def review(
+    run: RunWord,
+    label: Label = None,
+    text: Text = None,
+    images: Images = None,
+    name: Name = None,
+    host: Host = "127.0.0.1",
+    port: Port = 0,
+    token: Token = None,
+    allow: Allow = None,
+    open_it: Open = True,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Review an audit in the browser: look, decide by key, and keep every decision in a log in its folder. Ctrl+C ends it."""
+    import secrets
+
+    if token is not None and len(token) < LEAST_TOKEN:
+        raise ValueError(f"--token must have at least {LEAST_TOKEN} characters")
+    from mohs.review.access import LOCAL, Access
+    from mohs.review.review import check_name, open_review
+    from mohs.review.server import listen, serve
+    from mohs.review.source import open_source
+
+    by = check_name(name if name is not None else _user())
+    opened = open_review(open_source(run, label=label, text=text, images=images))
+    sock, port = listen(host, port)
+    access = Access(token or secrets.token_urlsafe(16), hosts=(*LOCAL, host, *(allow or ())), port=port)
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}/?token={access.token}"
+    if as_json:
+        typer.echo(json.dumps({"address": address, "examples": opened.database.total, "log": str(opened.source.log)}))
+    elif not quiet:
+        typer.echo(f"{opened.database.total:,} examples of {opened.source.name}; decisions go to {opened.source.log}")
+        typer.echo(f"review: {address}  (Ctrl+C ends it)")
+    if open_it:
+        typer.launch(address)
+    try:
+        serve(opened, access, by, sock)
+    finally:
+        opened.close()
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "reviewer"
