@@ -158,13 +158,12 @@ def run_result(folder: Path) -> str:
 
 
 def audit_result(folder: Path) -> str:
-    """Table, findings and pictures of an audit."""
+    """Table, findings, pictures and evidence of an audit."""
     words = json.loads((folder / "findings.json").read_text())
     with np.load(folder / "findings.npz") as file:
         arrays = sorted((name, file[name].tobytes()) for name in file.files)
-    pictures = folder / "thumbnails.parquet"
-    shown = table_digest(pictures) if pictures.exists() else ""
-    return digest([table_digest(folder / "hardness.parquet"), plain(words), arrays, shown])
+    others = [table_digest(folder / name) for name in ("thumbnails.parquet", "evidence.parquet") if (folder / name).exists()]
+    return digest([table_digest(folder / "hardness.parquet"), plain(words), arrays, others])
 
 
 def adapt_result(folder: Path) -> str:

@@ -71,6 +71,9 @@ def review(
         typer.launch(address)
     try:
         serve(opened, access, by, sock)
+    except KeyboardInterrupt:  # the usual end
+        if not quiet:
+            typer.echo(f"{len(opened.decided()):,} examples are decided in {opened.source.log}", err=True)
     finally:
         opened.close()
 

@@ -54,7 +54,7 @@ export function createProgress(box, { about, by, onOpen, onStart, tell }) {
   };
 
   const reviewers = (found, disputed) => (found.reviewers.length < 2 && !disputed.length ? null : h("section.panel", {}, h("h2", {}, "Reviewers"),
-    h("p", {}, found.reviewers.map((one) => h("span.tag.plain", {}, visible(one.name), " ", h("b", {}, number(one.decided))))),
+    h("p.tags", {}, found.reviewers.map((one) => h("span.tag.plain", {}, visible(one.name), " ", h("b", {}, number(one.decided))))),
     disputed.length ? [h("h3", {}, `${number(disputed.length)} ${disputed.length === 1 ? "example is" : "examples are"} disputed`), h("div.disputes", { id: "disputes" }, disputed.slice(0, 24).map((card) => h("button.dispute", { type: "button", onclick: () => onOpen(card), "aria-label": `Disputed: ${title(card)}` },
       face(card, about(), 160), h("div", {}, labels(card), card.opinions.map((one) => h("p", {}, h("b", {}, visible(one.by)), `: ${one.decision}`, one.label ? [" ", h("bdi", {}, name(one.label))] : null))))))] : h("p.soft", {}, "No disagreements."),
     disputed.length ? h("button.link", { type: "button", onclick: () => { state.clearFilters(); state.set({ page: "grid", decided: "disputed" }); } }, "Show them in the grid") : null));
