@@ -15,7 +15,7 @@ from mohs.cli.compare import compare
 
 app = typer.Typer()
 app.command()(compare)
-QUICK = ("--model", "cnn:width=4", "--epochs", "1", "--seeds", "2", "--device", "cpu")
+QUICK = ("--model", "cnn:width=8", "--epochs", "3", "--seeds", "2", "--device", "cpu")
 needs_charts = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="needs the report extra")
 
 

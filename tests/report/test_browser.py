@@ -149,6 +149,7 @@ def test_filters_show_more_and_accept_all(visit: Any, report: Path, digits: Audi
     page = visit(report)
     assert len(shown(page)) == 60
     page.click("#gallery-more")
+    page.wait_for_function("document.querySelectorAll('#cards > li:not([hidden])').length > 60")
     assert len(shown(page)) == 120
     assert focused(page) == 60
     page.select_option("#gallery-class", label="3")
