@@ -175,7 +175,8 @@ class Process(Client):
     """`mohs review` as a process of its own."""
 
     def __init__(self, run: Path, *options: str) -> None:
-        words = [sys.executable, "-m", "mohs", "review", str(run), "--no-open", "--json", "--token", TOKEN, "--as", "ada", *options]
+        words = [sys.executable, "-m", "mohs", "review", str(run), "--no-open", "--json", "--token", TOKEN, "--as", "ada"]
+        words += options
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         found = ADDRESS.search(self.process.stdout.readline())

@@ -346,7 +346,9 @@ def _missing(values: Array) -> Array:
     if values.dtype != object:
         missing: Array = (values != values) | (values == NONE)
         return missing
-    return np.array([not isinstance(one, str) and (one is None or _is(one != one) or _is(one == NONE)) for one in values], dtype=bool)
+    return np.array(
+        [not isinstance(one, str) and (one is None or _is(one != one) or _is(one == NONE)) for one in values], dtype=bool
+    )
 
 
 def _is(compared: Any) -> bool:

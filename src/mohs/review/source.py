@@ -172,7 +172,9 @@ def read_columns(path: Path) -> dict[str, Column]:
     for one in schema:
         kind = _kind(one.type)
         if kind and one.name.lower() not in {name.lower() for name in found}:  # SQL does not tell upper from lower case
-            about = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in (one.metadata or {}).items()}
+            about = {
+                key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in (one.metadata or {}).items()
+            }
             found[one.name] = Column(one.name, kind, about.get("meaning", ""), about.get("direction", ""))
     if not found:
         raise DataError(f"{path} has no column that can be shown")
