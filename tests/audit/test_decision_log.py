@@ -156,6 +156,13 @@ def test_reviewers_disagree_only_on_different_outcomes(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_change_to_the_label_that_it_has_keeps_it(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.log", "hash")
+    log.decide("ada", "change", [("7", "cat", "cat"), ("8", "dog", "cat")])
+    assert [(made.decision, made.new_label) for _, made in log.state.decided()] == [("keep", ""), ("change", "cat")]
+    log.close()
+
+
 def test_a_bulk_decision_is_one_undo(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path / "decisions.log", "abc")
     log.decide("ada", "accept", [(str(i), "cat", "dog") for i in range(1000)])

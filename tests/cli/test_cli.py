@@ -188,4 +188,4 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "vl_convert.py").write_text("raise ModuleNotFoundError('no', name='vl_convert')")
     shown = run("emphasis", "gce", "--out", str(tmp_path / "w.svg"), env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert shown.returncode == 4
-    assert "vl_convert is not installed" in shown.stderr
+    assert "vl_convert is not installed: pip install 'mohs[report]'" in shown.stderr

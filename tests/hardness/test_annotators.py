@@ -75,9 +75,17 @@ def test_columns_rows_and_tables_are_the_same_votes() -> None:
     rows = mohs.consensus(mohs.Votes.from_rows(example, annotator, votes[example, annotator]))
     frame = pd.DataFrame(np.where(votes == NONE, np.nan, votes))
     table = pa.table({str(a): pa.array([None if v == NONE else int(v) for v in votes[:, a]]) for a in range(votes.shape[1])})
-    for other in (rows, mohs.consensus(frame), mohs.consensus(table)):
+    nullable = frame.astype("Int64")  # missing votes are pandas.NA
+    for other in (rows, mohs.consensus(frame), mohs.consensus(nullable), mohs.consensus(table)):
         np.testing.assert_allclose(other.posterior, wide.posterior, atol=1e-9)
         assert other.annotators.column("votes").to_pylist() == wide.annotators.column("votes").to_pylist()
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, NONE, pd.NA])
+def test_rows_without_a_label_are_not_votes(missing: object) -> None:
+    found = mohs.Votes.from_rows([0, 1, 1, 2], ["ada", "ada", "bo", "bo"], [1, missing, 2, missing])
+    assert found.classes == [1, 2]
+    assert (found.example.tolist(), found.num_examples) == ([0, 1], 3)
 
 
 def test_counts_of_votes_are_votes_of_everybody() -> None:
@@ -128,6 +136,11 @@ def test_results_are_a_table() -> None:
     ("call", "message"),
     [
         (lambda: mohs.consensus([[None, NONE], [np.nan, None]]), "there is no vote"),
+        (lambda: mohs.Votes.from_counts([[0, 0]]), "there is no vote"),
+        (lambda: mohs.consensus([["cat", "cat"]]), "every vote is for 'cat'"),
+        (lambda: mohs.consensus([["1", 1], ["2", 2]]), "of one type, got int and str"),
+        (lambda: mohs.Votes.from_rows([0, 1], ["a", "b"], ["1", 1]), "of one type, got int and str"),
+        (lambda: mohs.Votes.from_columns([["cat"]], classes=["cat", "dog", "cat"]), "'cat' is there twice"),
         (lambda: mohs.consensus([0, 1, 1]), "one column per annotator"),
         (lambda: mohs.consensus([[0, 1], [1, 1]], probs=np.ones((2, 3))), r"probs must have shape \(2, 2\)"),
         (lambda: mohs.consensus([[0, 1], [1, 1]], probs=np.array([[1.0, -1], [1, 0]])), "apply softmax"),

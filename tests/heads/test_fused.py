@@ -158,6 +158,8 @@ def test_what_cannot_be_fused() -> None:
     features, labels = batch()
     with pytest.raises(ValueError, match=r"labels\[0\] is 99"):
         mohs.linear_loss(features, torch.randn(K, D), labels.clone().fill_(99))
+    with pytest.raises(ValueError, match="does not take probability targets"):
+        mohs.linear_loss(features, torch.randn(K, D), torch.full((len(features), K), 1 / K))
 
 
 @pytest.mark.parametrize("alpha", [0.25, torch.tensor([0.2, 0.3, 0.5])])

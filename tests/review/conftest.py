@@ -174,8 +174,9 @@ class Served(Client):
 class Process(Client):
     """`mohs review` as a process of its own."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, *options: str) -> None:
         words = [sys.executable, "-m", "mohs", "review", str(run), "--no-open", "--json", "--token", TOKEN, "--as", "ada"]
+        words += options
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         found = ADDRESS.search(self.process.stdout.readline())
@@ -199,8 +200,8 @@ def serve() -> Iterator[Callable[..., Client]]:
     """Serve a folder or table, in a thread or (process=True) as a process; it is stopped at the end of the test."""
     running: list[Served | Process] = []
 
-    def start(run: Path, *, process: bool = False, **options: Any) -> Client:
-        running.append(Process(run) if process else Served(run, **options))
+    def start(run: Path, *words: str, process: bool = False, **options: Any) -> Client:
+        running.append(Process(run, *words) if process else Served(run, **options))
         return running[-1]
 
     yield start

@@ -6,7 +6,7 @@ import pytest
 
 from mohs.review.access import Access
 
-ACCESS = Access("secret-token", hosts=("localhost", "review.example.org"), port=8000)
+ACCESS = Access("secret-token", hosts=("localhost", "Review.example.org"), port=8000)
 COOKIE = {"mohs-review-8000": "secret-token"}
 
 

@@ -176,7 +176,7 @@ def test_selections_and_decisions_filter(database: Database) -> None:
     assert rows(database, ("decided", "yes")) == []
 
 
-@pytest.mark.parametrize("damage", ["empty", "text", "cut", "no label", "no rows", "only nested"])
+@pytest.mark.parametrize("damage", ["empty", "text", "cut", "no label", "no rows", "only nested", "name"])
 def test_a_hostile_or_useless_parquet_is_an_error_in_words(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     table = pa.table({"label": ["a", "b"] * 50, "text": ["x" * 100] * 100})
@@ -188,6 +188,8 @@ def test_a_hostile_or_useless_parquet_is_an_error_in_words(damage: str, tmp_path
     data = path.read_bytes()
     if damage in ("empty", "text"):
         path.write_bytes(b"" if damage == "empty" else b"label,text\na,b\n")
+    if damage == "name":
+        path.write_bytes(data.replace(b"label", b"labe\xff"))
     if damage == "cut":
         path.write_bytes(data[:40] + bytes(60) + data[100:])
     with pytest.raises(DataError):

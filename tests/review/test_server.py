@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -125,6 +126,7 @@ def test_wrong_requests_are_refused_in_words(serve: Serve, run: Path) -> None:
         ({"rows": [], "decision": "keep"}, "rows must be"),
         ({"rows": [1], "decision": "delete"}, "unknown decision"),
         ({"rows": [1], "decision": "change", "label": "cow"}, "not one of the 3 classes"),
+        ({"rows": [1], "decision": "accept"}, "no suggestion to accept"),  # the suggestion is its label
         ({"rows": [1], "decision": "keep", "by": "\x00"}, "reviewer's name"),
         ({"rows": [1], "decision": "keep", "by": "x" * 99}, "reviewer's name"),
         ([], "JSON object"),
@@ -165,6 +167,12 @@ def test_dns_rebinding_and_cross_site_requests_are_refused(shared: Any) -> None:
     assert shared.request("POST", "/api/decide", {"rows": [1], "decision": "keep"}, Origin=None)[0] == 403
     assert shared.request("GET", "/api/about", Sec_Fetch_Site="cross-site")[0] == 403
     assert shared.get("/api/progress")["decided"] == 0
+
+
+def test_reviewers_on_other_machines_may_use_the_name_of_this_one(serve: Serve, run: Path) -> None:
+    server = serve(run, "--host", "0.0.0.0", process=True)
+    assert server.request("GET", "/api/about", Host=f"{socket.gethostname()}:{server.port}")[0] == 200
+    assert server.request("GET", "/api/about", Host="evil.example")[0] == 421
 
 
 def test_the_token_is_needed_and_sets_a_strict_cookie(shared: Any) -> None:
@@ -282,6 +290,9 @@ def test_reviewers_disagree_and_a_sample_gives_an_interval(serve: Serve, run: Pa
     found = server.get("/api/progress")["sample"]
     assert (found["decided"], found["right"], found["precision"], found["high"]) == (8, 8, 1.0, 1.0)
     assert 0.6 < found["low"] < 0.7
+    same = {"rows": [sample[7]["row"]], "decision": "change", "label": sample[7]["label"]}  # the label is right, the flag wrong
+    server.post("/api/decide", same)
+    assert server.get("/api/progress")["sample"]["right"] == 7
     server.post("/api/decide", {"rows": [sample[0]["row"]], "decision": "keep", "by": "bo"})
     disputed = server.get("/api/disagreements")["rows"]
     assert [one["row"] for one in disputed] == [sample[0]["row"]]

@@ -155,7 +155,8 @@ class Decisions:
 
     def _made(self, entry: Entry, id_: str) -> Made:
         label, new = entry.by_id[id_]
-        return Made(entry.decision, label, new, entry.by, entry.at, entry.seq)
+        kept = entry.decision in ("accept", "change") and new == label  # a change to the label that it has
+        return Made("keep" if kept else entry.decision, label, "" if kept else new, entry.by, entry.at, entry.seq)
 
     def _stand(self, entry: Entry) -> list[str]:
         for id_, _, _ in entry.items:

@@ -79,7 +79,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except ModuleNotFoundError as error:
-        typer.echo(f"mohs: {error.name} is not installed; install all extras with pip install 'mohs[all]'", err=True)
+        from mohs.cli.environment import extra_of
+
+        extra = extra_of(error.name or "") or "all"
+        typer.echo(f"mohs: {error.name} is not installed: pip install 'mohs[{extra}]'", err=True)
         sys.exit(ENVIRONMENT)
     except OSError as error:
         typer.echo(f"mohs: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", err=True)

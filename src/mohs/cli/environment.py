@@ -132,6 +132,12 @@ def examine(*, test: bool = True) -> Health:
     return Health(__version__, python, system, machine(), packages, extras, checks, advice(packages, extras, checks))
 
 
+def extra_of(module: str) -> str | None:
+    """The first extra that installs a module, such as "review" for duckdb; None if no extra does."""
+    top = module.partition(".")[0]
+    return next((name for name, (parts, _) in EXTRAS.items() if top in parts.values()), None)
+
+
 def check_package(name: str, module: str) -> Package:
     """Import a package and return its version or its problem."""
     try:

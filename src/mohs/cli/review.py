@@ -14,7 +14,7 @@ EPILOG = """\b
 Examples:
   mohs review runs/photos
   mohs review table.parquet --label class --images photos/
-  mohs review runs/photos --host 0.0.0.0 --token SECRET     for reviewers on other machines
+  mohs review runs/photos --host 0.0.0.0 --port 8000     for reviewers on other machines
   mohs apply runs/photos runs/photos/decisions.log --to labels.csv"""
 LEAST_TOKEN = 8
 
@@ -48,6 +48,7 @@ def review(
 ) -> None:
     """Review an audit in the browser: look, decide by key, and keep every decision in a log in its folder. Ctrl+C ends it."""
     import secrets
+    import socket
 
     if token is not None and len(token) < LEAST_TOKEN:
         raise ValueError(f"--token must have at least {LEAST_TOKEN} characters")
@@ -59,14 +60,18 @@ def review(
     by = check_name(name if name is not None else _user())
     opened = open_review(open_source(run, label=label, text=text, images=images))
     sock, port = listen(host, port)
-    access = Access(token or secrets.token_urlsafe(16), hosts=(*LOCAL, host, *(allow or ())), port=port)
-    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    everywhere, here = host in ("0.0.0.0", "::"), socket.gethostname()
+    hosts = (*LOCAL, here if everywhere else host, *(allow or ()))
+    access = Access(token or secrets.token_urlsafe(16), hosts=hosts, port=port)
+    shown = "127.0.0.1" if everywhere else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/?token={access.token}"
     if as_json:
         typer.echo(json.dumps({"address": address, "examples": opened.database.total, "log": str(opened.source.log)}))
     elif not quiet:
         typer.echo(f"{opened.database.total:,} examples of {opened.source.name}; decisions go to {opened.source.log}")
         typer.echo(f"review: {address}  (Ctrl+C ends it)")
+        if everywhere:
+            typer.echo(f"others: http://{here}:{port}/?token={access.token}  (or this machine's IP address instead of {here})")
     if open_it:
         typer.launch(address)
     try:

@@ -71,7 +71,7 @@ class Votes:
     def from_rows(
         cls, example: Sequence[Any], annotator: Sequence[Any], label: Sequence[Any], *, classes: Sequence[Any] | None = None
     ) -> Votes:
-        """One row per vote: which example, by whom, and what it was called.
+        """One row per vote: which example, by whom, and what it was called; None, NaN and −1 are missing votes.
 
         Args:
             example: Indices from 0 to N − 1 (V,).
@@ -87,7 +87,10 @@ class Votes:
                 f"example, annotator and label must be equally long, got {len(rows)}, {len(annotator)}, {len(label)}"
             )
         names, who = np.unique(np.asarray(annotator), return_inverse=True)
-        return cls._of(rows, who, np.asarray(label), int(rows.max(initial=-1)) + 1, names.tolist(), classes)
+        labels = np.asarray(label)
+        labels = labels if labels.dtype.kind in "iuf" else np.array(label, dtype=object)  # NumPy would write 1 beside "a" as "1"
+        cast = ~_missing(labels)
+        return cls._of(rows[cast], who[cast], labels[cast], int(rows.max(initial=-1)) + 1, names.tolist(), classes)
 
     @classmethod
     def from_counts(cls, counts: Any, *, classes: Sequence[Any] | None = None) -> Votes:
@@ -96,6 +99,8 @@ class Votes:
         if counts.ndim != 2 or not np.isfinite(counts).all() or (counts < 0).any():
             raise ValueError(f"counts must be numbers of votes (N, K), not negative, got shape {counts.shape}")
         example, label = np.nonzero(counts)
+        if not len(label):
+            raise ValueError("there is no vote: every count is 0")
         names = list(range(counts.shape[1])) if classes is None else list(classes)
         if len(names) != counts.shape[1]:
             raise ValueError(f"classes must name the {counts.shape[1]} columns of counts, got {len(names)}")
@@ -107,8 +112,10 @@ class Votes:
     ) -> Votes:
         if not len(label):
             raise ValueError("there is no vote: every label is missing")
-        known = sorted(set(label.tolist())) if classes is None else list(classes)
+        known = _sorted_classes(label) if classes is None else list(classes)
         place = {name: k for k, name in enumerate(known)}
+        if len(place) < len(known):
+            raise ValueError(f"classes must differ, but {next(one for one in known if known.count(one) > 1)!r} is there twice")
         unknown = next((one for one in label.tolist() if one not in place), None)
         if unknown is not None:
             raise ValueError(f"the label {unknown!r} is not among the classes {', '.join(map(repr, known[:8]))}")
@@ -175,6 +182,11 @@ def consensus(votes: Votes | Any, *, probs: Any = None, interval: float = 0.95) 
     check_between("interval", interval, 0, 1, ends="()")
     votes = votes if isinstance(votes, Votes) else Votes.from_columns(votes)
     n, k = votes.num_examples, len(votes.classes)
+    if k < 2:
+        raise ValueError(
+            f"every vote is for {votes.classes[0]!r}: there is nothing to weigh; "
+            "name the classes that nobody voted for with Votes.from_columns(votes, classes=...)"
+        )
     logs = None if probs is None else _log_probs(probs, n, k)
     if logs is not None:
         n = len(logs)
@@ -301,7 +313,10 @@ def _quality(votes: Votes, fit: _Fit, interval: float) -> pa.Table:
 def _log_probs(probs: Any, n: int, k: int) -> Array:
     values = np.asarray(probs.detach().cpu() if hasattr(probs, "detach") else probs, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != k or len(values) < n:
-        raise ValueError(f"probs must have shape ({n}, {k}), a row per example and a column per class, got {values.shape}")
+        raise ValueError(
+            f"probs must have shape ({n}, {k}), a row per example and a column per class, got {values.shape}; "
+            "name classes that nobody voted for with Votes.from_columns(votes, classes=...)"
+        )
     if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError("probs must be probabilities: finite, not negative; apply softmax to logits first")
     logs: Array = np.log((values / values.sum(1, keepdims=True).clip(TINY)).clip(1e-7))
@@ -327,4 +342,26 @@ def _columns(columns: Any) -> tuple[list[Any], list[Array]]:
 
 
 def _missing(values: Array) -> Array:
-    return np.array([one is None or one != one or (not isinstance(one, str) and one == NONE) for one in values], dtype=bool)
+    """Whether a vote is None, NaN, pandas.NA or −1."""
+    if values.dtype != object:
+        missing: Array = (values != values) | (values == NONE)
+        return missing
+    return np.array(
+        [not isinstance(one, str) and (one is None or _is(one != one) or _is(one == NONE)) for one in values], dtype=bool
+    )
+
+
+def _is(compared: Any) -> bool:
+    """A comparison as bool; one with pandas.NA is neither true nor false, and the vote is missing."""
+    try:
+        return bool(compared)
+    except TypeError:
+        return True
+
+
+def _sorted_classes(labels: Array) -> list[Any]:
+    try:
+        return sorted(set(labels.tolist()))
+    except TypeError:
+        kinds = sorted({type(one).__name__ for one in labels.tolist()})
+        raise ValueError(f"labels must be of one type, got {' and '.join(kinds)}: is 1 the same class as '1'?") from None

@@ -89,6 +89,8 @@ def linear_loss(
     """
     module = _loss(loss, ignore_index, reduction)
     check_vectors("features", features)
+    if labels.is_floating_point():
+        raise ValueError(f"labels must be class indices, got {labels.dtype}: linear_loss does not take probability targets")
     x, y = features.reshape(-1, features.shape[-1]), labels.reshape(-1)
     common_dtype(x, weight)
     if sample_weight is not None:

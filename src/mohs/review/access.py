@@ -63,7 +63,7 @@ class Access:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        if name in self.hosts:
+        if name in map(str.lower, self.hosts):
             return True
         try:
             ipaddress.ip_address(name)

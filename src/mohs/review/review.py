@@ -175,7 +175,7 @@ class Review:
         for one in self.database.fetch(rows, ("id", "label", "suggested")):
             id_ = one["id"] if self.database.unique else str(one["row"])
             label, suggested = ("" if one.get(name) is None else str(one[name]) for name in ("label", "suggested"))
-            new = {"accept": suggested, "change": new_label}.get(decision, "")
+            new = {"accept": suggested if suggested != label else "", "change": new_label}.get(decision, "")
             if new or decision not in ("accept", "change"):
                 self._rows[id_] = one["row"]
                 items.append((id_, label, new))

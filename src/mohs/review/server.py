@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -284,8 +285,6 @@ def listen(host: str, port: int) -> tuple[socket.socket, int]:
 
 def serve(review: Review, access: Access, by: str, sock: socket.socket) -> None:
     """Serve on an open socket until interrupted."""
-    import uvicorn
-
     config = uvicorn.Config(
         create_app(review, access, by),
         log_level="warning",

@@ -166,13 +166,15 @@ def read_columns(path: Path) -> dict[str, Column]:
     """The columns of a Parquet file that hold a number, text, flag or time per row; others are not loaded."""
     try:
         schema = pyarrow.parquet.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
         raise DataError(f"{path} cannot be read as Parquet ({error}): give the folder of an audit, or a Parquet file") from error
     found: dict[str, Column] = {}
     for one in schema:
         kind = _kind(one.type)
         if kind and one.name.lower() not in {name.lower() for name in found}:  # SQL does not tell upper from lower case
-            about = {key.decode(): value.decode("utf-8", "replace") for key, value in (one.metadata or {}).items()}
+            about = {
+                key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in (one.metadata or {}).items()
+            }
             found[one.name] = Column(one.name, kind, about.get("meaning", ""), about.get("direction", ""))
     if not found:
         raise DataError(f"{path} has no column that can be shown")

@@ -22,7 +22,7 @@ const rows = createRows(() => { grid.draw(); counted(); });
 const given = () => about;
 const grid = createGrid($("grid"), { rows, about: given, onOpen: (place) => example.open(place), onPick: drawPicked });
 const example = createExample($("example"), { rows, about: given, act, onMove: (row) => state.set({ row: String(row) }, { replace: true }),
-  onClose: (place) => { state.set({ row: "" }, { replace: true }); if (place >= 0) grid.go(place); } });
+  onClose: (place) => { state.set({ row: "" }, { replace: true }); if (place >= 0) grid.go(place); }, onEnd: () => tell("This was the last example of the view.") });
 const facets = createFacets($("facets"), { about: given });
 const pairs = createPairs($("pairs"), { about: given });
 const map = createMapView($("map"), { about: given, rows, onOpen: openRow, tell });

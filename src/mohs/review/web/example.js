@@ -7,7 +7,7 @@ import { decisionWords, differs, face, labels } from "./grid.js";
 const AHEAD = 3, KEPT = 60;
 const SAID = { accept: "accepted", keep: "kept the label", change: "changed to", exclude: "excluded it", skip: "skipped it", clear: "took the decision back" };
 
-export function createExample(box, { rows, about, act, onClose, onMove }) {
+export function createExample(box, { rows, about, act, onClose, onEnd, onMove }) {
   const known = new Map();
   let place = -1, shown = null, before = null, all = false;
 
@@ -63,7 +63,8 @@ export function createExample(box, { rows, about, act, onClose, onMove }) {
   const move = (step) => {
     const to = place + step;
     if (place < 0) return close();
-    return to >= 0 && to < rows.total ? open(to) : step > 0 ? close() : undefined;
+    if (to >= 0 && to < rows.total) return open(to);
+    if (step > 0) { close(); onEnd(); }
   };
 
   const draw = (card, details) => {
@@ -113,7 +114,7 @@ export function createExample(box, { rows, about, act, onClose, onMove }) {
       one.duplicate ? h("span.twin", { title: "near duplicate" }, "duplicate") : null)))) : null);
 
   const probabilities = (card, details) => (details.probabilities.length ? h("section.probabilities", {}, h("h3", {}, "What the models believe"),
-    details.probabilities.map(([label, p]) => h("div", { class: label === card.label ? "given" : label === card.suggested ? "suggested" : "" },
+    details.probabilities.map(([label, p]) => h("div", { class: label === card.label && differs(card) ? "given" : label === card.suggested ? "suggested" : "" },
       h("bdi", { title: name(label) }, name(label)), h("i.bar", {}, h("b", { style: { width: `${100 * p}%` } })), h("span", {}, percent(p))))) : null);
 
   const curve = ({ curve: points }) => {

@@ -6,7 +6,7 @@ import { face, labels } from "./grid.js";
 import * as state from "./state.js";
 
 const SAMPLE = 100, FOLLOW = 1500;
-const SAID = { accept: "accept", keep: "keep", change: "change", exclude: "exclude", skip: "skip" };
+const SAID = { accept: "accepted", keep: "kept", change: "changed", exclude: "excluded", skip: "skipped" };
 
 export function createProgress(box, { about, by, onOpen, onStart, tell }) {
   let timer = 0, again = null;
@@ -56,7 +56,7 @@ export function createProgress(box, { about, by, onOpen, onStart, tell }) {
   const reviewers = (found, disputed) => (found.reviewers.length < 2 && !disputed.length ? null : h("section.panel", {}, h("h2", {}, "Reviewers"),
     h("p.tags", {}, found.reviewers.map((one) => h("span.tag.plain", {}, visible(one.name), " ", h("b", {}, number(one.decided))))),
     disputed.length ? [h("h3", {}, `${number(disputed.length)} ${disputed.length === 1 ? "example is" : "examples are"} disputed`), h("div.disputes", { id: "disputes" }, disputed.slice(0, 24).map((card) => h("button.dispute", { type: "button", onclick: () => onOpen(card), "aria-label": `Disputed: ${title(card)}` },
-      face(card, about(), 160), h("div", {}, labels(card), card.opinions.map((one) => h("p", {}, h("b", {}, visible(one.by)), `: ${one.decision}`, one.label ? [" ", h("bdi", {}, name(one.label))] : null))))))] : h("p.soft", {}, "No disagreements."),
+      face(card, about(), 160), h("div", {}, labels(card), card.opinions.map((one) => h("p", {}, h("b", {}, visible(one.by)), `: ${SAID[one.decision]}`, one.label ? [" ", h("bdi", {}, name(one.label))] : null))))))] : h("p.soft", {}, "No disagreements."),
     disputed.length ? h("button.link", { type: "button", onclick: () => { state.clearFilters(); state.set({ page: "grid", decided: "disputed" }); } }, "Show them in the grid") : null));
 
   const reaudit = () => {
