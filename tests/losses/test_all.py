@@ -390,6 +390,13 @@ def test_any_integer_labels_are_taken(dtype: torch.dtype, loss_cases: dict) -> N
         assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
 
 
+def test_a_loss_is_created_by_its_name_and_fields_in_one_word() -> None:
+    assert mohs.create_loss("gce:q=0.5").q == 0.5
+    assert mohs.create_loss("gce:q=0.5", q=0.25, reduction="sum").q == 0.25  # what is given by name counts
+    with pytest.raises(ValueError, match="gce has no field 'z'"):
+        mohs.create_loss("gce:z=1")
+
+
 def test_unknown_names_list_known_names() -> None:
     with pytest.raises(ValueError, match="unknown loss 'ember'; known: cross_entropy, mae"):
         mohs.create_loss("ember")

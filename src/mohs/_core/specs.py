@@ -15,7 +15,10 @@ OUTER_COMMA = re.compile(r",(?![^\[(]*[\])])")  # not one inside a list
 
 
 def create(table: Mapping[str, type[Component]], kind: str, name: str, /, *args: Any, **fields: Any) -> Component:
-    """The component of that name with these fields, whose types are validated; `kind` names what the table holds, in errors."""
+    """The component of that name, or "name:key=value", with these fields, whose types are validated; `kind` is for errors."""
+    if isinstance(name, str) and ":" in name:
+        name, given = parse_spec(name)
+        fields = {**given, **fields}
     check_spec(table, kind, {**fields, "name": name})
     fields = {key: float(value) if type(value) is int and abs(value) >= 2**63 else value for key, value in fields.items()}
     try:

@@ -68,7 +68,7 @@ def create_loss(name: str, /, **fields: Any) -> nn.Module:
     """Create a loss by name.
 
     Args:
-        name: A key of `LOSSES`.
+        name: A key of `LOSSES`, or with hyper-parameters as on the command line: "gce:q=0.5".
         **fields: Hyper-parameters of the loss, and the options that all losses share: `weight`, `ignore_index`,
             `reduction`, `label_smoothing`.
 
