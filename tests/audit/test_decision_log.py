@@ -201,3 +201,26 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_line(tmp_path: Path, monkeyp
     log.decide("ada", "keep", [("3", "cat", "")])
     log.close()
     assert [entry.seq for entry in read_lines(tmp_path / "decisions.log")[1]] == [1, 2]
+
+
+CHANGES = {
+    "missing": (lambda lines: [*lines[:2], *lines[3:]], 3),
+    "doubled": (lambda lines: [*lines[:3], *lines[2:]], 4),
+    "reversed": (lambda lines: [lines[0], *reversed(lines[1:])], 2),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_lines_that_are_missing_or_in_disorder_are_noticed(how: str, tmp_path: Path) -> None:
+    change, line = CHANGES[how]
+    path = tmp_path / "decisions.log"
+    log = DecisionLog(path, "abc")
+    for number in range(3):
+        log.decide("ada", "keep", [(str(number), "cat", "")])
+    log.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(change(lines)))
+    with pytest.raises(DataError, match=f"line {line} is entry .* delete that line and all after it"):
+        read_log(path)
+    path.write_bytes(b"".join(change(lines)[: line - 1]))  # the remedy that the error names
+    assert len(list(read_log(path)[1].decided())) == line - 2

@@ -4,7 +4,8 @@
     {"seq": 1, "at": "2026-11-16T10:00:00.0Z", "by": "ada", "do": "decide", "decision": "change", "items": [["7", "dog", "fox"]]}
     {"seq": 2, "at": ..., "by": "ada", "do": "undo", "of": 1}          {"seq": 3, "at": ..., "by": "ada", "do": "redo", "of": 1}
 
-An item is the example's id, its label when it was decided, and the new label. Each line ends with its CRC-32. A line is written
+An item is the example's id, its label when it was decided, and the new label. Each line ends with its CRC-32, and the numbers
+`seq` follow each other, so that changed, missing and doubled lines are noticed. A line is written
 and flushed to the disk before `append` returns; a last line without its end was never confirmed and is dropped.
 
 Several reviewers may decide on one example: the last decision that stands counts. "skip" leaves it open, "clear" takes the
@@ -35,7 +36,8 @@ FINAL = ("accept", "keep", "change", "exclude")
 DECISIONS = (*FINAL, "skip", "clear")
 STEPS = ("undo", "redo")
 CRC_LENGTH = len(',"crc":"00000000"}')
-LOST, REPAIR = "its decisions from there on cannot be trusted", "restore it from a backup, or remove the named line"
+LOST = "its decisions from there on cannot be trusted"
+REPAIR = "restore it from a backup, or delete that line and all after it and decide on those examples again"
 Item = tuple[str, str, str]  # id, label, new label
 
 
@@ -267,7 +269,12 @@ def read_lines(path: Path) -> tuple[dict[str, Any] | None, list[Entry], int]:
         raise damaged(path, "line 1 is not the header of a decision log", lost=LOST, repair=REPAIR)
     if header.get("version", 0) > VERSION:
         raise DataError(f"{path} has the layout of version {header['version']}, this mohs reads {VERSION}: upgrade mohs")
-    return header, [_entry(line, path, number) for number, line in enumerate(rest, 2)], length
+    entries = [_entry(line, path, number) for number, line in enumerate(rest, 2)]
+    strange = next((place for place, entry in enumerate(entries, 1) if entry.seq != place), None)
+    if strange is not None:
+        problem = f"line {strange + 1} is entry {entries[strange - 1].seq} instead of {strange}: lines are missing or in disorder"
+        raise damaged(path, problem, lost=LOST, repair=REPAIR)
+    return header, entries, length
 
 
 def encode(line: dict[str, Any]) -> bytes:
