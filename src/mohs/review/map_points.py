@@ -21,7 +21,7 @@ from mohs.review.source import Source
 
 SCORES = (("variability", "mean_confidence"), ("entropy", "confidence"))  # x and y without a plane
 COLORS = (  # of classes; beyond them the colors repeat
-    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#ff9da7", "#9c755f", "#3d3d91",
+    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#ff9da7", "#9c755f", "#6f55d9",
     "#8cd17d", "#d37295", "#a0cbe8", "#ffbe7d", "#b6992d", "#499894", "#d4a6c8", "#f1ce63", "#79706e", "#d7b5a6",
 )  # fmt: skip
 SCALE = ("#2c7bb6", "#4d9ac6", "#7ab8d6", "#abd3e0", "#d9e6d2", "#f8e6a7", "#fdc877", "#f99f55", "#ea6a3c", "#d7301f")
