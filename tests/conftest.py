@@ -5,14 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SMALL = """
 [study]
 id = "toy/table1"
@@ -71,6 +74,32 @@ def seeded() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def launch() -> Iterator[Callable[..., Any]]:
+    """A function that starts Chromium with these flags, once for each set of them; without Chromium the test is skipped."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium (Debian: apt-get install chromium)")
+    root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    launched: dict[tuple[str, ...], Any] = {}
+    with sync_api.sync_playwright() as playwright:
+
+        def start(*flags: str) -> Any:
+            if flags not in launched:
+                launched[flags] = playwright.chromium.launch(executable_path=CHROMIUM, args=[*flags, *root])
+            return launched[flags]
+
+        yield start
+        for browser in launched.values():
+            browser.close()
+
+
+@pytest.fixture(scope="module")
+def browser(launch: Callable[..., Any]) -> Any:
+    """Chromium, which asks for nothing by itself."""
+    return launch("--disable-background-networking")
 
 
 @pytest.fixture

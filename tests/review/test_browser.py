@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,28 +15,14 @@ from typer.testing import CliRunner
 from mohs.audit.decision_log import read_log
 from mohs.cli import app
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="needs playwright (pip install playwright)"),
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt-get install chromium)"),
     pytest.mark.skipif(
         any(importlib.util.find_spec(name) is None for name in ("duckdb", "starlette", "uvicorn")),
         reason="needs the review extra",
     ),
 ]
-FLAGS = ["--disable-background-networking", *(["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
 TOKEN = "a-token-for-tests"
 EXPECTED = ("GL Driver Message", "status of 404")  # software rendering tells of its own speed; a few pictures are gone
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +14,7 @@ from PIL import Image
 
 import mohs
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="needs playwright (pip install playwright)"),
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt-get install chromium)"),
-]
 SOFTWARE = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-ROOT = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
 WEB = Path(mohs.__file__).parent / "review" / "web"
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'"
 SIDE, COUNT = 500, 2000
@@ -65,26 +56,8 @@ def inside(x: Any, y: Any, polygon: Any) -> Any:
     return np.flatnonzero(odd)
 
 
-@pytest.fixture(scope="module")
-def launch() -> Iterator[Callable[[str], Any]]:
-    from playwright.sync_api import sync_playwright
-
-    browsers: dict[str, Any] = {}
-    with sync_playwright() as playwright:
-
-        def start(kind: str = "software") -> Any:
-            flags = SOFTWARE if kind == "software" else ["--disable-3d-apis"]
-            if kind not in browsers:
-                browsers[kind] = playwright.chromium.launch(executable_path=CHROMIUM, args=[*flags, *ROOT])
-            return browsers[kind]
-
-        yield start
-        for browser in browsers.values():
-            browser.close()
-
-
 @pytest.fixture
-def open_map(launch: Callable[[str], Any]) -> Iterator[Callable[..., Any]]:
+def open_map(launch: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """A page with the map of `points()`; whatever the browser complains of fails the test at its end."""
     said: list[str] = []
     contexts: list[Any] = []
@@ -98,7 +71,8 @@ def open_map(launch: Callable[[str], Any]) -> Iterator[Callable[..., Any]]:
         route.fulfill(body=SERVED[name], content_type=KINDS[Path(name).suffix], headers=headers)
 
     def create(renderer: str | None, *, browser: str = "software", data: Any = None, **options: Any) -> Any:
-        context = launch(browser).new_context(viewport={"width": SIDE, "height": SIDE}, **options)
+        flags = SOFTWARE if browser == "software" else ["--disable-3d-apis"]
+        context = launch(*flags).new_context(viewport={"width": SIDE, "height": SIDE}, **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)

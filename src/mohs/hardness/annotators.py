@@ -23,8 +23,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import log_softmax, logsumexp
 
 from mohs._core.validation import check_between
+from mohs.hardness.judgment import as_array
 from mohs.hardness.noise_model import TINY, Array, softmax
 
 PULL, ROW_PULL = 10.0, 50.0  # votes that everybody's accuracy counts for in that of one annotator, and this in each row of π
@@ -105,6 +107,12 @@ class Votes:
         if len(names) != counts.shape[1]:
             raise ValueError(f"classes must name the {counts.shape[1]} columns of counts, got {len(names)}")
         return cls(example, np.zeros_like(example), label, counts[example, label], len(counts), ["everybody"], names)
+
+    def tally(self, n: int) -> Array:
+        """How often each of n examples was given each class (n, K)."""
+        counts = np.zeros((n, len(self.classes)))
+        np.add.at(counts, (self.example, self.label), self.count)
+        return counts
 
     @classmethod
     def _of(
@@ -201,8 +209,7 @@ def consensus(votes: Votes | Any, *, probs: Any = None, interval: float = 0.95) 
     best = q.argmax(1)
     everybody = fit.everybody()
     expected = q @ everybody  # of the next vote (N, K)
-    cast = np.zeros((n, k))
-    np.add.at(cast, (votes.example, votes.label), votes.count)
+    cast = votes.tally(n)
     mixed = (cast + expected) / (cast.sum(1, keepdims=True) + 1)
     after = np.stack([(q * everybody[:, g]).max(1) for g in range(k)], 1).sum(1)
     return Consensus(
@@ -233,8 +240,7 @@ class _Fit:
     @classmethod
     def start(cls, votes: Votes, n: int, k: int, logs: Array | None) -> _Fit:
         """From the share of votes for each class, and of the model as one more vote."""
-        shares = np.full((n, k), 0.1 / k)
-        np.add.at(shares, (votes.example, votes.label), votes.count)
+        shares = votes.tally(n) + 0.1 / k
         if logs is not None:
             shares += np.exp(logs)
         q = shares / shares.sum(1, keepdims=True)
@@ -246,25 +252,19 @@ class _Fit:
     def step(self) -> float:
         """Posterior, then parameters; returns the log-likelihood of the votes before the step."""
         votes = self.votes
-        joint = np.tile(np.log(self.prior), (len(self.posterior), 1)) if self.logs is None else self._model()
+        frequencies = np.tile(np.log(self.prior), (len(self.posterior), 1))
+        joint = frequencies if self.logs is None else log_softmax(self.weight * self.logs, axis=1)
         np.add.at(joint, votes.example, votes.count[:, None] * np.log(self.confusion[votes.annotator, :, votes.label]))
-        top = joint.max(1, keepdims=True)
-        e = np.exp(joint - top)
-        total = e.sum(1, keepdims=True)
-        self.posterior = e / total
+        value = logsumexp(joint, axis=1, keepdims=True)
+        self.posterior = np.exp(joint - value)
         self._maximize()
-        return float((top + np.log(total)).sum())
+        return float(value.sum())
 
     def everybody(self) -> Array:
         """How often an annotator calls class t "g" (K, K), the average over all votes."""
         voted = np.bincount(self.votes.annotator, self.votes.count, len(self.confusion))
         mean: Array = np.tensordot(voted / voted.sum(), self.confusion, 1)
         return mean
-
-    def _model(self) -> Array:
-        assert self.logs is not None
-        scaled = self.weight * self.logs + np.log(self.prior)
-        return scaled - _log_sum(scaled)
 
     def _maximize(self) -> None:
         votes, q = self.votes, self.posterior
@@ -311,7 +311,7 @@ def _quality(votes: Votes, fit: _Fit, interval: float) -> pa.Table:
 
 
 def _log_probs(probs: Any, n: int, k: int) -> Array:
-    values = np.asarray(probs.detach().cpu() if hasattr(probs, "detach") else probs, dtype=np.float64)
+    values = as_array(probs).astype(np.float64)
     if values.ndim != 2 or values.shape[1] != k or len(values) < n:
         raise ValueError(
             f"probs must have shape ({n}, {k}), a row per example and a column per class, got {values.shape}; "
@@ -321,12 +321,6 @@ def _log_probs(probs: Any, n: int, k: int) -> Array:
         raise ValueError("probs must be probabilities: finite, not negative; apply softmax to logits first")
     logs: Array = np.log((values / values.sum(1, keepdims=True).clip(TINY)).clip(1e-7))
     return logs
-
-
-def _log_sum(z: Array) -> Array:
-    top = z.max(1, keepdims=True)
-    total: Array = top + np.log(np.exp(z - top).sum(1, keepdims=True))
-    return total
 
 
 def _columns(columns: Any) -> tuple[list[Any], list[Array]]:

@@ -106,7 +106,7 @@ def judge_labels(
     check_between("precision", precision, 0, 1, ends="()")
     check_between("interval", interval, 0, 1, ends="()")
     check_between("ambiguity", ambiguity, 0, 1)
-    s, y = _checked(_array(scores), _array(labels))
+    s, y = _checked(as_array(scores), as_array(labels))
     known: Array = np.asarray(np.isfinite(s).all((0, 2)))
     if not known.any():
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
@@ -133,7 +133,7 @@ def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) ->
     return 1.0 if t >= STEADY else t * t / STEADY
 
 
-def _array(values: Any) -> Array:
+def as_array(values: Any) -> Array:
     """An array or tensor as an array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()

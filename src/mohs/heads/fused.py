@@ -28,8 +28,8 @@ from mohs.heads.cosface import CosFaceHead
 from mohs.heads.normface import NormFaceHead
 from mohs.losses import LOSSES
 from mohs.losses._drop_in import LossModule
-from mohs.losses._reduction import check_weight, spread_sample_weight
-from mohs.margin import check_labels
+from mohs.losses._reduction import row_weight, spread_sample_weight
+from mohs.margin import checked_labels
 
 ANGLE_ENTRIES = 1 << 21  # of the features whose angles are taken at a time
 
@@ -175,9 +175,11 @@ def _apply(
     return_stats: bool,
 ) -> tuple[Tensor, RowStatistics | None]:
     ignore_index, reduction = loss.ignore_index, loss.reduction
-    check_labels(features.new_empty(1, weight.shape[0]).expand(features.shape[0], -1), labels, ignore_index=ignore_index)
+    classes = weight.shape[0]
+    index = checked_labels(features.new_empty(1, classes).expand(features.shape[0], -1), labels, ignore_index=ignore_index)
     labels = labels.contiguous()
-    each = _row_weight(labels, loss, sample_weight, weight.shape[0])
+    each = row_weight(labels, index, classes, loss.weight, sample_weight)
+    each = None if each is None else each.contiguous()
     at_once = (
         reduction != "none"
         and not loss.over_batch
@@ -205,29 +207,16 @@ def _apply(
         value = twin(two, torch.where(labels == ignore_index, ignore_index, 0), sample_weight=each)
     if rows is None:
         return value, None
-    theta = _label_angle(features, weight, labels, ignore_index)
+    theta = _label_angle(features, weight, index).masked_fill_(labels == ignore_index, torch.nan)
     return value, RowStatistics(rows.margin, rows.margin.sigmoid(), rows.entropy, theta, rows.gap, rows.predicted)
 
 
 @torch.no_grad()
-def _label_angle(features: Tensor, weight: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
-    """The angle between each row of features (N, D) and the weights of its label, in chunks of rows; NaN where ignored."""
-    index = torch.where(labels == ignore_index, 0, labels).long()
+def _label_angle(features: Tensor, weight: Tensor, index: Tensor) -> Tensor:
+    """The angle between each row of features (N, D) and the weights of its class (N,), in chunks of rows."""
     step = max(1, ANGLE_ENTRIES // features.shape[1])
     starts = range(0, max(1, len(index)), step)
-    parts = [angle(features[i : i + step], weight[index[i : i + step]]) for i in starts]
-    return torch.cat(parts).masked_fill_(labels == ignore_index, torch.nan)
-
-
-def _row_weight(labels: Tensor, loss: LossModule, sample_weight: Tensor | None, classes: int) -> Tensor | None:
-    """Class weight times sample weight of each row (N,); None if there is neither."""
-    if sample_weight is not None:
-        sample_weight = spread_sample_weight(sample_weight, labels)
-    if loss.weight is None:
-        return None if sample_weight is None else sample_weight.contiguous()
-    check_weight(loss.weight, classes)
-    own = loss.weight[torch.where(labels == loss.ignore_index, 0, labels).long()]
-    return own if sample_weight is None else own * sample_weight
+    return torch.cat([angle(features[i : i + step], weight[index[i : i + step]]) for i in starts])
 
 
 def _without_weight(loss: LossModule) -> LossModule:

@@ -136,10 +136,10 @@ class ComputeLoss:
         loss = self.mean if num_items_in_batch is None else self.total
         if self.output is not None and self.output.training:  # the logits are the features still
             weight, bias, rows = self.output.weight, self.output.bias, labels.flatten()
-            value, seen = linear_loss(
-                logits.flatten(0, -2), weight, rows, bias, loss=loss, sample_weight=sample_weight, return_stats=True
-            )
+            features = logits.flatten(0, -2)
+            value = linear_loss(features, weight, rows, bias, loss=loss, sample_weight=sample_weight, return_stats=recording)
             if ids is not None and self.recorder is not None:
+                value, seen = value
                 self.recorder.update_statistics(ids.flatten(), seen, rows, epoch=self.epoch)
         else:
             if ids is not None and self.recorder is not None:

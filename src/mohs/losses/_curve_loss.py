@@ -23,6 +23,7 @@ from mohs.losses._reduction import (
     check_unsmoothed,
     check_weight,
     reduce,
+    row_weight,
     spread_sample_weight,
 )
 from mohs.losses.soft_labels import smoothed_terms
@@ -122,23 +123,10 @@ def by_emphasis(
     index = checked_labels(logits, labels, ignore_index=ignore_index)
     kept = labels != ignore_index
     ignores = not kept.all()
-    each = _row_weight(index, logits.shape[1], labels, weight, sample_weight)
+    each = row_weight(labels, index, logits.shape[1], weight, sample_weight)
     if (over_batch and ignores) or (each is not None and each.requires_grad):
         return plain(logits, margin)
     return quick_loss(logits, index, pair, plain, reduction=reduction, weight=each, kept=kept if ignores else None)
-
-
-def _row_weight(
-    index: Tensor, classes: int, labels: Tensor, weight: Tensor | None, sample_weight: Tensor | None
-) -> Tensor | None:
-    """Class weight times sample weight of each example, (N, ...); None if there is neither."""
-    if weight is not None:
-        check_weight(weight, classes)
-        weight = weight[index]
-    if sample_weight is None:
-        return weight
-    each = spread_sample_weight(sample_weight, labels)
-    return each if weight is None else weight * each
 
 
 def _by_kernel(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, **options: Unpack[Options]) -> Tensor:

@@ -76,6 +76,17 @@ def spread_sample_weight(sample_weight: Tensor, labels: Tensor) -> Tensor:
     )
 
 
+def row_weight(labels: Tensor, index: Tensor, classes: int, weight: Tensor | None, sample_weight: Tensor | None) -> Tensor | None:
+    """Class weight times sample weight of each example, (N, ...), whose class is index (N, ...); None if there is neither."""
+    if weight is not None:
+        check_weight(weight, classes)
+        weight = weight[index]
+    if sample_weight is None:
+        return weight
+    each = spread_sample_weight(sample_weight, labels)
+    return each if weight is None else weight * each
+
+
 def check_weight(weight: Tensor, classes: int) -> None:
     """Validate that there is one weight per class."""
     if weight.shape != (classes,):

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from mohs._core.errors import DataError
+from mohs.data import image_stores
 from mohs.data.image_stores import RATIO_FROM
 from mohs.data.images import ImageFiles
 from mohs.data.readers.folder import folder
@@ -201,6 +202,20 @@ def test_a_file_that_unpacks_to_much_more_than_its_size_is_left_out(tmp_path: Pa
     found = folder(tmp_path / "pets.zip").train
     assert len(found) == 4
     assert ["over the limit of 1000 times" in one.reason for one in found.left_out] == [True]
+
+
+def test_a_file_that_unpacks_beyond_the_limit_is_left_out(tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cat/a.png", "cat/b.png", "dog/c.png", "dog/d.png"):
+        save(tmp_path / name)
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w") as archive:
+        for file in sorted(tmp_path.glob("*/*.png")):
+            archive.write(file, file.relative_to(tmp_path))
+        archive.writestr("cat/large.png", bytes(5000))
+    assert image_stores.UNPACKED_LIMIT == 2**30
+    monkeypatch.setattr(image_stores, "UNPACKED_LIMIT", 4999)
+    found = folder(tmp_path / "pets.zip").train
+    assert len(found) == 4
+    assert ["over the limit of 4999" in one.reason for one in found.left_out] == [True]
 
 
 def test_zips_that_are_not_a_data_set(tmp_path: Path, save: Save) -> None:
