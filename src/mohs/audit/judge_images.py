@@ -27,13 +27,13 @@ from mohs.evaluate.outputs import predict
 from mohs.hardness.judgment import judge_labels
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.verdict import verdict
+from mohs.train.ema import average_decay
 from mohs.train.fold_heads import fold_scores
 from mohs.train.loop import train
 from mohs.train.run import Run
 from mohs.train.trained import Trained
 
 AUTO_LOSS, EARLY_LEARNING = "cross_entropy", {"name": "early_learning", "weight": 3.0}
-AVERAGED = 0.1  # share of all steps that the averaged weights look back on
 WORK, FEWEST, MOST = 600_000, 10, 30  # training images in all on a CPU, and the bounds of epochs
 LEAST_PROBABILITY = 1e-6
 
@@ -88,11 +88,6 @@ def planned_run(data: Data, options: AuditOptions) -> Run:
         validation=0.0,
         seed=options.seed,
     )
-
-
-def average_decay(steps: int) -> float:
-    """Decay of the averaged weights for a training of this many steps."""
-    return max(0.5, 1 - 1 / max(2.0, AVERAGED * steps))
 
 
 def beliefs(trained: Trained, logits: Array) -> Array:

@@ -5,6 +5,10 @@
     translate            a shift of up to `pixels` each way, the edge mirrored, as in the AMC authors' code
     gaussian_noise       x + N(0, sd²), from pixels of 0 to 1 or features; floating point; the AMC paper uses sd 0.15
     random_resized_crop  a box with a `scale` of the area and a `ratio` of width to height, enlarged to the image
+    affine               a rotation, shear and change of size (`augment_strong`)
+    color_jitter         another brightness, contrast and saturation
+    cutout               a gray square somewhere
+    mixup                a mean of two inputs, and of their labels
 
 `draw(n, generator, shape)` gives tensors of n rows each, on the generator's device, for n inputs of that shape (a process
 may take some of the rows), and `apply(x, *drawn)` is a pure function of tensors, which a CUDA graph may capture;
@@ -16,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,49 +28,11 @@ from torch import Tensor
 from mohs._core.specs import as_spec, create_spec
 from mohs._core.validation import check_between, check_choice
 from mohs.models.blocks import check_whole
+from mohs.train.augment_base import Augment, Drawn, augmented, check_images, coin, uniform, whole
+from mohs.train.augment_strong import affine, color_jitter, cutout, mixup
 from mohs.train.warp import as_floats, resized_crop, shifted
 
 MODES = ("constant", "reflect")
-Drawn = tuple[Tensor, ...]
-
-
-class Augment(Protocol):
-    """Random numbers for n inputs, and their application."""
-
-    @property
-    def draws(self) -> int: ...
-    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn: ...
-    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor: ...
-
-
-def augmented(augment: Augment, x: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw and apply; the generator may be on another device than x."""
-    drawn = augment.draw(len(x), generator, x.shape[1:])
-    return augment.apply(x, *(numbers.to(x.device) for numbers in drawn))
-
-
-def whole(n: int, most: int, generator: torch.Generator) -> Tensor:
-    """n random integers from −most to most."""
-    return torch.randint(-most, most + 1, (n,), generator=generator, device=generator.device)
-
-
-def uniform(n: int, low: float, high: float, generator: torch.Generator) -> Tensor:
-    """n uniform random numbers from low to high."""
-    return low + (high - low) * torch.rand(n, generator=generator, device=generator.device)
-
-
-def coin(n: int, generator: torch.Generator) -> Tensor:
-    """n random booleans."""
-    return torch.rand(n, generator=generator, device=generator.device) < 0.5
-
-
-def check_images(name: str, shape: Sequence[int], reach: int = 0) -> None:
-    """Raise unless inputs of this shape are images with sides larger than the padding."""
-    if len(shape) != 3:
-        raise ValueError(f"{name} takes images (C, H, W), but inputs have shape {tuple(shape)}: leave it out for features")
-    if reach >= min(shape[1:]):
-        raise ValueError(f"{name} reaches {reach} pixels beyond an image of {shape[1]}×{shape[2]}: choose less than its side")
-
 
 @dataclass(frozen=True, kw_only=True)
 class none:  # noqa: N801  (augmentations are called like functions)
@@ -207,6 +173,19 @@ class Sequential:
             x, drawn = step.apply(x, *drawn[: step.draws]), drawn[step.draws :]
         return x
 
+    @property
+    def mixes(self) -> bool:
+        """Whether inputs are mixed, so that their labels have to be mixed too."""
+        return any(isinstance(step, mixup) for step in self.steps)
+
+    def mix_targets(self, targets: Tensor, *drawn: Tensor) -> Tensor:
+        """Soft labels (n, ..., K), mixed as `apply` mixes the inputs with the same random numbers."""
+        for step in self.steps:
+            if isinstance(step, mixup):
+                targets = step.apply(targets, *drawn[: step.draws])
+            drawn = drawn[step.draws :]
+        return targets
+
     __call__ = augmented
 
 
@@ -216,6 +195,10 @@ AUGMENTATIONS: dict[str, type[Augment]] = {
     "translate": translate,
     "gaussian_noise": gaussian_noise,
     "random_resized_crop": random_resized_crop,
+    "affine": affine,
+    "color_jitter": color_jitter,
+    "cutout": cutout,
+    "mixup": mixup,
 }
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from mohs._core.specs import as_spec, create_spec
 from mohs.data.examples import Data, Examples
 from mohs.hardness.recorder import Recorder
-from mohs.models import create_model, scale_of
+from mohs.models import Network, Scale, create_model, scale_of
+from mohs.models.twins import Twins
 from mohs.train.accelerator import create_accelerator
 from mohs.train.augment import create_augment
 from mohs.train.build_objective import build_objective
@@ -26,10 +27,12 @@ from mohs.train.feed import Feed
 from mohs.train.job import Job, Training
 from mohs.train.learning_rate import LR_SCHEDULES
 from mohs.train.optimizers import OPTIMIZERS
+from mohs.train.robust import RECIPES, Refinement, Robust
 from mohs.train.run import Run
 from mohs.train.trace import Trace
 
 Start = Mapping[str, Tensor] | None
+SECOND = 500_009  # added to the seed for the second of two networks
 
 
 def build(
@@ -54,6 +57,11 @@ def build(
         optimizer = accelerator.prepare(optimizer)  # checks scaled gradients for overflow; otherwise not needed
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
     augment = create_augment(run.augment) if run.augment else None
+    soft = None if soft is None else soft.to(here)
+    refinement = None
+    if run.recipe is not None:
+        refinement = Refinement(recipe_of(run), train.labels.to(here), len(train.classes), soft)
+        soft = refinement.targets
     return Job(
         run=run,
         data=data,
@@ -67,7 +75,8 @@ def build(
         recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
         ema=None if run.ema is None else EMA(network, decay=run.ema),
-        soft=None if soft is None else soft.to(here),
+        soft=soft,
+        refinement=refinement,
         checked={name: moved(part, here) for name, part in data.splits.items() if name != "train"},
     )
 
@@ -80,11 +89,27 @@ def moved(examples: Examples, device: torch.device) -> Examples:
     return replace(examples, inputs=inputs, labels=on_device(examples.labels, device))
 
 
+def build_network(
+    run: Run, *, shape: tuple[int, ...], num_classes: int, model: str | Mapping[str, Any] | None = None, scale: Scale | None = None
+) -> Network:
+    """The run's network, or the two of its recipe; model: another one than the run's."""
+    seeds = [run.seed, run.seed + SECOND] if run.recipe is not None and recipe_of(run).networks == 2 else [run.seed]
+    made = [
+        create_model(model or run.model, shape=shape, num_classes=num_classes, head=run.head, scale=scale, seed=seed)
+        for seed in seeds
+    ]
+    return Twins(*made) if len(made) == 2 else made[0]
+
+
+def recipe_of(run: Run) -> Robust:
+    """The settings of the run's recipe."""
+    made: Robust = create_spec(RECIPES, "recipe", as_spec(run.recipe))  # type: ignore[arg-type]
+    return made
+
+
 def training_of(run: Run, train: Examples, start: Start, device: torch.device) -> Training:
     """Network and objective on the device; channels last on a GPU."""
-    network = create_model(
-        run.model, shape=train.shape, num_classes=len(train.classes), head=run.head, scale=scale_of(train), seed=run.seed
-    )
+    network = build_network(run, shape=train.shape, num_classes=len(train.classes), scale=scale_of(train))
     if start is not None:
         network.load_state_dict(start)
     training = Training(network, build_objective(run, network, train)).to(device)

@@ -20,6 +20,14 @@ from torch import Tensor, nn
 from mohs._core.validation import check_between
 
 
+AVERAGED = 0.1  # share of all steps that an average looks back on by default
+
+
+def average_decay(steps: int) -> float:
+    """Decay of the averaged weights for a training of this many steps."""
+    return max(0.5, 1 - 1 / max(2.0, AVERAGED * steps))
+
+
 class EMA:
     """`EMA(network)` starts at the network's values; `update` after each step, `swapped` to evaluate."""
 

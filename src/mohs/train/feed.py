@@ -11,23 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mohs.data.examples import Examples
+from mohs.train.augment import Sequential
 from mohs.train.device_cache import fits, on_device
 
 NUMBERS = 1 << 22  # random numbers drawn at once, at most
 TAIL = 8  # a last batch with fewer examples is left out, with any number of processes
-
-
-class Augment(Protocol):
-    """Random numbers for n inputs, and their application."""
-
-    def draw(self, n: int, generator: torch.Generator, shape: tuple[int, ...]) -> tuple[Tensor, ...]: ...
-    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +46,7 @@ class Feed:
     """Batches of these examples, for process `rank` of `ranks`."""
 
     def __init__(
-        self, examples: Examples, *, batch: int, seed: int, device: torch.device, augment: Augment | None = None, **processes: int
+        self, examples: Examples, *, batch: int, seed: int, device: torch.device, augment: Sequential | None = None, **processes: int
     ) -> None:
         self.rank, self.ranks = processes.get("rank", 0), processes.get("ranks", 1)
         self.examples, self.batch, self.seed, self.device, self.augment = examples, batch, seed, device, augment
@@ -75,6 +69,15 @@ class Feed:
         x = self.inputs[draw.ids] if self.resident else self._read(draw.ids) if draw.read is None else draw.read
         x = x.to(self.device, non_blocking=True)
         return x if self.augment is None else self.augment.apply(x, *draw.drawn)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether the augmentation mixes inputs, and with them their labels."""
+        return self.augment is not None and self.augment.mixes
+
+    def mix_targets(self, targets: Tensor, draw: Draw) -> Tensor:
+        """Soft labels of a batch (b, ..., K), mixed as `load` mixes its inputs."""
+        return targets if self.augment is None else self.augment.mix_targets(targets, *draw.drawn)
 
     def _cuts(self) -> list[tuple[int, int]]:
         total = len(self.examples)

@@ -23,8 +23,12 @@ from mohs.train.compiled import Outputs
 from mohs.train.ema import EMA
 from mohs.train.epoch_means import EpochMeans
 from mohs.train.feed import Feed
+from mohs.train.robust import Refinement
 from mohs.train.run import Run
 from mohs.train.trace import Trace
+
+
+PARTS = ("recorder", "trace", "ema", "refinement")  # what a checkpoint holds besides network and optimizer
 
 
 class Training(nn.Module):
@@ -39,6 +43,8 @@ class Training(nn.Module):
         self, x: Tensor, labels: Tensor, weights: list[float | Tensor], soft: Tensor | None, ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         logits, features = self.outputs(x, labels)
+        if soft is not None and soft.dim() == 3:  # two networks, one after the other along the batch
+            soft, labels, ids = soft.transpose(0, 1).flatten(0, 1), labels.repeat(2), ids.repeat(2)
         return self.objective(logits, labels, features=features, weights=weights, soft=soft, ids=ids), logits, features
 
 
@@ -58,7 +64,8 @@ class Job:
     recorder: Recorder | None = None
     trace: Trace | None = None
     ema: EMA | None = None
-    soft: Tensor | None = None  # soft labels (N, K), if any
+    soft: Tensor | None = None  # soft labels (N, K), if any; (N, 2, K) for two networks
+    refinement: Refinement | None = None
     checked: dict[str, Examples] = field(default_factory=dict)  # val and test, if any; on the device if they fit
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -70,7 +77,7 @@ class Job:
 
     def state(self) -> dict[str, Any]:
         """The contents of a checkpoint."""
-        parts = {name: getattr(self, name) for name in ("recorder", "trace", "ema") if getattr(self, name) is not None}
+        parts = {name: getattr(self, name) for name in PARTS if getattr(self, name) is not None}
         return {
             "epoch": self.epoch,
             "processes": self.accelerator.num_processes,
@@ -92,7 +99,7 @@ class Job:
             kept |= {name: torch.empty_like(weight).copy_(value) for name, value in alike.items()}
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
-        for name in ("recorder", "trace", "ema"):
+        for name in PARTS:
             if getattr(self, name) is not None:
                 getattr(self, name).load_state_dict(state[name])
 

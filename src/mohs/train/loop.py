@@ -31,7 +31,7 @@ from mohs.train.optimizers import set_rate
 from mohs.train.run import Run, run_from
 from mohs.train.run_data import opened
 from mohs.train.start import started
-from mohs.train.step import check_finite, step
+from mohs.train.step import check_finite, refine, step
 from mohs.train.trace import save_test_trace, trace_examples
 from mohs.train.trained import Trained, finish, load_run
 
@@ -132,6 +132,8 @@ def steps(
             graph_step(draw, weights) if graph_step is not None else step(job, draw, weights)
             watch(job.event(i + 1))
             yield
+        job.average_buffers()
+        refine(job)
         correct = evaluate(job)
         yield
         line = end_epoch(job, correct)
@@ -142,7 +144,6 @@ def steps(
 
 def evaluate(job: Job) -> dict[str, Tensor]:
     """The number of correct predictions on the validation and test sets, every `check_every` epochs and after the last."""
-    job.average_buffers()
     if (job.epoch + 1) % job.run.check_every and job.epoch + 1 < job.run.epochs:
         return {}
     with job.averaged():

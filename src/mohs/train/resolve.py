@@ -23,8 +23,10 @@ from mohs.models import MODELS, default_model, model_spec
 from mohs.train.accelerator import use_device
 from mohs.train.augment import AUGMENTATIONS
 from mohs.train.build_objective import CLASS_WEIGHTS
+from mohs.train.ema import average_decay
 from mohs.train.learning_rate import LR_SCHEDULES
 from mohs.train.optimizers import OPTIMIZERS
+from mohs.train.robust import RECIPES
 from mohs.train.run import Run
 
 
@@ -58,6 +60,8 @@ def check_run(run: Run, *, where: str = "") -> None:
             create_spec(NOISES, "noise", as_spec(run.noise))
         if run.class_weight is not None:
             create_spec(CLASS_WEIGHTS, "class weight", as_spec(run.class_weight))
+        if run.recipe is not None:
+            create_spec(RECIPES, "recipe", as_spec(run.recipe))
     except ValueError as error:
         raise ValueError(f"{where}: {error}" if where else str(error)) from error
 
@@ -80,7 +84,9 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
     if model_spec(run.model)["name"] == "auto":
         changes["model"] = default_model(examples.shape, examples.kind, device="cuda" if cuda else "cpu")
     if run.augment is None:
-        changes["augment"] = default_augment(examples)
+        changes["augment"] = default_augment(examples) if run.recipe is None else strong_augment(examples)
+    if run.ema is None and run.recipe is not None:
+        changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))
     if run.precision == "auto":
         changes["precision"] = "bf16" if cuda else "no"
     return dataclasses.replace(run, **changes)
@@ -93,3 +99,11 @@ def default_augment(examples: Examples) -> list[dict[str, Any]]:
     if examples.shape[0] == 1:
         return [{"name": "translate", "pixels": max(1, examples.shape[-1] // 14)}]
     return [{"name": "crop_flip", "padding": examples.shape[-1] // 8}]
+
+
+def strong_augment(examples: Examples) -> list[dict[str, Any]]:
+    """Augmentation of robust training: mixed inputs and, for images, warped, recolored and partly covered ones."""
+    strong: list[dict[str, Any]] = list(default_augment(examples))
+    if strong:
+        strong += [{"name": "affine"}, *([{"name": "color_jitter"}] if examples.shape[0] == 3 else []), {"name": "cutout"}]
+    return [*strong, {"name": "mixup"}]

@@ -22,10 +22,11 @@ from mohs._core.validation import check_between, check_choice, check_fields, che
 from mohs.models import model_spec
 
 Spec = str | Mapping[str, Any]
-SPECS = ("noise", "model", "head", "loss", "optimizer", "schedule", "class_weight")
+SPECS = ("noise", "model", "head", "loss", "optimizer", "schedule", "class_weight", "recipe")
 LISTS = ("regularizers", "augment")
 PRECISIONS = ("auto", "no", "bf16", "fp16")
 MOST_EPOCHS = 1_000_000
+EPOCHS, RECIPE_EPOCHS = 20, 60  # defaults, without and with a recipe
 OPEN: dict[str, Any] = {  # options of opening the data (`train.run_data`, `open_data`) and their types
     "limit": int,
     "train_limit": int,
@@ -60,7 +61,8 @@ class Run:
         optimizer: Optimizer (`OPTIMIZERS`).
         schedule: Learning-rate schedule.
         augment: Augmentations in order; None chooses by the data, an empty list means no augmentation.
-        epochs: Number of training epochs.
+        recipe: Robust training (`RECIPES`), as "robust" or "robust-two:select=margin"; None: the labels are trusted.
+        epochs: Number of training epochs; by default 20, or 60 with a recipe.
         batch: Global batch size (summed over processes).
         accumulate: Number of parts that each batch is split into, to save memory.
         clip: Maximum norm of the gradient; None: no clipping.
@@ -89,7 +91,8 @@ class Run:
     optimizer: Spec = "sgd"
     schedule: Spec = "cosine:warmup=0.05"
     augment: Sequence[Spec] | None = None
-    epochs: int = 20
+    recipe: Spec | None = None
+    epochs: int = None  # type: ignore[assignment]
     batch: int = 128
     accumulate: int = 1
     clip: float | None = None
@@ -105,6 +108,8 @@ class Run:
     open: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.epochs is None:
+            object.__setattr__(self, "epochs", EPOCHS if self.recipe is None else RECIPE_EPOCHS)
         for name in LISTS:
             if isinstance(getattr(self, name), str | Mapping):
                 raise ValueError(f"{name} must be a list of specs, got {getattr(self, name)!r}")

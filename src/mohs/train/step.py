@@ -12,12 +12,16 @@ from contextlib import nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
+from mohs._core.distributed import ranks
 from mohs._core.errors import Diverged
 from mohs._core.eval_mode import eval_mode
 from mohs.models.network import MARGIN_HEADS, Network, head_weight
 from mohs.train.feed import Draw
 from mohs.train.job import Job
+
+LEAST = 1e-6  # smallest probability of which the logarithm is recorded
 
 
 def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
@@ -25,12 +29,13 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
 
     Each part's loss is weighted by its share of the batch, so that neither parts nor processes change the mean.
     """
-    labels, x = job.feed.labels[draw.ids], job.feed.load(draw)
-    parts = list(zip(*(tensor.chunk(job.run.accumulate) for tensor in (draw.ids, x, labels)), strict=True))
-    for i, (ids, inputs, given) in enumerate(parts):
+    labels, x, soft = job.feed.labels[draw.ids], job.feed.load(draw), targets(job, draw)
+    whole = (draw.ids, x, labels) if soft is None else (draw.ids, x, labels, soft)
+    parts = list(zip(*(tensor.chunk(job.run.accumulate) for tensor in whole), strict=True))
+    for i, (ids, inputs, given, *mixed) in enumerate(parts):
         last = i == len(parts) - 1
         with nullcontext() if last else job.accelerator.no_sync(job.wrapped):
-            total, logits, features = job.wrapped(inputs, given, weights, None if job.soft is None else job.soft[ids], ids)
+            total, logits, features = job.wrapped(inputs, given, weights, mixed[0] if mixed else None, ids)
             if total.is_cpu:  # on a GPU this would synchronize: the end of the epoch checks
                 check_finite(total.item(), job.epoch)
             share = draw.share * len(ids) / len(draw.ids)
@@ -45,6 +50,15 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
         job.ema.update(job.training.network)
 
 
+def targets(job: Job, draw: Draw) -> Tensor | None:
+    """The soft labels of a batch, mixed as its inputs are; None if it trains on its labels."""
+    soft = None if job.soft is None else job.soft[draw.ids]
+    if not job.feed.mixes:
+        return soft
+    given = one_hot(job.feed.labels[draw.ids], len(job.data.classes)).float() if soft is None else soft
+    return job.feed.mix_targets(given, draw)
+
+
 def check_finite(loss: float, epoch: int) -> None:
     """Stop a run whose loss is NaN or infinite."""
     if not math.isfinite(loss):
@@ -56,12 +70,26 @@ def check_finite(loss: float, epoch: int) -> None:
 
 def record(job: Job, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor) -> None:
     """Record a batch in the epoch's means, the recorder and the trace."""
+    if job.refinement is not None:  # `refine` records what the network says of the inputs as they are
+        job.means.add(job.training.objective.parts, logits, labels.repeat(len(logits) // len(labels)))
+        return
     logits = without_margin(job.training.network, logits, features)
     job.means.add(job.training.objective.parts, logits, labels)
     if job.recorder is not None:
         job.recorder.update(ids, logits, labels, features)
     if job.trace is not None:
         job.trace.add(ids, logits, labels, features, head_weight(job.training.network).detach())
+
+
+def refine(job: Job) -> None:
+    """Robust training: after an epoch, record what the network believes of each example, and set the next targets."""
+    if job.refinement is None:
+        return
+    with job.averaged():
+        job.refinement.update(job.training.network, job.feed.inputs, epochs=job.run.epochs, precision=job.run.precision)
+    if job.recorder is not None and ranks()[0] == 0:
+        ids = torch.arange(len(job.feed.labels), device=job.device)
+        job.recorder.update(ids, job.refinement.belief.mean(1).clamp(min=LEAST).log(), job.feed.labels)
 
 
 @torch.no_grad()

@@ -19,8 +19,9 @@ from mohs._core.specs import as_spec
 from mohs.data.examples import Examples
 from mohs.hardness.table import add_columns, read_table, write_table
 from mohs.losses.early_learning import EarlyLearning
-from mohs.models import create_model, model_spec
+from mohs.models import model_spec
 from mohs.models.network import Network
+from mohs.train.build import build_network
 from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.directory import RunDirectory
 from mohs.train.job import Job
@@ -61,7 +62,7 @@ class Trained:
 
     @property
     def targets(self) -> Tensor | None:
-        """Running mean (N, K) of the predictions of each training example, with early-learning regularization; else None."""
+        """Running mean (N, K) of the predictions of each training example, with early learning or a recipe; else None."""
         made = self._part("targets")
         return None if made is None else made["targets"]
 
@@ -118,6 +119,8 @@ def finish(job: Job, directory: RunDirectory) -> Trained:
         for term in job.training.objective.regularizers:
             if isinstance(term, EarlyLearning):
                 save_tree({"targets": term.targets}, directory.targets)
+        if job.refinement is not None:
+            save_tree({"targets": job.refinement.belief.mean(1)}, directory.targets)
         directory.finish(job.history)
     job.accelerator.wait_for_everyone()
     return load_run(directory.path)
@@ -147,7 +150,7 @@ def load_run(folder: str | Path) -> Trained:
     try:
         run, classes = run_from(about["run"], where=str(folder)), list(about["classes"])
         model = {**model_spec(run.model), **({"pretrained": False} if "pretrained" in run.model else {})}
-        network = create_model(model, shape=tuple(about["shape"]), num_classes=len(classes), head=run.head, seed=run.seed)
+        network = build_network(run, shape=tuple(about["shape"]), num_classes=len(classes), model=model)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
         cause = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise DataError(

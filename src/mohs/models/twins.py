@@ -1,0 +1,71 @@
+"""Two networks side by side as one: trained on the same inputs with targets of their own, used as their mean.
+
+    features = [f₁(x), f₂(x)]        logits = ½ (z₁(x) + z₂(x))
+
+In evaluation mode it is a `Network` like any other. In training `outputs` stacks the two along the batch: rows 0..B−1 are the
+first network's, rows B..2B−1 the second's, so that a loss over 2B rows trains both.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mohs.models.network import MARGIN_HEADS, Network
+
+
+class Twins(Network):
+    """`Twins(first, second)`: two networks for the same inputs and classes; the scale of the inputs is the first's."""
+
+    body: Bodies
+    head: Heads
+
+    def __init__(self, first: Network, second: Network) -> None:
+        super().__init__(Bodies([first.body, second.body]), Heads([first.head, second.head]), first.scale)
+
+    def outputs(self, x: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if not self.training:
+            return super().outputs(x)
+        scaled = self.scale(x)
+        features = [body(scaled).float() for body in self.body]
+        with torch.autocast(scaled.device.type, enabled=False):
+            logits = [
+                head(given, labels) if isinstance(head, MARGIN_HEADS) else head(given)
+                for head, given in zip(self.head.parts, features, strict=True)
+            ]
+        return torch.cat(logits), torch.cat(features)
+
+
+def members(network: Network) -> list[Network]:
+    """The networks in it, which share its weights: two of `Twins`, else the network itself."""
+    if not isinstance(network, Twins):
+        return [network]
+    pairs = zip(network.body, network.head.parts, strict=True)
+    return [Network(body, head, network.scale).train(network.training) for body, head in pairs]
+
+
+class Bodies(nn.ModuleList):
+    """Bodies whose features are joined: (B, D₁ + D₂)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([body(x).float() for body in self], 1)
+
+
+class Heads(nn.Module):
+    """The mean of the logits of several heads, each on its part of the features (B, D₁ + D₂)."""
+
+    def __init__(self, parts: list[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    @property
+    def weight(self) -> Tensor:
+        """Class weights (K, D₁ + D₂); for linear heads, logits are features · weightᵀ and a bias."""
+        return torch.cat(self._weights(), 1) / len(self.parts)
+
+    def forward(self, features: Tensor) -> Tensor:
+        given = features.split([weight.shape[1] for weight in self._weights()], 1)
+        return torch.stack([head(part) for head, part in zip(self.parts, given, strict=True)]).mean(0)
+
+    def _weights(self) -> list[Tensor]:
+        return [head.weight for head in self.parts]  # type: ignore[misc]

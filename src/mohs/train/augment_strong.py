@@ -1,0 +1,137 @@
+"""Strong augmentation: views that differ more than a shift and a mirror image, for training against wrong or guessed labels.
+
+    affine        rotation by up to `degrees`, shear by up to `shear`, size times 1 ± `scale`; the edge is repeated
+    color_jitter  brightness, contrast and saturation, each times 1 ± `strength`
+    cutout        a square of `share` of the side, anywhere, set to the image's mean (DeVries and Taylor 2017)
+    mixup         λ x + (1 − λ) x', with x' the batch in reverse order and λ ~ Beta(α, α), at least ½ (Zhang et al. 2018)
+
+As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph may capture. Mixing changes the
+labels as well: `Sequential.mix_targets`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample
+
+from mohs._core.validation import check_between
+from mohs.train.augment_base import Drawn, augmented, check_images, uniform
+from mohs.train.warp import as_floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class affine:  # noqa: N801  (augmentations are called like functions)
+    """A random rotation, shear and change of size about the center. Floating point."""
+
+    formula: ClassVar[str] = "rotate, shear, resize"
+    purpose: ClassVar[str] = "strong augmentation of images, as in the robust recipe"
+    draws: ClassVar[int] = 4
+    degrees: float = 15.0
+    shear: float = 0.15
+    scale: float = 0.15
+
+    def __post_init__(self) -> None:
+        check_between("degrees", self.degrees, 0, 180)
+        check_between("shear", self.shear, 0, 1)
+        check_between("scale", self.scale, 0, 1, ends="[)")
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        check_images("affine", shape)
+        angle = math.radians(self.degrees)
+        spans = ((-angle, angle), (-self.shear, self.shear), (1 - self.scale, 1 + self.scale), (-self.shear, self.shear))
+        return tuple(uniform(n, low, high, generator) for low, high in spans)
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        angle, across, size, down = drawn
+        cos, sin, zero = size * angle.cos(), size * angle.sin(), torch.zeros_like(angle)
+        first = torch.stack([cos + across * sin, across * cos - sin, zero], 1)  # shear after rotation
+        second = torch.stack([sin + down * cos, cos - down * sin, zero], 1)
+        images = as_floats(x)
+        grid = affine_grid(torch.stack([first, second], 1).to(images.dtype), list(images.shape), align_corners=False)
+        return grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+    __call__ = augmented
+
+
+@dataclass(frozen=True, kw_only=True)
+class color_jitter:  # noqa: N801
+    """Another brightness, contrast and, with three channels, saturation; pixels stay between 0 and 1. Floating point."""
+
+    formula: ClassVar[str] = "brightness, contrast, saturation × (1 ± strength)"
+    purpose: ClassVar[str] = "strong augmentation of photographs, as in the robust recipe"
+    draws: ClassVar[int] = 3
+    strength: float = 0.4
+
+    def __post_init__(self) -> None:
+        check_between("strength", self.strength, 0, 1)
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        check_images("color_jitter", shape)
+        return tuple(uniform(n, 1 - self.strength, 1 + self.strength, generator) for _ in range(self.draws))
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        brightness, contrast, saturation = (factor.view(-1, 1, 1, 1) for factor in drawn)
+        x = as_floats(x) * brightness
+        x = torch.lerp(x.mean((1, 2, 3), keepdim=True), x, contrast)
+        if x.shape[1] == 3:
+            x = torch.lerp(x.mean(1, keepdim=True), x, saturation)
+        return x.clamp(0, 1)
+
+    __call__ = augmented
+
+
+@dataclass(frozen=True, kw_only=True)
+class cutout:  # noqa: N801
+    """A square of each image, partly outside it at times, set to the image's mean. Floating point."""
+
+    formula: ClassVar[str] = "a square of share of the side becomes gray"
+    purpose: ClassVar[str] = "strong augmentation of images, as in the robust recipe"
+    draws: ClassVar[int] = 2
+    share: float = 0.4
+
+    def __post_init__(self) -> None:
+        check_between("share", self.share, 0, 1)
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        check_images("cutout", shape)
+        return uniform(n, 0, 1, generator), uniform(n, 0, 1, generator)
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        images, (height, width) = as_floats(x), x.shape[2:]
+        inside = [
+            ((torch.arange(side, device=x.device) + 0.5) / side - center.view(-1, 1)).abs() < self.share / 2
+            for side, center in zip((height, width), drawn, strict=True)
+        ]
+        square = (inside[0].unsqueeze(2) & inside[1].unsqueeze(1)).unsqueeze(1)  # (N, 1, H, W)
+        return torch.where(square, images.mean((2, 3), keepdim=True), images)
+
+    __call__ = augmented
+
+
+@dataclass(frozen=True, kw_only=True)
+class mixup:  # noqa: N801
+    """Each input mixed with the one at the mirrored place of its batch, and its label likewise. Floating point."""
+
+    formula: ClassVar[str] = "λ x + (1 − λ) x', λ ~ Beta(α, α) ≥ ½"
+    purpose: ClassVar[str] = "wrong labels, calibration; images and features"
+    draws: ClassVar[int] = 1
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_between("alpha", self.alpha, 0, ends="(]")
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        both = torch.full((n, 2), self.alpha, device=generator.device)
+        return (torch._sample_dirichlet(both, generator=generator).amax(1),)
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        x = as_floats(x)
+        return torch.lerp(x.flip(0), x, drawn[0].to(x.dtype).view(-1, *[1] * (x.dim() - 1)))
+
+    __call__ = augmented
