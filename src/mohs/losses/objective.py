@@ -2,8 +2,9 @@
 
     L(t) = loss(logits, labels) + Σ_r weight_r(t) · r(...)
 
-A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids" or "pair_labels". The last are the
-labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels.
+A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids", "pair_labels" or "belief". `pair_labels` are
+the labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels; `belief` (N, K) is
+what robust training believed of the examples before (`train.robust`).
 """
 
 from __future__ import annotations
@@ -73,13 +74,14 @@ class Objective(nn.Module):
         weights: Sequence[float | Tensor] | None = None,
         soft: Tensor | None = None,
         ids: Tensor | None = None,
+        belief: Tensor | None = None,
     ) -> Tensor:
         weights = self.weights_at(epoch) if weights is None else weights
         target = labels if soft is None else soft
         total = self.loss(logits, target) if sample_weight is None else self.loss(logits, target, sample_weight=sample_weight)
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
         paired = logits.detach().argmax(1) if self.regularizers and self.pair_labels == "predicted" else labels
-        inputs = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired, "ids": ids}
+        inputs = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired, "ids": ids, "belief": belief}
         for weight, regularizer in zip(weights, self.regularizers, strict=True):
             value = regularizer(*_inputs(regularizer, inputs))
             total = total + weight * value
@@ -87,6 +89,11 @@ class Objective(nn.Module):
             parts |= {name: value.detach(), f"{name}_weight": weight}
         self.parts = parts | {"total": total.detach()}
         return total
+
+    def add(self, weight: Weight, regularizer: nn.Module) -> None:
+        """Add a term."""
+        self.weights.append(weight)
+        self.regularizers.append(regularizer)
 
     def weights_at(self, epoch: float) -> list[float]:
         """The weights of the regularizers at this epoch; a captured graph passes tensors as `weights=` instead."""

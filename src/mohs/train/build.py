@@ -25,9 +25,9 @@ from mohs.train.ema import EMA
 from mohs.train.epoch_means import EpochMeans
 from mohs.train.feed import Feed
 from mohs.train.job import Job, Training
-from mohs.train.learning_rate import LR_SCHEDULES
+from mohs.train.learning_rate import LR_SCHEDULES, LRSchedule
 from mohs.train.optimizers import OPTIMIZERS
-from mohs.train.robust import RECIPES, Refinement, Robust
+from mohs.train.robust import RECIPES, Phase, Refinement, Robust, TowardBelief, TwoCourses
 from mohs.train.run import Run
 from mohs.train.trace import Trace
 
@@ -50,7 +50,9 @@ def build(
     train, here = data.train, accelerator.device
     training = training_of(run, train, start, here)
     network = training.network
-    schedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
+    schedule: LRSchedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
+    if run.recipe is not None and recipe_of(run).warmup_epochs(run.epochs) < run.epochs:
+        schedule = TwoCourses(schedule, recipe_of(run).warmup_epochs(run.epochs))
     settings = create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
     optimizer: Any = settings.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
     if accelerator.scaler is not None:
@@ -112,7 +114,10 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
     network = build_network(run, shape=train.shape, num_classes=len(train.classes), scale=scale_of(train))
     if start is not None:
         network.load_state_dict(start)
-    training = Training(network, build_objective(run, network, train)).to(device)
+    objective = build_objective(run, network, train)
+    if run.recipe is not None and recipe_of(run).early:
+        objective.add(Phase(recipe_of(run).early, recipe_of(run).warmup_epochs(run.epochs)), TowardBelief())
+    training = Training(network, objective, len(train)).to(device)
     if device.type == "cuda":
         channels_last(training)
     if run.compile:

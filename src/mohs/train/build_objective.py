@@ -15,6 +15,7 @@ from mohs.losses import LOSSES, REGULARIZERS
 from mohs.losses.class_weights import class_counts, class_weights, deferred_weights
 from mohs.losses.objective import Objective, create_objective
 from mohs.models.network import Network, head_weight
+from mohs.models.twins import members
 from mohs.train.run import Run
 
 BY_DATA = {"counts": "class_counts", "num_classes": "num_classes", "in_features": "in_features", "num_examples": "num_examples"}
@@ -26,8 +27,8 @@ def build_objective(run: Run, network: Network, train: Examples) -> Objective:
     known = {
         "class_counts": counts.tolist(),
         "num_classes": len(train.classes),
-        "num_examples": len(train),
-        "in_features": head_weight(network).shape[1],
+        "num_examples": len(train) * len(members(network)),
+        "in_features": head_weight(members(network)[0]).shape[1],
     }
     loss = filled(as_spec(run.loss), LOSSES, known)
     if run.class_weight is not None:

@@ -34,18 +34,26 @@ PARTS = ("recorder", "trace", "ema", "refinement")  # what a checkpoint holds be
 class Training(nn.Module):
     """Network and objective as one module, so that they are distributed together."""
 
-    def __init__(self, network: Network, objective: Objective) -> None:
+    def __init__(self, network: Network, objective: Objective, examples: int) -> None:
         super().__init__()
-        self.network, self.objective = network, objective
+        self.network, self.objective, self.examples = network, objective, examples
         self.outputs: Outputs = network.outputs
 
     def forward(
-        self, x: Tensor, labels: Tensor, weights: list[float | Tensor], soft: Tensor | None, ids: Tensor
+        self,
+        x: Tensor,
+        labels: Tensor,
+        weights: list[float | Tensor],
+        ids: Tensor,
+        soft: Tensor | None = None,
+        belief: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         logits, features = self.outputs(x, labels)
-        if soft is not None and soft.dim() == 3:  # two networks, one after the other along the batch
-            soft, labels, ids = soft.transpose(0, 1).flatten(0, 1), labels.repeat(2), ids.repeat(2)
-        return self.objective(logits, labels, features=features, weights=weights, soft=soft, ids=ids), logits, features
+        if len(logits) > len(labels):  # two networks, one after the other along the batch
+            labels, ids = labels.repeat(2), torch.cat([ids, ids + self.examples])
+            soft, belief = (None if one is None else one.transpose(0, 1).flatten(0, 1) for one in (soft, belief))
+        total = self.objective(logits, labels, features=features, weights=weights, soft=soft, ids=ids, belief=belief)
+        return total, logits, features
 
 
 @dataclass(eq=False)

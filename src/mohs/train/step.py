@@ -29,13 +29,13 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
 
     Each part's loss is weighted by its share of the batch, so that neither parts nor processes change the mean.
     """
-    labels, x, soft = job.feed.labels[draw.ids], job.feed.load(draw), targets(job, draw)
-    whole = (draw.ids, x, labels) if soft is None else (draw.ids, x, labels, soft)
+    labels, x = job.feed.labels[draw.ids], job.feed.load(draw)
+    whole = (draw.ids, x, labels, *targets(job, draw))
     parts = list(zip(*(tensor.chunk(job.run.accumulate) for tensor in whole), strict=True))
-    for i, (ids, inputs, given, *mixed) in enumerate(parts):
+    for i, (ids, inputs, given, *soft) in enumerate(parts):
         last = i == len(parts) - 1
         with nullcontext() if last else job.accelerator.no_sync(job.wrapped):
-            total, logits, features = job.wrapped(inputs, given, weights, mixed[0] if mixed else None, ids)
+            total, logits, features = job.wrapped(inputs, given, weights, ids, *soft)
             if total.is_cpu:  # on a GPU this would synchronize: the end of the epoch checks
                 check_finite(total.item(), job.epoch)
             share = draw.share * len(ids) / len(draw.ids)
@@ -50,13 +50,14 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
         job.ema.update(job.training.network)
 
 
-def targets(job: Job, draw: Draw) -> Tensor | None:
-    """The soft labels of a batch, mixed as its inputs are; None if it trains on its labels."""
-    soft = None if job.soft is None else job.soft[draw.ids]
-    if not job.feed.mixes:
-        return soft
-    given = one_hot(job.feed.labels[draw.ids], len(job.data.classes)).float() if soft is None else soft
-    return job.feed.mix_targets(given, draw)
+def targets(job: Job, draw: Draw) -> list[Tensor]:
+    """The soft labels of a batch and, in robust training, the belief, mixed as its inputs are; empty if it trains on its labels."""
+    soft = [] if job.soft is None else [job.soft[draw.ids]]
+    if job.feed.mixes and not soft:
+        soft = [one_hot(job.feed.labels[draw.ids], len(job.data.classes)).float()]
+    if job.refinement is not None:
+        soft.append(job.refinement.belief[draw.ids].view_as(soft[0]))
+    return [job.feed.mix_targets(one, draw) for one in soft] if job.feed.mixes else soft
 
 
 def check_finite(loss: float, epoch: int) -> None:
