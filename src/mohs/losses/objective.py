@@ -2,9 +2,8 @@
 
     L(t) = loss(logits, labels) + Σ_r weight_r(t) · r(...)
 
-A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids", "pair_labels" or "belief". `pair_labels` are
-the labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels; `belief` (N, K) is
-what robust training believed of the examples before (`train.robust`).
+A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids" or "pair_labels". The last are the
+labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels.
 """
 
 from __future__ import annotations
@@ -74,14 +73,13 @@ class Objective(nn.Module):
         weights: Sequence[float | Tensor] | None = None,
         soft: Tensor | None = None,
         ids: Tensor | None = None,
-        belief: Tensor | None = None,
     ) -> Tensor:
         weights = self.weights_at(epoch) if weights is None else weights
         target = labels if soft is None else soft
         total = self.loss(logits, target) if sample_weight is None else self.loss(logits, target, sample_weight=sample_weight)
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
         paired = logits.detach().argmax(1) if self.regularizers and self.pair_labels == "predicted" else labels
-        inputs = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired, "ids": ids, "belief": belief}
+        inputs = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired, "ids": ids}
         for weight, regularizer in zip(weights, self.regularizers, strict=True):
             value = regularizer(*_inputs(regularizer, inputs))
             total = total + weight * value

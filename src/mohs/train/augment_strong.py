@@ -2,10 +2,11 @@
 
     affine        rotation by up to `degrees`, shear by up to `shear`, size times 1 ± `scale`; the edge is repeated
     color_jitter  brightness, contrast and saturation, each times 1 ± `strength`
-    cutout        a square of `share` of the side, anywhere, set to the image's mean (DeVries and Taylor 2017)
+    cutout        a square of `side` of the image's side, anywhere, set to the image's mean (DeVries and Taylor 2017)
     mixup         λ x + (1 − λ) x', with x' the batch in reverse order and λ ~ Beta(α, α), at least ½ (Zhang et al. 2018)
 
-As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph may capture. Mixing changes the
+The first three change a `share` of the images and leave the others exactly as they are: a network that only sees warped images is
+worse on those that are not. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph may capture. Mixing changes the
 labels as well: `Sequential.mix_targets`.
 """
 
@@ -25,6 +26,14 @@ from mohs.train.augment_base import Drawn, augmented, check_images, uniform
 from mohs.train.warp import as_floats
 
 
+FAR = 9.0  # the center of a square that does not touch the image
+
+
+def some(n: int, share: float, generator: torch.Generator) -> Tensor:
+    """n random booleans, true with probability `share`."""
+    return uniform(n, 0, 1, generator) < share
+
+
 @dataclass(frozen=True, kw_only=True)
 class affine:  # noqa: N801  (augmentations are called like functions)
     """A random rotation, shear and change of size about the center. Floating point."""
@@ -35,17 +44,21 @@ class affine:  # noqa: N801  (augmentations are called like functions)
     degrees: float = 15.0
     shear: float = 0.15
     scale: float = 0.15
+    share: float = 0.5
 
     def __post_init__(self) -> None:
         check_between("degrees", self.degrees, 0, 180)
         check_between("shear", self.shear, 0, 1)
         check_between("scale", self.scale, 0, 1, ends="[)")
+        check_between("share", self.share, 0, 1)
 
     def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
         check_images("affine", shape)
         angle = math.radians(self.degrees)
         spans = ((-angle, angle), (-self.shear, self.shear), (1 - self.scale, 1 + self.scale), (-self.shear, self.shear))
-        return tuple(uniform(n, low, high, generator) for low, high in spans)
+        numbers = torch.stack([uniform(n, low, high, generator) for low, high in spans])
+        identity = numbers.new_tensor([[0.0], [0.0], [1.0], [0.0]])
+        return torch.where(some(n, self.share, generator), numbers, identity).unbind()
 
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
         angle, across, size, down = drawn
@@ -67,13 +80,16 @@ class color_jitter:  # noqa: N801
     purpose: ClassVar[str] = "strong augmentation of photographs, as in the robust recipe"
     draws: ClassVar[int] = 3
     strength: float = 0.4
+    share: float = 0.5
 
     def __post_init__(self) -> None:
         check_between("strength", self.strength, 0, 1)
+        check_between("share", self.share, 0, 1)
 
     def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
         check_images("color_jitter", shape)
-        return tuple(uniform(n, 1 - self.strength, 1 + self.strength, generator) for _ in range(self.draws))
+        factors = [uniform(n, 1 - self.strength, 1 + self.strength, generator) for _ in range(self.draws)]
+        return torch.where(some(n, self.share, generator), torch.stack(factors), 1.0).unbind()
 
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
         brightness, contrast, saturation = (factor.view(-1, 1, 1, 1) for factor in drawn)
@@ -90,22 +106,25 @@ class color_jitter:  # noqa: N801
 class cutout:  # noqa: N801
     """A square of each image, partly outside it at times, set to the image's mean. Floating point."""
 
-    formula: ClassVar[str] = "a square of share of the side becomes gray"
+    formula: ClassVar[str] = "a square of the image becomes gray"
     purpose: ClassVar[str] = "strong augmentation of images, as in the robust recipe"
     draws: ClassVar[int] = 2
-    share: float = 0.4
+    side: float = 0.4
+    share: float = 0.5
 
     def __post_init__(self) -> None:
+        check_between("side", self.side, 0, 1)
         check_between("share", self.share, 0, 1)
 
     def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
         check_images("cutout", shape)
-        return uniform(n, 0, 1, generator), uniform(n, 0, 1, generator)
+        centers = torch.stack([uniform(n, 0, 1, generator), uniform(n, 0, 1, generator)])
+        return torch.where(some(n, self.share, generator), centers, FAR).unbind()
 
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
         images, (height, width) = as_floats(x), x.shape[2:]
         inside = [
-            ((torch.arange(side, device=x.device) + 0.5) / side - center.view(-1, 1)).abs() < self.share / 2
+            ((torch.arange(side, device=x.device) + 0.5) / side - center.view(-1, 1)).abs() < self.side / 2
             for side, center in zip((height, width), drawn, strict=True)
         ]
         square = (inside[0].unsqueeze(2) & inside[1].unsqueeze(1)).unsqueeze(1)  # (N, 1, H, W)

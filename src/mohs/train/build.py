@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from mohs._core.specs import as_spec, create_spec
 from mohs.data.examples import Data, Examples
 from mohs.hardness.recorder import Recorder
+from mohs.losses.early_learning import EarlyLearning
 from mohs.models import Network, Scale, create_model, scale_of
-from mohs.models.twins import Twins
+from mohs.models.twins import Twins, members
 from mohs.train.accelerator import create_accelerator
 from mohs.train.augment import create_augment
 from mohs.train.build_objective import build_objective
@@ -27,7 +28,7 @@ from mohs.train.feed import Feed
 from mohs.train.job import Job, Training
 from mohs.train.learning_rate import LR_SCHEDULES, LRSchedule
 from mohs.train.optimizers import OPTIMIZERS
-from mohs.train.robust import RECIPES, Phase, Refinement, Robust, TowardBelief, TwoCourses
+from mohs.train.robust import RECIPES, Phase, Refinement, Robust, TwoCourses
 from mohs.train.run import Run
 from mohs.train.trace import Trace
 
@@ -51,8 +52,9 @@ def build(
     training = training_of(run, train, start, here)
     network = training.network
     schedule: LRSchedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
-    if run.recipe is not None and recipe_of(run).warmup_epochs(run.epochs) < run.epochs:
-        schedule = TwoCourses(schedule, recipe_of(run).warmup_epochs(run.epochs))
+    recipe = None if run.recipe is None else recipe_of(run)
+    if recipe is not None and recipe.targets == "refined":
+        schedule = TwoCourses(schedule, recipe.warmup_epochs(run.epochs))
     settings = create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
     optimizer: Any = settings.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
     if accelerator.scaler is not None:
@@ -60,10 +62,7 @@ def build(
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
     augment = create_augment(run.augment) if run.augment else None
     soft = None if soft is None else soft.to(here)
-    refinement = None
-    if run.recipe is not None:
-        refinement = Refinement(recipe_of(run), train.labels.to(here), len(train.classes), soft)
-        soft = refinement.targets
+    refinement = None if recipe is None else Refinement(recipe, train.labels.to(here), len(train.classes), run.epochs, soft)
     return Job(
         run=run,
         data=data,
@@ -77,8 +76,9 @@ def build(
         recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
         ema=None if run.ema is None else EMA(network, decay=run.ema),
-        soft=soft,
+        soft=soft if refinement is None else refinement.targets,
         refinement=refinement,
+        later=create_augment(recipe.augment) if recipe is not None and recipe.augment else None,
         checked={name: moved(part, here) for name, part in data.splits.items() if name != "train"},
     )
 
@@ -116,7 +116,8 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
         network.load_state_dict(start)
     objective = build_objective(run, network, train)
     if run.recipe is not None and recipe_of(run).early:
-        objective.add(Phase(recipe_of(run).early, recipe_of(run).warmup_epochs(run.epochs)), TowardBelief())
+        term = EarlyLearning(len(train) * len(members(network)), len(train.classes))
+        objective.add(Phase(recipe_of(run).early, recipe_of(run).warmup_epochs(run.epochs)), term)
     training = Training(network, objective, len(train)).to(device)
     if device.type == "cuda":
         channels_last(training)

@@ -18,6 +18,7 @@ from mohs.hardness.recorder import Recorder
 from mohs.losses.class_weights import class_counts
 from mohs.losses.objective import Objective
 from mohs.models.network import Network
+from mohs.train.augment import Sequential
 from mohs.train.build_objective import weight_by_class
 from mohs.train.compiled import Outputs
 from mohs.train.ema import EMA
@@ -46,14 +47,12 @@ class Training(nn.Module):
         weights: list[float | Tensor],
         ids: Tensor,
         soft: Tensor | None = None,
-        belief: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         logits, features = self.outputs(x, labels)
         if len(logits) > len(labels):  # two networks, one after the other along the batch
             labels, ids = labels.repeat(2), torch.cat([ids, ids + self.examples])
-            soft, belief = (None if one is None else one.transpose(0, 1).flatten(0, 1) for one in (soft, belief))
-        total = self.objective(logits, labels, features=features, weights=weights, soft=soft, ids=ids, belief=belief)
-        return total, logits, features
+            soft = None if soft is None else soft.transpose(0, 1).flatten(0, 1)
+        return self.objective(logits, labels, features=features, weights=weights, soft=soft, ids=ids), logits, features
 
 
 @dataclass(eq=False)
@@ -74,6 +73,7 @@ class Job:
     ema: EMA | None = None
     soft: Tensor | None = None  # soft labels (N, K), if any; (N, 2, K) for two networks
     refinement: Refinement | None = None
+    later: Sequential | None = None  # augmentation after the warm-up of robust training
     checked: dict[str, Examples] = field(default_factory=dict)  # val and test, if any; on the device if they fit
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -131,6 +131,13 @@ class Job:
     def averaged(self) -> AbstractContextManager[Any]:
         """A context in which the network has its averaged weights, if there are any."""
         return nullcontext() if self.ema is None else self.ema.swapped(self.training.network)
+
+    def begin_phase(self) -> bool:
+        """Whether the refined targets are used from this epoch on; then the augmentation changes, and with it the step."""
+        begins = self.refinement is not None and self.later is not self.feed.augment and self.refinement.refines
+        if begins:
+            self.feed.augment = self.later
+        return begins
 
     def reweigh(self) -> None:
         """Set the class weights of this epoch."""

@@ -124,6 +124,8 @@ def steps(
         began, weights = time.perf_counter(), job.training.objective.weights_at(job.epoch)
         torch.manual_seed(job.run.seed * 1_000_003 + job.epoch * 1009 + ranks()[0])  # for dropout
         job.reweigh()
+        if job.begin_phase() and graph_step is not None:
+            graph_step = GraphStep(job)
         if graph_step is not None:
             graph_step.fill(weights)
         for i, draw in enumerate(job.feed.epoch(job.epoch)):

@@ -84,7 +84,9 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
     if model_spec(run.model)["name"] == "auto":
         changes["model"] = default_model(examples.shape, examples.kind, device="cuda" if cuda else "cpu")
     if run.augment is None:
-        changes["augment"] = default_augment(examples) if run.recipe is None else strong_augment(examples)
+        changes["augment"] = default_augment(examples)
+    if run.recipe is not None and as_spec(run.recipe).get("augment") is None:
+        changes["recipe"] = {**as_spec(run.recipe), "augment": strong_augment(examples)}
     if run.ema is None and run.recipe is not None:
         changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))
     if run.precision == "auto":
@@ -102,7 +104,7 @@ def default_augment(examples: Examples) -> list[dict[str, Any]]:
 
 
 def strong_augment(examples: Examples) -> list[dict[str, Any]]:
-    """Augmentation of robust training: mixed inputs and, for images, warped, recolored and partly covered ones."""
+    """Augmentation on refined targets: mixed inputs and, of images, some warped, recolored or partly covered."""
     strong: list[dict[str, Any]] = list(default_augment(examples))
     if strong:
         strong += [{"name": "affine"}, *([{"name": "color_jitter"}] if examples.shape[0] == 3 else []), {"name": "cutout"}]

@@ -1,36 +1,36 @@
 """Robust training: a run that trusts its labels by degrees, and replaces those it does not trust by its own predictions.
 
-    belief     after each epoch the averaged network predicts every training example; b ← m b + (1 − m) p is its mean so far
-    warm-up    the first `warmup` of the epochs train on the labels as given plus λ log(1 − ⟨p, b⟩), early-learning regularization
-               (`losses.early_learning`), which keeps the network from memorizing wrong labels
-    select     w_i, the probability that label i is right (`train.selection`)
-    targets    t_i = w_i y_i + (1 − w_i) b̂_i,      b̂: sharpened, b̂_k ∝ (b_k √(π_k/mean b_k))^(1/T), with π the shares of the labels
-    then       the remaining epochs train on t, updated after each, in a second full course of the learning rate
+    warm-up  the first `warmup` of the epochs train on the labels as given, with early-learning regularization of weight `early`
+             (`losses.early_learning`), which keeps the network from memorizing wrong labels
+    belief   after each epoch the averaged network predicts every training example; b ← m b + (1 − m) p is its mean so far
+    trust    w_i, the probability that label i is right (`train.selection`)
+    targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
+    then     the remaining epochs train on t, updated after each epoch, with strong augmentation and mixup, in a second course of
+             the learning rate
 
-With two networks each takes its w from the other and b̂ from both, so that neither confirms its own mistakes (as DivideMix,
-Li et al. 2020, whose mixture of losses and mixup this keeps, without its separate batches of unlabeled examples). Nothing here is
-set by the true noise rate: the mixture finds it.
+With two networks each takes its w from the other and b from both, so that neither confirms its own mistakes. The parts are those of
+ELR (Liu et al. 2020) and DivideMix (Li et al. 2020), without the latter's separate batches of unlabeled examples; w comes by
+default from a noise matrix, in place of a mixture of losses. Nothing is set by the true noise rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import one_hot
 
 from mohs._core.validation import check_between, check_choice
 from mohs.evaluate.outputs import output_batches
-from mohs.losses.early_learning import early_learning
 from mohs.models.network import Network, head_weight
 from mohs.models.twins import members
 from mohs.train.learning_rate import LRSchedule
 from mohs.train.selection import SELECTIONS, Evidence, right_labels
 
-TARGETS = ("refined", "bootstrapped", "given")
+TARGETS = ("refined", "given")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,23 +38,25 @@ class Robust:
     """Settings of robust training with one network.
 
     Attributes:
-        select: Hardness by which labels are trusted (`SELECTIONS`).
-        targets: "refined": label and sharpened belief by trust; "bootstrapped": label and belief as it is; "given": the labels.
+        select: How labels are trusted (`SELECTIONS`).
+        targets: "refined": label and belief by trust; "given": the labels, which leaves early-learning regularization alone.
         warmup: Share of the epochs that train on the labels as given.
-        early: Weight λ of early-learning regularization in the warm-up.
+        early: Weight of early-learning regularization in the warm-up.
         memory: Share m of the old belief that is kept at each epoch.
-        temperature: T of the sharpening.
+        temperature: T of the sharpening; 1: none.
+        augment: Augmentation after the warm-up, as `Run.augment`; None: strong augmentation and mixup.
     """
 
     formula: ClassVar[str] = "t = w y + (1 − w) b"
     purpose: ClassVar[str] = "many wrong labels: trusts labels by degrees and learns from its own predictions"
     networks: ClassVar[int] = 1
-    select: str = "loss"
+    select: str = "noise"
     targets: str = "refined"
     warmup: float = 0.5
     early: float = 3.0
-    memory: float = 0.7
+    memory: float = 0.8
     temperature: float = 0.5
+    augment: Sequence[str | Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         check_choice("select", self.select, SELECTIONS)
@@ -64,10 +66,9 @@ class Robust:
         check_between("memory", self.memory, 0, 1, ends="[)")
         check_between("temperature", self.temperature, 0, ends="(]")
 
-
     def warmup_epochs(self, epochs: int) -> int:
         """The number of epochs that train on the labels as given."""
-        return max(1, round(self.warmup * epochs)) if self.targets != "given" else epochs
+        return epochs if self.targets == "given" else max(1, round(self.warmup * epochs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,46 +83,48 @@ RECIPES: dict[str, type[Robust]] = {"robust": Robust, "robust-two": RobustTwo}
 
 
 class Refinement:
-    """Beliefs and targets of the training examples, updated after every epoch.
+    """Beliefs and targets of the training examples, updated after every epoch of a run.
 
     Attributes:
         targets: (N, K), or (N, 2, K) with two networks: soft labels of the next epoch; changed in place.
         belief: (N, M, K), the mean prediction of each of the M networks.
         right: (N, M), each network's probability that the label is right.
+        warmup: Epochs that train on the labels as given.
+        updates: Epochs so far.
     """
 
-    def __init__(self, settings: Robust, labels: Tensor, num_classes: int, soft: Tensor | None = None) -> None:
+    def __init__(
+        self, settings: Robust, labels: Tensor, num_classes: int, epochs: int, soft: Tensor | None = None
+    ) -> None:
         count = settings.networks
-        self.settings, self.labels = settings, labels
-        self.given = one_hot(labels, num_classes).float() if soft is None else soft.float()
-        self.targets = self.given.clone() if count == 1 else self.given.unsqueeze(1).repeat(1, count, 1)
-        self.shares = self.given.mean(0)
+        self.settings, self.labels, self.warmup = settings, labels, settings.warmup_epochs(epochs)
+        given = one_hot(labels, num_classes).float() if soft is None else soft.float()
+        self.targets = given.clone() if count == 1 else given.unsqueeze(1).repeat(1, count, 1)
         self.belief = torch.zeros(len(labels), count, num_classes, device=labels.device)
         self.right = torch.ones(len(labels), count, device=labels.device)
         self.updates = 0
 
+    @property
+    def refines(self) -> bool:
+        """Whether the warm-up is over, so that the targets are refined ones."""
+        return self.settings.targets == "refined" and self.updates >= self.warmup
+
     @torch.no_grad()
-    def update(self, network: Network, inputs: Any, *, epochs: int, precision: str) -> None:
+    def update(self, network: Network, inputs: Any, *, precision: str) -> None:
         """Add this network's predictions to the belief, and after the warm-up set the targets of the next epoch."""
         fresh = 1 - self.settings.memory if self.updates else 1.0
         self.updates += 1
-        refines = self.settings.targets != "given" and self.updates >= self.settings.warmup_epochs(epochs)
         for place, member in enumerate(members(network)):
             probs, features = predicted(member, inputs, precision)
             belief = self.belief[:, place].lerp_(probs, fresh)
-            if refines:
+            if self.refines:
                 seen = Evidence(belief, features, head_weight(member).detach())
                 self.right[:, place] = right_labels(self.settings.select, seen, self.labels).to(self.right)
-        if refines:
-            self.targets.copy_(self.refined())
-
-    def refined(self) -> Tensor:
-        """The targets by the current belief and trust, in the shape of `targets`."""
-        belief = self.belief.mean(1)
-        if self.settings.targets == "refined":
-            belief = sharpened(balanced(belief, self.shares), self.settings.temperature)
-        others = self.right.flip(1).unsqueeze(2)  # with one network, its own
-        return torch.lerp(belief.unsqueeze(1), self.given.unsqueeze(1), others).view_as(self.targets)
+        if self.refines:
+            others = self.right.flip(1)  # with one network, its own
+            belief = self.belief.mean(1)
+            made = [refined(belief, right, self.labels, self.settings.temperature) for right in others.unbind(1)]
+            self.targets.copy_(torch.stack(made, 1).view_as(self.targets))
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets, "belief": self.belief, "right": self.right, "updates": self.updates}
@@ -132,26 +135,23 @@ class Refinement:
         self.updates = int(state["updates"])
 
 
+def refined(belief: Tensor, right: Tensor, labels: Tensor, temperature: float = 1.0) -> Tensor:
+    """belief (N, K), right (N,), labels (N,) -> targets (N, K): the label has probability `right`, the others share the rest."""
+    index = labels.unsqueeze(1)
+    others = belief.clamp(min=1e-6).scatter(1, index, 0.0)
+    others = others / others.sum(1, keepdim=True)
+    targets = (others * (1 - right).unsqueeze(1)).scatter(1, index, right.to(others).unsqueeze(1))
+    raised = targets.pow(1 / temperature)
+    return raised / raised.sum(1, keepdim=True)
+
+
 def predicted(network: Network, inputs: Any, precision: str) -> tuple[Tensor, Tensor]:
     """Probabilities (N, K) and features (N, D) of all inputs, on the network's device."""
-    parts: Iterator[Any] = output_batches(network, inputs, precision=precision)
-    made = [(torch.softmax(logits.float(), 1), features) for _, logits, features in parts]
+    made = [
+        (torch.softmax(logits.float(), 1), features)
+        for _, logits, features in output_batches(network, inputs, precision=precision)
+    ]
     return torch.cat([probs for probs, _ in made]), torch.cat([features for _, features in made])
-
-
-def balanced(probs: Tensor, shares: Tensor) -> Tensor:
-    """probs (N, K) with the mean of each class moved half-way (geometrically) to these shares (K,), so that no class dies out."""
-    moved = probs * (shares / probs.mean(0).clamp(min=1e-6)).sqrt()
-    return moved / moved.sum(1, keepdim=True)
-
-
-class TowardBelief(nn.Module):
-    """Early-learning regularization toward the belief, as a part of the objective."""
-
-    takes = ("logits", "belief")
-
-    def forward(self, logits: Tensor, belief: Tensor) -> Tensor:
-        return early_learning(logits, belief)
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,3 @@ class TwoCourses:
 
     def beta1(self, epoch: float, epochs: float) -> float | None:
         return self.schedule.beta1(epoch, epochs)
-
-
-def sharpened(probs: Tensor, temperature: float) -> Tensor:
-    """probs^(1/T), normalized."""
-    raised = probs.pow(1 / temperature)
-    return raised / raised.sum(-1, keepdim=True).clamp(min=torch.finfo(raised.dtype).tiny)

@@ -1,10 +1,12 @@
 """Which labels to trust: the probability that each label is right, from what a network believes of its training examples.
 
-    right_i = P(easy component | h_i)          of a mixture of two Gaussians fitted to the hardness h of all examples
+    noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i]
+    loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
-Networks fit correct labels first, so early in training the hardness of correct and of wrong labels forms two heaps. `SELECTIONS`
-names the hardness: the loss, as DivideMix does (Li et al. 2020), the margin, the angle to the class weight (AVH), or the labels
-of the nearest neighbors.
+`noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood of
+the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. The mixtures rest on networks
+fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix (Li et al. 2020), of the margin,
+of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from mohs.hardness.angular import avh
 from mohs.hardness.neighbors import neighbor_agreement
 
 LEAST, SPREAD = 1e-6, 1e-3  # smallest probability; variance added to both components, of hardness scaled to SD 1
 SAMPLE = 20_000  # examples to which the mixture is fitted
+TEMPERATURES, STEPS, PRIOR = (0.7, 1.0, 1.5, 2.0, 3.0, 4.5), 20, 0.5  # of the noise matrix; PRIOR: examples added to each entry
 
 
 class Evidence(NamedTuple):
@@ -42,31 +46,52 @@ class Evidence(NamedTuple):
 
 def right_labels(select: str, seen: Evidence, labels: Tensor) -> Tensor:
     """The probability (N,) that each label is right, by a selection in `SELECTIONS`."""
-    return easy_component(SELECTIONS[select](seen, labels).double())
+    return SELECTIONS[select](seen, labels)
+
+
+def by_noise(seen: Evidence, labels: Tensor) -> Tensor:
+    """The posterior of the label by noise matrix and belief, at the temperature under which the labels are likeliest."""
+    fits = [noise_posterior(seen.probs.double(), labels, temperature) for temperature in TEMPERATURES]
+    likelihoods = torch.stack([likelihood for _, likelihood in fits])
+    return torch.stack([right for right, _ in fits])[likelihoods.argmax()]
+
+
+def noise_posterior(probs: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The probability (N,) that each label is right, and the mean log-likelihood of the labels, by EM for the noise matrix."""
+    belief = torch.softmax(probs.clamp(min=LEAST).log() / temperature, 1)
+    given = one_hot(labels, probs.shape[1]).to(belief)
+    noise = torch.full_like(given[: given.shape[1]], PRIOR / given.shape[1]).fill_diagonal_(1.0)
+    for _ in range(STEPS):
+        noise = noise / noise.sum(1, keepdim=True)
+        joint = belief * noise[:, labels].T  # (N, K): true class k and this label
+        total = joint.sum(1, keepdim=True)
+        noise = (joint / total).T @ given + PRIOR
+    return (joint / total).gather(1, labels.unsqueeze(1)).squeeze(1), total.log().mean()
 
 
 def by_loss(seen: Evidence, labels: Tensor) -> Tensor:
-    """Cross-entropy of the label."""
-    return -own(seen.probs, labels).log()
+    """By the cross-entropy of the label."""
+    return easy_component(-own(seen.probs, labels).log())
 
 
 def by_margin(seen: Evidence, labels: Tensor) -> Tensor:
-    """Margin of the label, with the sign changed: log of the odds against it."""
+    """By the margin of the label, with the sign changed: log of the odds against it."""
     mine = own(seen.probs, labels)
-    return (1 - mine).clamp(min=LEAST).log() - mine.log()
+    return easy_component((1 - mine).clamp(min=LEAST).log() - mine.log())
 
 
 def by_avh(seen: Evidence, labels: Tensor) -> Tensor:
-    """Angular visual hardness."""
-    return avh(seen.features, seen.weight, labels)
+    """By the angular visual hardness."""
+    return easy_component(avh(seen.features, seen.weight, labels))
 
 
 def by_neighbors(seen: Evidence, labels: Tensor) -> Tensor:
-    """Share of the nearest neighbors in feature space that have another label."""
-    return 1 - neighbor_agreement(seen.features, labels).nan_to_num(0.5)
+    """By the share of the nearest neighbors in feature space that have another label."""
+    return easy_component(1 - neighbor_agreement(seen.features, labels).nan_to_num(0.5))
 
 
 SELECTIONS: dict[str, Callable[[Evidence, Tensor], Tensor]] = {
+    "noise": by_noise,
     "loss": by_loss,
     "margin": by_margin,
     "avh": by_avh,
@@ -84,7 +109,7 @@ def easy_component(hardness: Tensor) -> Tensor:
 
     Values beyond the means of the components count as the means, since the wider component is the likelier one at both ends.
     """
-    values = hardness.cpu().numpy()
+    values = hardness.double().cpu().numpy()
     values = (values - values.mean()) / max(values.std(), LEAST)
     rows = np.random.default_rng(0).permutation(len(values))[:SAMPLE]
     mixture = GaussianMixture(2, reg_covar=SPREAD, random_state=0)

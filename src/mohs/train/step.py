@@ -51,12 +51,10 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
 
 
 def targets(job: Job, draw: Draw) -> list[Tensor]:
-    """The soft labels of a batch and, in robust training, the belief, mixed as its inputs are; empty if it trains on its labels."""
+    """The soft labels of a batch, mixed as its inputs are; none if it trains on its labels."""
     soft = [] if job.soft is None else [job.soft[draw.ids]]
     if job.feed.mixes and not soft:
         soft = [one_hot(job.feed.labels[draw.ids], len(job.data.classes)).float()]
-    if job.refinement is not None:
-        soft.append(job.refinement.belief[draw.ids].view_as(soft[0]))
     return [job.feed.mix_targets(one, draw) for one in soft] if job.feed.mixes else soft
 
 
@@ -87,7 +85,7 @@ def refine(job: Job) -> None:
     if job.refinement is None:
         return
     with job.averaged():
-        job.refinement.update(job.training.network, job.feed.inputs, epochs=job.run.epochs, precision=job.run.precision)
+        job.refinement.update(job.training.network, job.feed.inputs, precision=job.run.precision)
     if job.recorder is not None and ranks()[0] == 0:
         ids = torch.arange(len(job.feed.labels), device=job.device)
         job.recorder.update(ids, job.refinement.belief.mean(1).clamp(min=LEAST).log(), job.feed.labels)
