@@ -2,7 +2,8 @@
 
     warm-up  the first `warmup` of the epochs train on the labels as given, with early-learning regularization of weight `early`
              (`losses.early_learning`), which keeps the network from memorizing wrong labels
-    belief   after each epoch the averaged network predicts every training example; b ← m b + (1 − m) p is its mean so far
+    belief   after each epoch the averaged network predicts every training example; b ← m b + (1 − m) p is its mean so far,
+             scaled by class to the shares of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k, normalized
     trust    w_i, the probability that label i is right (`train.selection`)
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
     then     the remaining epochs train on t, updated after each epoch, with strong augmentation and mixup, in a second course of
@@ -100,6 +101,7 @@ class Refinement:
         self.settings, self.labels, self.warmup = settings, labels, settings.warmup_epochs(epochs)
         given = one_hot(labels, num_classes).float() if soft is None else soft.float()
         self.targets = given.clone() if count == 1 else given.unsqueeze(1).repeat(1, count, 1)
+        self.shares = given.mean(0)
         self.belief = torch.zeros(len(labels), count, num_classes, device=labels.device)
         self.right = torch.ones(len(labels), count, device=labels.device)
         self.updates = 0
@@ -118,11 +120,11 @@ class Refinement:
             probs, features = predicted(member, inputs, precision)
             belief = self.belief[:, place].lerp_(probs, fresh)
             if self.refines:
-                seen = Evidence(belief, features, head_weight(member).detach())
+                seen = Evidence(balanced(belief, self.shares), features, head_weight(member).detach())
                 self.right[:, place] = right_labels(self.settings.select, seen, self.labels).to(self.right)
         if self.refines:
             others = self.right.flip(1)  # with one network, its own
-            belief = self.belief.mean(1)
+            belief = balanced(self.belief.mean(1), self.shares)
             made = [refined(belief, right, self.labels, self.settings.temperature) for right in others.unbind(1)]
             self.targets.copy_(torch.stack(made, 1).view_as(self.targets))
 
@@ -143,6 +145,14 @@ def refined(belief: Tensor, right: Tensor, labels: Tensor, temperature: float = 
     targets = (others * (1 - right).unsqueeze(1)).scatter(1, index, right.to(others).unsqueeze(1))
     raised = targets.pow(1 / temperature)
     return raised / raised.sum(1, keepdim=True)
+
+
+def balanced(probs: Tensor, shares: Tensor, steps: int = 10) -> Tensor:
+    """probs (N, K), scaled by class until the mean of each class is its share (K,)."""
+    for _ in range(steps):
+        probs = probs * (shares / probs.mean(0).clamp(min=1e-6))
+        probs = probs / probs.sum(1, keepdim=True)
+    return probs
 
 
 def predicted(network: Network, inputs: Any, precision: str) -> tuple[Tensor, Tensor]:
