@@ -1,7 +1,8 @@
 """Judge images by a network trained on them from scratch.
 
-One training with cross-entropy, early-learning regularization (`losses.early_learning`) and averaged weights: such a network
-hardly memorizes wrong labels, so what it believes of its own training examples tells them. Two models are stacked by the noise
+One training with cross-entropy, early-learning regularization (`losses.early_learning`) and averaged weights, or with a recipe
+(`train.robust`; the default for 20,000 images and more on a GPU): such a network hardly memorizes wrong labels, so what it believes
+of its own training examples tells them. Two models are stacked by the noise
 model: the running mean of each example's predictions over training, and the final averaged network on the image and its mirror.
 The scores are in sample, and the network has learned to doubt wrong labels by a little: heads on its features, fitted to labels
 and to predictions (`train.fold_heads`), tell how much of that doubt is noise.
@@ -35,13 +36,20 @@ from mohs.train.trained import Trained
 
 AUTO_LOSS, EARLY_LEARNING = "cross_entropy", {"name": "early_learning", "weight": 3.0}
 WORK, FEWEST, MOST = 600_000, 10, 30  # training images in all on a CPU, and the bounds of epochs
+LARGE, LARGE_BATCH, LARGE_RATE = 20_000, 512, "sgd:lr=0.2"  # images from which a GPU trains with this batch and optimizer
 LEAST_PROBABILITY = 1e-6
 
 
 def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     """Train, score and judge."""
     run = planned_run(data, options)
-    early = " and early-learning regularization" if run.regularizers else ""
+    early = (
+        " and early-learning regularization"
+        if run.regularizers
+        else f" and the recipe {run.recipe['name']}"
+        if run.recipe
+        else ""
+    )
     options.step("judge", f"{run.epochs} epochs of {as_spec(run.model)['name']} with {as_spec(run.loss)['name']}{early}")
     trained = train(run, data, out=folder / "run", device=options.device, watch=options.watch)
     options.step("scores", "margins, angles and neighbors")
@@ -74,13 +82,18 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
 def planned_run(data: Data, options: AuditOptions) -> Run:
     """The training of the audit."""
     number, gpu = len(data.train), choose_device(options.device).type == "cuda"
-    epochs = options.epochs or default_epochs(number, gpu)
-    batch = options.batch or default_batch(number)
+    large, auto = gpu and number >= LARGE, options.loss == "auto"
+    recipe = ("robust" if large and auto else None) if options.recipe == "auto" else options.recipe
+    recipe = None if recipe == "none" else recipe
+    epochs = options.epochs or default_epochs(number, gpu) * (1 if recipe is None else 2)
+    batch = options.batch or (LARGE_BATCH if large else default_batch(number))
     return Run(
         data=data.name,
         model=options.model,
-        loss=AUTO_LOSS if options.loss == "auto" else options.loss,
-        regularizers=[EARLY_LEARNING] if options.loss == "auto" else [],
+        loss=AUTO_LOSS if auto else options.loss,
+        regularizers=[EARLY_LEARNING] if auto and recipe is None else [],
+        recipe=recipe,
+        optimizer=LARGE_RATE if large and options.batch is None else "sgd",
         epochs=epochs,
         batch=batch,
         ema=average_decay(epochs * max(1, number // batch)),

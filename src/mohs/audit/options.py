@@ -14,7 +14,7 @@ from mohs._core.validation import check_between, check_fields
 Array = np.ndarray[Any, Any]
 Tell = Callable[[str], None]
 Watch = Callable[[dict[str, Any]], None]
-CHECKED = ("finetune", "precision", "model", "loss", "epochs", "batch", "folds", "seed", "device")
+CHECKED = ("finetune", "precision", "model", "loss", "recipe", "epochs", "batch", "folds", "seed", "device")
 STEPS = ("data", "features", "judge", "scores", "verdict")
 
 
@@ -29,6 +29,8 @@ class AuditOptions:
         precision: Expected share of the examples called mislabeled whose label is wrong.
         model: Network to train, with `embed="none"` or `finetune`.
         loss: Its loss; "auto": cross-entropy with early-learning regularization.
+        recipe: Robust training of a network from scratch: "robust", "robust-two", "none"; "auto": robust for 20,000 images and
+            more on a GPU.
         epochs, batch: Its epochs and batch size; default: by the size of the data.
         folds: Number of cross-validation folds.
         seed: Random seed.
@@ -43,6 +45,7 @@ class AuditOptions:
     precision: float = 0.8
     model: str | Mapping[str, Any] = "auto"
     loss: str = "auto"
+    recipe: str = "auto"
     epochs: int | None = None
     batch: int | None = None
     folds: int = 5

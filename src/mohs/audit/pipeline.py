@@ -46,6 +46,7 @@ from mohs.models import MODELS, model_spec
 from mohs.models.efficientnet_lite import has_lite
 from mohs.train.build_objective import filled
 from mohs.train.directory import environment
+from mohs.train.robust import RECIPES
 
 WRONG = {"name": "symmetric", "rate": 0.1}
 Judge = Callable[[Data, AuditOptions, Path], AuditResult]
@@ -135,6 +136,10 @@ def check_options(data: Data, options: AuditOptions) -> None:
     kind = data.train.kind
     if options.loss != "auto":
         check_loss(options.loss, data.train)
+    if options.recipe not in ("auto", "none"):
+        create_spec(RECIPES, "recipe", as_spec(options.recipe))
+        if kind != "images" or options.embed != "none":
+            raise ValueError('recipe is for a network trained on images from scratch: add --embed none (embed="none")')
     named = model_spec(options.model)
     if kind != "images":
         for name, used in (("model", named["name"] != "auto"), ("finetune", options.finetune), ("loss", options.loss != "auto")):

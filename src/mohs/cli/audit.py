@@ -27,6 +27,13 @@ Loss = Annotated[
         metavar="SPEC", help="Loss of --embed none and --finetune; auto: cross-entropy with early-learning regularization."
     ),
 ]
+Recipe = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEC",
+        help="Robust training with --embed none: robust, robust-two or none; auto: robust for 20,000 images and more on a GPU.",
+    ),
+]
 Epochs = Annotated[
     int | None, typer.Option(metavar="N", help="Number of training epochs; default: chosen by the size of the data.")
 ]
@@ -67,6 +74,7 @@ def audit(
     finetune: Finetune = False,
     model: o.Model = None,
     loss: Loss = "auto",
+    recipe: Recipe = "auto",
     epochs: Epochs = None,
     batch: Batch = None,
     folds: Folds = 5,
@@ -94,7 +102,8 @@ def audit(
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how = {name: value for name, value in (("label", label), ("image_size", image_size), ("text", text)) if value is not None}
-    judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "folds": folds, "device": device}
+    judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "recipe": recipe}
+    judge |= {"folds": folds, "device": device}
     done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]

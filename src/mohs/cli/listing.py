@@ -34,6 +34,7 @@ TABLES = {  # kind: module and name of its table, and what it lists
     "augmentations": ("mohs.train.augment", "AUGMENTATIONS", "augmentations (--augment)"),
     "optimizers": ("mohs.train.optimizers", "OPTIMIZERS", "optimizers (--optimizer)"),
     "lr_schedules": ("mohs.train.learning_rate", "LR_SCHEDULES", "learning-rate schedules (--schedule)"),
+    "robust": ("mohs.train.robust", "RECIPES", "recipes of robust training (--recipe)"),
     "selections": ("mohs.adapt.selection", "SELECTIONS", "pseudo-label selections of mohs adapt (--selection)"),
     "measures": ("mohs.studies.run_measures", "MEASURES", "measures of a recipe"),
     "attacks": ("mohs.evaluate.attack", "ATTACKS", "adversarial attacks, for the measure attack"),

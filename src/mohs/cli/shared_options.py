@@ -38,6 +38,12 @@ Regularizer = Annotated[
         metavar="SPEC", help="Regularizer with its weight (mohs list regularizers), such as adr:weight=0.05,tau=3. Repeatable."
     ),
 ]
+Recipe = Annotated[
+    Text,
+    typer.Option(
+        metavar="SPEC", help="Robust training on wrong labels (mohs list robust): robust, or robust-two for two networks."
+    ),
+]
 Noise = Annotated[
     Text,
     typer.Option(metavar="SPEC", help="Label noise to add to the training set (mohs list noises), such as symmetric:rate=0.4."),

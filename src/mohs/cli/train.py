@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   mohs train photos/ --model resnet18 --epochs 30
+  mohs train photos/ --recipe robust
   mohs train cifar10 --loss gce:q=0.7 --noise symmetric:rate=0.4 --dry-run
   torchrun --nproc-per-node 4 -m mohs train cifar10 --batch 512"""
 
@@ -30,6 +31,7 @@ def train(
     head: o.Head = None,
     loss: o.Loss = None,
     regularizer: o.Regularizer = None,
+    recipe: o.Recipe = None,
     noise: o.Noise = None,
     augment: o.Augment = None,
     optimizer: o.Optimizer = None,
@@ -58,7 +60,7 @@ def train(
     from mohs.train.run import run_with
 
     run = run_with(
-        config, data=data, model=model, head=head, loss=loss, regularizers=regularizer or None, noise=noise,
+        config, data=data, model=model, head=head, loss=loss, regularizers=regularizer or None, recipe=recipe, noise=noise,
         augment=augmentations(augment), optimizer=optimizer, schedule=schedule, class_weight=class_weight, epochs=epochs,
         batch=batch, accumulate=accumulate, ema=ema, precision=precision, compile=compiled or None, seed=seed,
         open=open_options(label=label, image_size=image_size, without=without),

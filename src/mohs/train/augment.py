@@ -34,6 +34,7 @@ from mohs.train.warp import as_floats, resized_crop, shifted
 
 MODES = ("constant", "reflect")
 
+
 @dataclass(frozen=True, kw_only=True)
 class none:  # noqa: N801  (augmentations are called like functions)
     """No change."""

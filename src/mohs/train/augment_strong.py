@@ -25,7 +25,6 @@ from mohs._core.validation import check_between
 from mohs.train.augment_base import Drawn, augmented, check_images, uniform
 from mohs.train.warp import as_floats
 
-
 FAR = 9.0  # the center of a square that does not touch the image
 
 

@@ -92,7 +92,12 @@ def moved(examples: Examples, device: torch.device) -> Examples:
 
 
 def build_network(
-    run: Run, *, shape: tuple[int, ...], num_classes: int, model: str | Mapping[str, Any] | None = None, scale: Scale | None = None
+    run: Run,
+    *,
+    shape: tuple[int, ...],
+    num_classes: int,
+    model: str | Mapping[str, Any] | None = None,
+    scale: Scale | None = None,
 ) -> Network:
     """The run's network, or the two of its recipe; model: another one than the run's."""
     seeds = [run.seed, run.seed + SECOND] if run.recipe is not None and recipe_of(run).networks == 2 else [run.seed]

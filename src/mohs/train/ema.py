@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from mohs._core.validation import check_between
 
-
 AVERAGED = 0.1  # share of all steps that an average looks back on by default
 
 

@@ -46,7 +46,14 @@ class Feed:
     """Batches of these examples, for process `rank` of `ranks`."""
 
     def __init__(
-        self, examples: Examples, *, batch: int, seed: int, device: torch.device, augment: Sequential | None = None, **processes: int
+        self,
+        examples: Examples,
+        *,
+        batch: int,
+        seed: int,
+        device: torch.device,
+        augment: Sequential | None = None,
+        **processes: int,
     ) -> None:
         self.rank, self.ranks = processes.get("rank", 0), processes.get("ranks", 1)
         self.examples, self.batch, self.seed, self.device, self.augment = examples, batch, seed, device, augment

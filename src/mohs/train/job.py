@@ -28,7 +28,6 @@ from mohs.train.robust import Refinement
 from mohs.train.run import Run
 from mohs.train.trace import Trace
 
-
 PARTS = ("recorder", "trace", "ema", "refinement")  # what a checkpoint holds besides network and optimizer
 
 

@@ -32,6 +32,7 @@ from mohs.train.learning_rate import LRSchedule
 from mohs.train.selection import SELECTIONS, Evidence, right_labels
 
 TARGETS = ("refined", "given")
+LEAST = 1e-6  # smallest probability of which the logarithm is taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +95,7 @@ class Refinement:
         updates: Epochs so far.
     """
 
-    def __init__(
-        self, settings: Robust, labels: Tensor, num_classes: int, epochs: int, soft: Tensor | None = None
-    ) -> None:
+    def __init__(self, settings: Robust, labels: Tensor, num_classes: int, epochs: int, soft: Tensor | None = None) -> None:
         count = settings.networks
         self.settings, self.labels, self.warmup = settings, labels, settings.warmup_epochs(epochs)
         given = one_hot(labels, num_classes).float() if soft is None else soft.float()
@@ -112,12 +111,16 @@ class Refinement:
         return self.settings.targets == "refined" and self.updates >= self.warmup
 
     @torch.no_grad()
-    def update(self, network: Network, inputs: Any, *, precision: str) -> None:
-        """Add this network's predictions to the belief, and after the warm-up set the targets of the next epoch."""
+    def update(self, network: Network, inputs: Any, *, precision: str) -> tuple[Tensor, Tensor]:
+        """Add this network's predictions to the belief, and after the warm-up set the targets of the next epoch.
+
+        Returns:
+            Its logits (N, K), as the logarithm of the mean probability, and features (N, D).
+        """
         fresh = 1 - self.settings.memory if self.updates else 1.0
         self.updates += 1
-        for place, member in enumerate(members(network)):
-            probs, features = predicted(member, inputs, precision)
+        outputs = [predicted(member, inputs, precision) for member in members(network)]
+        for place, (member, (probs, features)) in enumerate(zip(members(network), outputs, strict=True)):
             belief = self.belief[:, place].lerp_(probs, fresh)
             if self.refines:
                 seen = Evidence(balanced(belief, self.shares), features, head_weight(member).detach())
@@ -127,6 +130,8 @@ class Refinement:
             belief = balanced(self.belief.mean(1), self.shares)
             made = [refined(belief, right, self.labels, self.settings.temperature) for right in others.unbind(1)]
             self.targets.copy_(torch.stack(made, 1).view_as(self.targets))
+        mean = torch.stack([probs for probs, _ in outputs]).mean(0)
+        return mean.clamp(min=LEAST).log(), torch.cat([features for _, features in outputs], 1)
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets, "belief": self.belief, "right": self.right, "updates": self.updates}
@@ -140,7 +145,7 @@ class Refinement:
 def refined(belief: Tensor, right: Tensor, labels: Tensor, temperature: float = 1.0) -> Tensor:
     """belief (N, K), right (N,), labels (N,) -> targets (N, K): the label has probability `right`, the others share the rest."""
     index = labels.unsqueeze(1)
-    others = belief.clamp(min=1e-6).scatter(1, index, 0.0)
+    others = belief.clamp(min=LEAST).scatter(1, index, 0.0)
     others = others / others.sum(1, keepdim=True)
     targets = (others * (1 - right).unsqueeze(1)).scatter(1, index, right.to(others).unsqueeze(1))
     raised = targets.pow(1 / temperature)
@@ -150,7 +155,7 @@ def refined(belief: Tensor, right: Tensor, labels: Tensor, temperature: float = 
 def balanced(probs: Tensor, shares: Tensor, steps: int = 10) -> Tensor:
     """probs (N, K), scaled by class until the mean of each class is its share (K,)."""
     for _ in range(steps):
-        probs = probs * (shares / probs.mean(0).clamp(min=1e-6))
+        probs = probs * (shares / probs.mean(0).clamp(min=LEAST))
         probs = probs / probs.sum(1, keepdim=True)
     return probs
 

@@ -27,7 +27,11 @@ from mohs.hardness.neighbors import neighbor_agreement
 
 LEAST, SPREAD = 1e-6, 1e-3  # smallest probability; variance added to both components, of hardness scaled to SD 1
 SAMPLE = 20_000  # examples to which the mixture is fitted
-TEMPERATURES, STEPS, PRIOR = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0), 20, 0.5  # of the noise matrix; PRIOR: examples added to each entry
+TEMPERATURES, STEPS, PRIOR = (
+    (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0),
+    20,
+    0.5,
+)  # of the noise matrix; PRIOR: examples added to each entry
 
 
 class Evidence(NamedTuple):

@@ -21,8 +21,6 @@ from mohs.models.network import MARGIN_HEADS, Network, head_weight
 from mohs.train.feed import Draw
 from mohs.train.job import Job
 
-LEAST = 1e-6  # smallest probability of which the logarithm is recorded
-
 
 def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
     """Train on a batch, in `run.accumulate` parts; weights: those of the regularizers at this epoch.
@@ -85,10 +83,15 @@ def refine(job: Job) -> None:
     if job.refinement is None:
         return
     with job.averaged():
-        job.refinement.update(job.training.network, job.feed.inputs, precision=job.run.precision)
-    if job.recorder is not None and ranks()[0] == 0:
-        ids = torch.arange(len(job.feed.labels), device=job.device)
-        job.recorder.update(ids, job.refinement.belief.mean(1).clamp(min=LEAST).log(), job.feed.labels)
+        logits, features = job.refinement.update(job.training.network, job.feed.inputs, precision=job.run.precision)
+        weight = head_weight(job.training.network).detach()
+    if ranks()[0] > 0:  # every process says the same of all examples
+        return
+    ids = torch.arange(len(logits), device=logits.device)
+    if job.recorder is not None:
+        job.recorder.update(ids, logits, job.feed.labels, features)
+    if job.trace is not None:
+        job.trace.add(ids, logits, job.feed.labels, features, weight)
 
 
 @torch.no_grad()
