@@ -40,7 +40,7 @@ def labeled(name: str, folder: Path) -> tuple[mohs.Data, np.ndarray[Any, Any]]:
         noisy = mohs.add_noise(data.train, {"name": "symmetric", "rate": float(name[9:]), "exact": True}, seed=0)
         return mohs.Data(noisy), (noisy.labels != data.train.labels).numpy()
     given = torch.from_numpy(np.load(folder / "cifar10n.npz")[name].astype(np.int64))
-    return mohs.Data(data.train.relabeled(given)), (given != data.train.labels).numpy()
+    return mohs.Data(data.train.relabeled(given), None, data.test), (given != data.train.labels).numpy()
 
 
 def main() -> None:
@@ -67,6 +67,7 @@ def main() -> None:
             "ap": average_precision(wrong, p), **of_flags(wrong, flagged, ""), "ece": calibration_error(wrong, p),
             "rate": result.estimate.rate, "low": result.estimate.low, "high": result.estimate.high,
             "seconds": round(time.perf_counter() - began, 1), "features": result.facts.get("features", ""),
+            "test_accuracy": (result.history or [{}])[-1].get("test_accuracy"),
         }  # fmt: skip
         print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
         rows.append(row)

@@ -25,13 +25,14 @@ from mohs.audit.judge_features import (
     neighbors_of,
     scored_table,
 )
-from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING, average_decay
+from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors
 from mohs.data.examples import Data
 from mohs.evaluate.outputs import output_batches
 from mohs.hardness.judgment import judge_labels
+from mohs.train.ema import average_decay
 from mohs.train.fold_heads import assign_folds
 from mohs.train.loop import train
 from mohs.train.run import Run

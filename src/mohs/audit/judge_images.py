@@ -1,9 +1,8 @@
 """Judge images by a network trained on them from scratch.
 
 One training with cross-entropy, early-learning regularization (`losses.early_learning`) and averaged weights, or with a recipe
-(`train.robust`; the default for 20,000 images and more on a GPU): such a network hardly memorizes wrong labels, so what it believes
-of its own training examples tells them. Two models are stacked by the noise
-model: the running mean of each example's predictions over training, and the final averaged network on the image and its mirror.
+(`train.robust`; the default for 20,000 images and more on a GPU): such a network hardly memorizes wrong labels, so what it
+believes of its own training examples tells them. Two models are stacked by the noise model: the running mean of each example's predictions over training, and the final averaged network on the image and its mirror.
 The scores are in sample, and the network has learned to doubt wrong labels by a little: heads on its features, fitted to labels
 and to predictions (`train.fold_heads`), tell how much of that doubt is noise.
 """
@@ -43,14 +42,8 @@ LEAST_PROBABILITY = 1e-6
 def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     """Train, score and judge."""
     run = planned_run(data, options)
-    early = (
-        " and early-learning regularization"
-        if run.regularizers
-        else f" and the recipe {run.recipe['name']}"
-        if run.recipe
-        else ""
-    )
-    options.step("judge", f"{run.epochs} epochs of {as_spec(run.model)['name']} with {as_spec(run.loss)['name']}{early}")
+    extra = f", {as_spec(run.recipe)['name']}" if run.recipe else " and early-learning regularization" if run.regularizers else ""
+    options.step("judge", f"{run.epochs} epochs of {as_spec(run.model)['name']} with {as_spec(run.loss)['name']}{extra}")
     trained = train(run, data, out=folder / "run", device=options.device, watch=options.watch)
     options.step("scores", "margins, angles and neighbors")
     network = trained.network.to(choose_device(options.device))

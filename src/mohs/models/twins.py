@@ -64,7 +64,7 @@ class Heads(nn.Module):
         return torch.cat(self._weights(), 1) / len(self.parts)
 
     def forward(self, features: Tensor) -> Tensor:
-        given = features.split([weight.shape[1] for weight in self._weights()], 1)
+        given = torch.split(features, [weight.shape[1] for weight in self._weights()], 1)
         return torch.stack([head(part) for head, part in zip(self.parts, given, strict=True)]).mean(0)
 
     def _weights(self) -> list[Tensor]:

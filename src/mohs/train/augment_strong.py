@@ -5,9 +5,9 @@
     cutout        a square of `side` of the image's side, anywhere, set to the image's mean (DeVries and Taylor 2017)
     mixup         λ x + (1 − λ) x', with x' the batch in reverse order and λ ~ Beta(α, α), at least ½ (Zhang et al. 2018)
 
-The first three change a `share` of the images and leave the others exactly as they are: a network that only sees warped images is
-worse on those that are not. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph may capture. Mixing changes the
-labels as well: `Sequential.mix_targets`.
+The first three change a `share` of the images and leave the others exactly as they are: a network that only sees warped images
+is worse on those that are not. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph
+may capture. Mixing changes the labels as well: `Sequential.mix_targets`.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
     warm-up  the first `warmup` of the epochs train on the labels as given, with early-learning regularization of weight `early`
              (`losses.early_learning`), which keeps the network from memorizing wrong labels
     belief   after each epoch the averaged network predicts every training example; b ← m b + (1 − m) p is its mean so far,
-             scaled by class to the shares of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k, normalized
+             scaled by class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k
     trust    w_i, the probability that label i is right (`train.selection`)
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
     then     the remaining epochs train on t, updated after each epoch, with strong augmentation and mixup, in a second course of
              the learning rate
 
-With two networks each takes its w from the other and b from both, so that neither confirms its own mistakes. The parts are those of
-ELR (Liu et al. 2020) and DivideMix (Li et al. 2020), without the latter's separate batches of unlabeled examples; w comes by
+With two networks each takes its w from the other and b from both, so that neither confirms its own mistakes. The parts are those
+of ELR (Liu et al. 2020) and DivideMix (Li et al. 2020), without the latter's separate batches of unlabeled examples; w comes by
 default from a noise matrix, in place of a mixture of losses. Nothing is set by the true noise rate.
 """
 
@@ -61,7 +61,7 @@ class Robust:
     augment: Sequence[str | Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("select", self.select, SELECTIONS)
+        check_choice("select", self.select, tuple(SELECTIONS))
         check_choice("targets", self.targets, TARGETS)
         check_between("warmup", self.warmup, 0, 1)
         check_between("early", self.early, 0)
@@ -184,6 +184,8 @@ class Phase:
 class TwoCourses:
     """A learning-rate schedule run through twice: until `end`, and from there to the end of the run."""
 
+    formula: ClassVar[str] = "the schedule, twice"
+    purpose: ClassVar[str] = "robust training"
     schedule: LRSchedule
     end: float
 

@@ -3,8 +3,8 @@
     noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i]
     loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
-`noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood of
-the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. The mixtures rest on networks
+`noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
+of the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. The mixtures rest on networks
 fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix (Li et al. 2020), of the margin,
 of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
@@ -27,11 +27,8 @@ from mohs.hardness.neighbors import neighbor_agreement
 
 LEAST, SPREAD = 1e-6, 1e-3  # smallest probability; variance added to both components, of hardness scaled to SD 1
 SAMPLE = 20_000  # examples to which the mixture is fitted
-TEMPERATURES, STEPS, PRIOR = (
-    (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0),
-    20,
-    0.5,
-)  # of the noise matrix; PRIOR: examples added to each entry
+TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
+STEPS, PRIOR = 20, 0.5  # steps of EM; examples added to each entry of the noise matrix
 
 
 class Evidence(NamedTuple):
