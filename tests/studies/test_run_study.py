@@ -128,6 +128,10 @@ def test_results_survive_a_csv_file(tmp_path: Path) -> None:
     (tmp_path / "y.csv").write_text("row,value\na,1\n")
     with pytest.raises(DataError, match="no column 'seed'"):
         read_results(tmp_path / "y.csv")
+    for line, word in (("a,1,0.5,7", "more"), ("a,1", "fewer")):
+        (tmp_path / "w.csv").write_text(f"row,seed,value\nb,0,1\n{line}\n")
+        with pytest.raises(DataError, match=f"w.csv: line 3 has {word} cells"):
+            read_results(tmp_path / "w.csv")
     (tmp_path / "z.csv").write_text("row,seed,value\na,1,many\n")
     with pytest.raises(DataError, match="value is 'many', which is not a number"):
         read_results(tmp_path / "z.csv")

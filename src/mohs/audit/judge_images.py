@@ -2,7 +2,8 @@
 
 One training with cross-entropy, early-learning regularization (`losses.early_learning`) and averaged weights, or with a recipe
 (`train.robust`; the default for 20,000 images and more on a GPU): such a network hardly memorizes wrong labels, so what it
-believes of its own training examples tells them. Two models are stacked by the noise model: the running mean of each example's predictions over training, and the final averaged network on the image and its mirror.
+believes of its own training examples tells them. Two models are stacked by the noise model: the running mean of each example's
+predictions over training, and the final averaged network on the image and its mirror.
 The scores are in sample, and the network has learned to doubt wrong labels by a little: heads on its features, fitted to labels
 and to predictions (`train.fold_heads`), tell how much of that doubt is noise.
 """

@@ -128,9 +128,16 @@ def read_results(path: Path) -> list[Result]:
                     raise DataError(
                         f"{path}: no column {name!r}; results of a study have the columns study, row, seed and numbers; {REPAIR}"
                     )
-            return [{name: _value(text, path, name) for name, text in line.items() if text} for line in lines]
+            return [_result(line, path, lines.line_num) for line in lines]
     except (UnicodeDecodeError, csv.Error, AttributeError) as error:
         raise DataError(f"{path}: cannot be read as CSV in UTF-8 ({error}); {REPAIR}") from error
+
+
+def _result(line: dict[Any, Any], path: Path, number: int) -> Result:
+    """A line of the CSV file as a result."""
+    if None in line or None in line.values():
+        raise DataError(f"{path}: line {number} has {'more' if None in line else 'fewer'} cells than there are columns; {REPAIR}")
+    return {name: _value(text, path, name) for name, text in line.items() if text}
 
 
 def read_benchmark(path: Path) -> list[Result]:
