@@ -14,8 +14,10 @@ from torch.nn.functional import interpolate, pad
 from mohs.train.augment import (
     AUGMENTATIONS,
     Sequential,
+    affine,
     create_augment,
     crop_flip,
+    cutout,
     gaussian_noise,
     random_resized_crop,
     translate,
@@ -152,8 +154,9 @@ def test_draw_and_apply_equal_the_call_and_depend_only_on_the_generator(name: st
     torch.rand(3)
     assert torch.equal(first, augment(x, generator(5)))
     assert torch.equal(first, augment.apply(x, *drawn))
-    half = augment.apply(x[::2], *(numbers[::2] for numbers in drawn))
-    assert torch.equal(half, first[::2])  # a process may take every second row
+    if name != "mixup":  # whose partners are those of the process
+        half = augment.apply(x[::2], *(numbers[::2] for numbers in drawn))
+        assert torch.equal(half, first[::2])  # a process may take every second row
     assert torch.equal(x, images(8, 3, 16, 16))
     assert AUGMENTATIONS[name].purpose  # type: ignore[attr-defined]
     assert name == "none" or not torch.equal(first.float(), x.float())
@@ -206,3 +209,45 @@ def test_features_and_tiny_images_are_refused(name: str) -> None:
     if name != "random_resized_crop":
         with pytest.raises(ValueError, match=rf"{name} reaches . pixels beyond an image of 2×2: choose less than its side"):
             create_augment([name]).draw(2, generator(), (1, 2, 2))
+
+
+@pytest.mark.parametrize("name", ["affine", "color_jitter", "cutout"])
+def test_strong_augmentation_leaves_the_others_as_they_are(name: str) -> None:
+    x = images(64, height=16, width=16, floating=True)
+    got = create_augment(f"{name}:share=0.5")(x, generator())
+    changed = ((got - x).abs() > 1e-4).flatten(1).any(1)
+    assert got.shape == x.shape
+    assert float(got.min()) >= 0
+    assert float(got.max()) <= 1
+    assert 16 < int(changed.sum()) < 48
+    torch.testing.assert_close(create_augment(f"{name}:share=0")(x, generator()), x, atol=1e-6, rtol=0)
+
+
+def test_affine_rotates_and_resizes() -> None:
+    x = torch.zeros(1, 1, 17, 17)
+    x[0, 0, 8, 14] = 1  # to the right of the center
+    turned = affine().apply(x, *(torch.tensor([value]) for value in (torch.pi / 2, 0.0, 1.0, 0.0)))
+    assert divmod(int(turned.argmax()), 17) in ((2, 8), (14, 8))
+    smaller = affine().apply(x, *(torch.tensor([value]) for value in (0.0, 0.0, 2.0, 0.0)))
+    assert divmod(int(smaller.argmax()), 17) == (8, 11)
+
+
+def test_cutout_covers_a_square_with_the_mean() -> None:
+    x = images(1, 1, 10, 10, floating=True)
+    got = cutout(side=0.4).apply(x, torch.tensor([0.5]), torch.tensor([0.5]))
+    assert torch.equal((got != x)[0, 0].nonzero().amin(0), torch.tensor([3, 3]))
+    assert int((got != x).sum()) == 16
+    torch.testing.assert_close(got[0, 0, 3:7, 3:7], x.mean().expand(4, 4))
+
+
+def test_mixup_mixes_inputs_and_labels_alike() -> None:
+    x, targets = torch.eye(6).view(6, 6), torch.eye(6)
+    both = create_augment(["gaussian_noise:sd=0", "mixup:alpha=2"])
+    drawn = both.draw(6, generator(), (6,))
+    assert float(drawn[1].min()) >= 0.5
+    mixed = both.apply(x, *drawn)
+    assert both.mixes
+    assert not create_augment("translate").mixes
+    torch.testing.assert_close(mixed, both.mix_targets(targets, *drawn))
+    torch.testing.assert_close(mixed.sum(1), torch.ones(6))
+    assert torch.equal(both.mix_targets(targets.unsqueeze(1).repeat(1, 2, 1), *drawn)[:, 0], both.mix_targets(targets, *drawn))

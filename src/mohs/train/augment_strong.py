@@ -5,7 +5,7 @@
     cutout        a square of `side` of the image's side, anywhere, set to the image's mean (DeVries and Taylor 2017)
     mixup         λ x + (1 − λ) x', with x' the batch in reverse order and λ ~ Beta(α, α), at least ½ (Zhang et al. 2018)
 
-The first three change a `share` of the images and leave the others exactly as they are: a network that only sees warped images
+The first three change a `share` of the images and leave the others as they are: a network that only sees warped images
 is worse on those that are not. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph
 may capture. Mixing changes the labels as well: `Sequential.mix_targets`.
 """
@@ -145,7 +145,7 @@ class mixup:  # noqa: N801
         check_between("alpha", self.alpha, 0, ends="(]")
 
     def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
-        both = torch.full((n, 2), self.alpha, device=generator.device)
+        both = torch.full((n, 2), float(self.alpha), device=generator.device)
         return (torch._sample_dirichlet(both, generator=generator).amax(1),)
 
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mohs._core.specs import as_spec, create_spec
@@ -23,18 +24,28 @@ BY_DATA = {"counts": "class_counts", "num_classes": "num_classes", "in_features"
 
 def build_objective(run: Run, network: Network, train: Examples) -> Objective:
     """The run's loss and regularizers, with fields that depend on the data filled in."""
-    counts = class_counts(train.labels, len(train.classes))
     known = {
-        "class_counts": counts.tolist(),
-        "num_classes": len(train.classes),
+        **facts_of(train),
         "num_examples": len(train) * len(members(network)),
         "in_features": head_weight(members(network)[0]).shape[1],
     }
     loss = filled(as_spec(run.loss), LOSSES, known)
     if run.class_weight is not None:
-        loss["weight"] = weight_by_class(as_spec(run.class_weight), counts, epoch=0)
+        loss["weight"] = weight_by_class(as_spec(run.class_weight), torch.tensor(known["class_counts"]), epoch=0)
     regularizers = [filled(as_spec(spec), REGULARIZERS, known) for spec in run.regularizers]
     return create_objective(loss, regularizers, pair_labels=run.pair_labels)
+
+
+def build_loss(run: Run, train: Examples) -> Callable[..., Tensor]:
+    """The run's loss alone, without class weights."""
+    made: Callable[..., Tensor] = create_spec(LOSSES, "loss", filled(as_spec(run.loss), LOSSES, facts_of(train)))
+    return made
+
+
+def facts_of(train: Examples) -> dict[str, Any]:
+    """What losses may ask of the training set."""
+    counts = class_counts(train.labels, len(train.classes))
+    return {"class_counts": counts.tolist(), "num_classes": len(train.classes), "num_examples": len(train), "in_features": 1}
 
 
 def filled(spec: Mapping[str, Any], table: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

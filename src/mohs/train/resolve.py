@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import torch
 from accelerate.state import PartialState
 
 from mohs._core.specs import as_spec, check_spec, create_spec
@@ -22,7 +23,7 @@ from mohs.losses.objective import check_weight
 from mohs.models import MODELS, default_model, model_spec
 from mohs.train.accelerator import use_device
 from mohs.train.augment import AUGMENTATIONS
-from mohs.train.build_objective import CLASS_WEIGHTS
+from mohs.train.build_objective import CLASS_WEIGHTS, build_loss
 from mohs.train.ema import average_decay
 from mohs.train.learning_rate import LR_SCHEDULES
 from mohs.train.optimizers import OPTIMIZERS
@@ -38,6 +39,8 @@ def resolve(run: Run, data: Data, *, device: str = "auto") -> tuple[Run, Data, s
     check_numeric(data.train)
     fingerprint = data.fingerprint()
     run = with_defaults(run, data.train, cuda=PartialState().device.type == "cuda")
+    if run.recipe is not None or any(as_spec(spec)["name"] == "mixup" for spec in run.augment or ()):
+        check_soft_labels(run, data.train)
     return run, prepare_data(run, data), fingerprint
 
 
@@ -64,6 +67,16 @@ def check_run(run: Run, *, where: str = "") -> None:
             create_spec(RECIPES, "recipe", as_spec(run.recipe))
     except ValueError as error:
         raise ValueError(f"{where}: {error}" if where else str(error)) from error
+
+
+def check_soft_labels(run: Run, train: Examples) -> None:
+    """Raise unless the loss takes soft labels, which a recipe and mixup train on."""
+    loss = build_loss(run, train)
+    try:
+        loss(torch.zeros(2, len(train.classes)), torch.full((2, len(train.classes)), 1 / len(train.classes)))
+    except ValueError as error:
+        what = "mixup" if run.recipe is None else f"the recipe {as_spec(run.recipe)['name']}"
+        raise ValueError(f"{what} trains on soft labels: {error}, or choose another loss, such as gce") from error
 
 
 def prepare_data(run: Run, data: Data) -> Data:

@@ -5,8 +5,8 @@
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
 of the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. The mixtures rest on
-networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix (Li et al. 2020), of the
-margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
+networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix (Li et al. 2020), of
+the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
 
 from __future__ import annotations

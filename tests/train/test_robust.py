@@ -1,0 +1,215 @@
+"""Robust training: its targets against the formula, its selection on made beliefs, and whole runs on noisy blobs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mohs.data.examples import Data, Examples
+from mohs.data.noise import add_noise
+from mohs.models import create_model
+from mohs.models.network import head_weight
+from mohs.models.twins import Twins, members
+from mohs.train.build import build
+from mohs.train.graph import can_graph
+from mohs.train.loop import train
+from mohs.train.resolve import resolve
+from mohs.train.robust import RECIPES, Refinement, Robust, RobustTwo, TwoCourses, balanced, refined
+from mohs.train.run import Run
+from mohs.train.selection import SELECTIONS, Evidence, easy_component, right_labels
+
+RUN = {"data": "blobs", "model": "mlp:hidden=16", "recipe": "robust", "epochs": 6, "batch": 24, "validation": 0.0}
+
+
+def made_beliefs(n: int = 1500, k: int = 5, wrong: float = 0.3) -> tuple[Evidence, Tensor, Tensor]:
+    """What a good network says of n examples, their labels, of which a share is wrong, and the true classes."""
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.eye(k, 8)
+    true = torch.arange(n) % k
+    features = 4 * weight[true] + torch.randn(n, 8, generator=generator)
+    moved = (true + torch.randint(1, k, (n,), generator=generator)) % k
+    labels = torch.where(torch.rand(n, generator=generator) < wrong, moved, true)
+    return Evidence(torch.softmax(features @ weight.T, 1), features, weight), labels, true
+
+
+@pytest.mark.parametrize("select", SELECTIONS)
+def test_selections_tell_right_from_wrong_labels(select: str) -> None:
+    seen, labels, true = made_beliefs()
+    right = right_labels(select, seen, labels)
+    assert right.shape == labels.shape
+    assert right.min() >= 0
+    assert right.max() <= 1
+    assert right[labels == true].mean() > 0.8
+    assert right[labels != true].mean() < 0.3
+
+
+def test_the_noise_matrix_finds_the_share_of_wrong_labels() -> None:
+    for wrong in (0.0, 0.2, 0.5):
+        seen, labels, true = made_beliefs(wrong=wrong)
+        assert float(1 - right_labels("noise", seen, labels).mean()) == pytest.approx(
+            float((labels != true).float().mean()), abs=0.04
+        )
+
+
+def test_the_mixture_falls_as_hardness_rises_and_takes_equal_values() -> None:
+    hardness = torch.cat([torch.randn(400), 8 + 3 * torch.randn(200)]).sort().values
+    assert (easy_component(hardness).diff() <= 1e-9).all()
+    assert easy_component(torch.ones(20)).isfinite().all()
+
+
+def test_targets_give_the_label_its_probability_and_the_others_the_rest() -> None:
+    belief = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
+    got = refined(belief, torch.tensor([0.25, 1.0]), torch.tensor([1, 2]))
+    torch.testing.assert_close(got, torch.tensor([[0.75 * 6 / 7, 0.25, 0.75 / 7], [0.0, 0.0, 1.0]]), atol=1e-5, rtol=0)
+    sharp = refined(belief, torch.tensor([0.25, 1.0]), torch.tensor([1, 2]), 0.5)
+    torch.testing.assert_close(sharp[0], got[0] ** 2 / (got[0] ** 2).sum(), atol=1e-5, rtol=0)
+
+
+def test_balanced_beliefs_have_the_shares_of_the_labels() -> None:
+    probs = torch.softmax(
+        2 * torch.randn(4000, 4, generator=torch.Generator().manual_seed(0)) + torch.tensor([2.0, 0, 0, -2.0]), 1
+    )
+    shares = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    torch.testing.assert_close(balanced(probs, shares).mean(0), shares, atol=0.01, rtol=0)
+
+
+def test_each_of_two_networks_is_taught_by_the_other() -> None:
+    labels = torch.tensor([0, 1, 0, 1])
+    made = Refinement(RobustTwo(warmup=0.0, temperature=1.0), labels, 2, epochs=4)
+    first, second = (create_model("linear", shape=(3,), num_classes=2, seed=seed) for seed in (0, 1))
+    made.update(Twins(first, second), torch.randn(4, 3), precision="no")
+    assert made.targets.shape == (4, 2, 2)
+    rows = torch.arange(4)
+    torch.testing.assert_close(made.targets[rows, 0, labels], made.right[:, 1])
+    torch.testing.assert_close(made.targets[rows, 1, labels], made.right[:, 0])
+
+
+def test_twins_are_the_mean_of_two_networks() -> None:
+    first, second = (create_model("mlp:hidden=6", shape=(4,), num_classes=3, seed=seed) for seed in (0, 1))
+    twins, x = Twins(first, second), torch.randn(5, 4)
+    twins.eval()
+    logits, features = twins.outputs(x)
+    torch.testing.assert_close(logits, (first(x) + second(x)) / 2)
+    torch.testing.assert_close(features @ head_weight(twins).T, logits - (first.head.bias + second.head.bias) / 2)
+    twins.train()
+    both, _ = twins.outputs(x)
+    torch.testing.assert_close(both, torch.cat([first(x), second(x)]))
+    assert [sum(p.numel() for p in one.parameters()) for one in members(twins)] == [
+        sum(p.numel() for p in first.parameters())
+    ] * 2
+
+
+def test_the_schedule_runs_through_twice() -> None:
+    made = TwoCourses(lambda epoch, epochs: epoch / epochs, 4)  # type: ignore[arg-type]
+    assert [made(epoch, 10) for epoch in (0, 2, 4, 7)] == [0, 0.5, 0, 0.5]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_wrong_labels_are_found_and_not_learned(recipe: str, blobs: Data, tmp_path: Path) -> None:
+    noisy = add_noise(blobs.train, {"name": "symmetric", "rate": 0.3, "exact": True}, seed=0)
+    run = Run(**{**RUN, "recipe": recipe, "epochs": 20, "optimizer": "sgd:lr=0.05"})
+    done = train(run, Data(noisy, None, blobs.test), runs=tmp_path)
+    assert done.metrics["test_accuracy"] >= 0.9
+    assert done.targets is not None
+    assert done.table is not None
+    wrong = noisy.labels != blobs.train.labels
+    own = done.targets[torch.arange(len(noisy)), noisy.labels]
+    assert own[wrong].mean() < 0.4 < own[~wrong].mean()
+    assert len(done.table) == len(noisy)
+    assert isinstance(done.network, Twins) is (recipe == "robust-two")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_an_interrupted_robust_run_resumes_to_the_same_result(recipe: str, blobs: Data, tmp_path: Path) -> None:
+    run = Run(**{**RUN, "recipe": recipe, "trace": True})
+    whole = train(run, blobs, runs=tmp_path / "whole")
+    for stop in (1, 4):  # in the warm-up, and after it
+
+        def watch(event: dict[str, Any], stop: int = stop) -> None:
+            if event["epoch"] == stop and event.get("step") == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(run, blobs, runs=tmp_path / "stopped", watch=watch)
+    done = train(run, blobs, runs=tmp_path / "stopped")
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(value, done.network.state_dict()[name]), name
+    assert torch.equal(whole.targets, done.targets)
+    assert whole.table.equals(done.table)
+
+
+def test_every_loss_and_head_trains_robustly(blobs: Data, tmp_path: Path) -> None:
+    pairs: list[tuple[str, str | None]] = [("gce:q=0.7", None), ("cross_entropy", "arcface"), ("encouraging", "cosface")]
+    for loss, head in pairs:
+        done = train(Run(**{**RUN, "loss": loss, "head": head, "recipe": "robust-two"}), blobs, runs=tmp_path)
+        assert done.metrics["test_accuracy"] > 0.5, (loss, head)
+
+
+def test_a_loss_without_soft_labels_is_refused_before_any_training(blobs: Data, tmp_path: Path) -> None:
+    for changes in ({}, {"recipe": None, "augment": ["mixup"]}):
+        with pytest.raises(ValueError, match="trains on soft labels: GradientRescalingLoss does not take probability targets"):
+            train(Run(**{**RUN, "loss": "gradient_rescaling", **changes}), blobs, runs=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_parts_of_a_batch_and_mixing_agree_with_the_whole(blobs: Data, tmp_path: Path) -> None:
+    run = Run(**{**RUN, "augment": ["mixup"], "recipe": None, "epochs": 2, "batch": 40})
+    whole, parts = (train(dataclasses.replace(run, accumulate=n), blobs, runs=tmp_path) for n in (1, 2))
+    assert whole.metrics["total"] == pytest.approx(parts.metrics["total"], rel=1e-4)
+
+
+def test_images_get_strong_augmentation_after_the_warm_up() -> None:
+    images = Examples(torch.zeros(40, 3, 32, 32, dtype=torch.uint8), torch.arange(40) % 2, ["a", "b"])
+    run, data, _ = resolve(Run(data="x", model="cnn", recipe="robust", validation=0.0), Data(images))
+    assert run.epochs == 60
+    assert run.ema is not None
+    assert [one["name"] for one in run.augment] == ["crop_flip"]
+    assert [one["name"] for one in run.recipe["augment"]] == ["crop_flip", "affine", "color_jitter", "cutout", "mixup"]
+    job = build(run, data, device="cpu")
+    assert not job.feed.mixes
+    assert not job.begin_phase()
+    job.refinement.updates = job.refinement.warmup
+    assert job.begin_phase()
+    assert job.feed.mixes
+    assert not job.begin_phase()
+
+
+def test_given_targets_are_early_learning_alone(blobs: Data, tmp_path: Path) -> None:
+    done = train(Run(**{**RUN, "recipe": "robust:targets=given"}), blobs, runs=tmp_path)
+    assert done.history[-1]["early_learning"] < 0
+    assert Robust(targets="given").warmup_epochs(6) == 6
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("robust:select=guess", "select must be one of"),
+        ("robust:warmup=2", "warmup"),
+        ("careful", "recipe"),
+        ("robust:temperature=0", "temperature"),
+    ],
+)
+def test_wrong_settings_are_named_before_any_training(recipe: str, message: str, blobs: Data, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(Run(**{**RUN, "recipe": recipe}), blobs, runs=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_robust_runs_are_captured_as_graphs(recipe: str, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(256) % 2
+    x = torch.randint(0, 100, (256, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    x[labels == 1] += 100
+    data = Data(Examples(x, labels, ["a", "b"]))
+    run = Run(data="x", model="cnn", recipe=recipe, epochs=6, batch=64, validation=0.0)
+    assert can_graph(build(*resolve(run, data)[:2]))
+    graph, plain = (train(run, data, out=tmp_path / str(use), graph=use) for use in (True, False))
+    assert graph.metrics["total"] == pytest.approx(plain.metrics["total"], rel=0.1)
