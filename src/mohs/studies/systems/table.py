@@ -8,8 +8,9 @@ from typing import Any
 
 from mohs.studies.systems.graphs import GraphClassification
 from mohs.studies.systems.system import System
+from mohs.studies.systems.translation import Translation
 
-SYSTEMS: dict[str, type[System]] = {"graphs": GraphClassification}
+SYSTEMS: dict[str, type[System]] = {"graphs": GraphClassification, "translation": Translation}
 
 
 def system_from(name: str, settings: Mapping[str, Any]) -> System:
