@@ -14,10 +14,19 @@ from mohs.data.examples import Examples
 from mohs.losses import LOSSES, REGULARIZERS
 from mohs.losses.class_weights import class_counts, class_weights, deferred_weights
 from mohs.losses.objective import Objective, create_objective
+from mohs.losses.transition import pair_transition, symmetric_transition
 from mohs.models.network import Network, head_weight
 from mohs.train.run import Run
 
-BY_DATA = {"counts": "class_counts", "num_classes": "num_classes", "in_features": "in_features", "num_examples": "num_examples"}
+BY_DATA = {
+    "counts": "class_counts",
+    "num_classes": "num_classes",
+    "in_features": "in_features",
+    "num_examples": "num_examples",
+    "transition": "transition",
+    "epochs": "epochs",
+}
+TRANSITIONS = {"symmetric": symmetric_transition, "pair": pair_transition}  # of the noise that a run adds
 
 
 def build_objective(run: Run, network: Network, train: Examples) -> Objective:
@@ -28,7 +37,11 @@ def build_objective(run: Run, network: Network, train: Examples) -> Objective:
         "num_classes": len(train.classes),
         "num_examples": len(train),
         "in_features": head_weight(network).shape[1],
+        "epochs": run.epochs,
     }
+    noise = {} if run.noise is None else as_spec(run.noise)
+    if noise.get("name") in TRANSITIONS:
+        known["transition"] = TRANSITIONS[noise["name"]](len(train.classes), noise["rate"]).tolist()
     loss = filled(as_spec(run.loss), LOSSES, known)
     if run.class_weight is not None:
         loss["weight"] = weight_by_class(as_spec(run.class_weight), counts, epoch=0)
@@ -39,7 +52,7 @@ def build_objective(run: Run, network: Network, train: Examples) -> Objective:
 def filled(spec: Mapping[str, Any], table: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The spec with its missing fields that depend on the data."""
     fields = {f.name for f in dataclasses.fields(table[spec["name"]])} if spec.get("name") in table else set()
-    extra = {name: values[source] for name, source in BY_DATA.items() if name in fields and name not in spec}
+    extra = {name: values[source] for name, source in BY_DATA.items() if name in fields and name not in spec and source in values}
     return {**spec, **extra}
 
 

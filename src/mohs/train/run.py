@@ -29,6 +29,7 @@ MOST_EPOCHS = 1_000_000
 OPEN: dict[str, Any] = {  # options of opening the data (`train.run_data`, `open_data`) and their types
     "limit": int,
     "train_limit": int,
+    "classes": Sequence[str | int | float],
     "holdout_classes": Sequence[str | int | float],
     "test": float,
     "relabeled_from": str,
