@@ -178,6 +178,7 @@ HOME = {name: module for module, names in NAMES.items() for name in names.split(
 __all__ = [
     "ADR",
     "AMC",
+    "D2L",
     "EMBEDDERS",
     "HEADS",
     "LOSSES",
@@ -201,7 +202,6 @@ __all__ = [
     "Consensus",
     "CosFaceHead",
     "CrossEntropyLoss",
-    "D2L",
     "Data",
     "DataError",
     "EarlyLearning",
