@@ -15,7 +15,6 @@ Long et al. (ICML 2015), the kernels here on the last features alone; Ganin et a
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -122,12 +121,11 @@ def align(
     decay = {name: settings[name] for name in ("weight_decay",) if name in settings}
     optimizer = torch.optim.SGD([*network.parameters(), *trained], lr=lr, momentum=settings.get("momentum", 0.9), **decay)
     steps = epochs * len(feeds[0])
-    endless = (draw for epoch in itertools.count() for draw in feeds[1].epoch(epoch))
     network.train()
-    for at, draw in enumerate(draw for epoch in range(epochs) for draw in feeds[0].epoch(epoch)):
+    for at, draw, beside in zip(range(steps), feeds[0].endless(), feeds[1].endless(), strict=False):
         for group in optimizer.param_groups:
             group["lr"] = lr * (1 + math.cos(math.pi * at / steps)) / 2
-        own, other = feeds[0].load(draw), feeds[1].load(next(endless))
+        own, other = feeds[0].load(draw), feeds[1].load(beside)
         logits, features = network.outputs(torch.cat([own, other]))
         n = len(own)
         loss = F.cross_entropy(logits[:n], feeds[0].labels[draw.ids])

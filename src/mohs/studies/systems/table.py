@@ -6,11 +6,16 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from mohs.studies.systems.domains import DomainGeneralization
 from mohs.studies.systems.graphs import GraphClassification
 from mohs.studies.systems.system import System
 from mohs.studies.systems.translation import Translation
 
-SYSTEMS: dict[str, type[System]] = {"graphs": GraphClassification, "translation": Translation}
+SYSTEMS: dict[str, type[System]] = {
+    "graphs": GraphClassification,
+    "translation": Translation,
+    "domains": DomainGeneralization,
+}
 
 
 def system_from(name: str, settings: Mapping[str, Any]) -> System:
