@@ -59,11 +59,11 @@ def test_without_g_it_is_the_plain_loss_of_the_other_domains() -> None:
 @pytest.mark.parametrize("method", ["plain", "mldg"])
 def test_it_learns(method: str) -> None:
     run = DomainGeneralization(
-        data=DIGITS, without="digits:rotate=20", method=method, model={"name": "cnn", "width": 8}, epochs=10, lr=0.05, limit=30
+        data=DIGITS, without="digits:rotate=20", method=method, model={"name": "cnn", "width": 8}, epochs=6, lr=0.05, limit=30
     )
     (numbers,) = DomainGeneralization.train([run], device="cpu")
-    assert numbers["accuracy"] > 0.8
-    assert numbers["test_accuracy"] > 0.35
+    assert numbers["accuracy"] > 0.5
+    assert numbers["test_accuracy"] > 0.25
 
 
 def test_batches_are_of_every_domain_with_its_labels() -> None:

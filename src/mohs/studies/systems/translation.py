@@ -75,6 +75,8 @@ class Translation(System):
 
     @classmethod
     def train(cls, runs: Sequence[Self], *, device: str) -> list[Numbers]:
+        import sacrebleu  # noqa: F401  (before the training, not after it)
+
         place = choose_device(device)
         corpus, size = read_corpus(runs[0].data, pieces=runs[0].pieces), TOGETHER[place.type]
         return [numbers for at in range(0, len(runs), size) for numbers in train_networks(runs[at : at + size], corpus, place)]
