@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from mohs.losses.correction import BackwardLoss, ForwardLoss
     from mohs.losses.cross_entropy import CrossEntropyLoss
     from mohs.losses.curriculum import SelfPacedLoss
+    from mohs.losses.d2l import D2L
     from mohs.losses.early_learning import EarlyLearning
     from mohs.losses.encouraging import EncouragingLoss
     from mohs.losses.focal import FocalLoss
@@ -138,6 +139,7 @@ NAMES = {  # module: the public names it defines
     "losses.correction": "BackwardLoss ForwardLoss",
     "losses.cross_entropy": "CrossEntropyLoss",
     "losses.curriculum": "SelfPacedLoss",
+    "losses.d2l": "D2L",
     "losses.early_learning": "EarlyLearning",
     "losses.encouraging": "EncouragingLoss",
     "losses.focal": "FocalLoss",
@@ -176,6 +178,7 @@ HOME = {name: module for module, names in NAMES.items() for name in names.split(
 __all__ = [
     "ADR",
     "AMC",
+    "D2L",
     "EMBEDDERS",
     "HEADS",
     "LOSSES",

@@ -116,7 +116,7 @@ class TestGraphs:
     def geometric(self):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own, about torch.jit
-            return pytest.importorskip("torch_geometric", reason="torch_geometric is not installed (the bench extra)")
+            return pytest.importorskip("torch_geometric", reason="torch_geometric is not installed (the graphs extra)")
 
     @staticmethod
     def graphs(geometric, n=9):

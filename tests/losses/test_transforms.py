@@ -62,6 +62,11 @@ def of_regularizer(name: str, fields: dict[str, Any]) -> Case:
         module = mohs.create_regularizer(name, num_examples=6, num_classes=CLASSES).eval()
         module.targets.copy_(torch.softmax(drawn(6, CLASSES, seed=2), 1))
         return lambda z: module(z, torch.arange(6)), drawn(6, CLASSES)
+    if name == "d2l":
+        module = mohs.create_regularizer(name, epochs=3).eval()
+        module.alpha.fill_(0.3)
+        features = drawn(6, SIZE)
+        return lambda z: module(z, LABELS, features), drawn(6, CLASSES)
     if name == "center":
         module = mohs.create_regularizer(name, num_classes=CLASSES, in_features=SIZE)
         return lambda x: module(x, LABELS), drawn(6, SIZE)

@@ -148,7 +148,9 @@ def test_every_recipe_of_the_repository_can_be_planned(path: Path) -> None:
     assert full.study.id == f"{path.parent.name}/{path.stem}"
     assert plan(full)
     runs = [one.run for one in plan(trial)]
-    assert all(run.epochs <= 2 and run.data.startswith(("digits", "sphere")) for run in runs), "a trial must need no files"
+    assert all(run.epochs <= 2 and run.data.startswith(("digits", "sphere", "synthetic")) for run in runs), (
+        "a trial must need no files"
+    )
 
 
 LIKE = """[study]

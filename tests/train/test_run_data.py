@@ -11,6 +11,8 @@ import torch
 from mohs._core.errors import DataError
 from mohs.data.domains import shaped
 from mohs.data.examples import Examples
+from mohs.train.build import build
+from mohs.train.resolve import resolve
 from mohs.train.run import Run
 from mohs.train.run_data import class_places, held_out, limited, opened, outside, with_test
 
@@ -38,6 +40,30 @@ def test_a_limit_keeps_the_first_examples_of_each_class_in_every_split() -> None
         assert torch.equal(part.inputs, before.inputs[taken])
     with pytest.raises(ValueError, match="limit must be an integer of at least 1, got 0"):
         limited(whole.train, 0)
+
+
+def test_only_some_classes_in_the_order_given() -> None:
+    data = opened(Run(data="digits", open={"classes": [8, 3, 5], "test": 0.2, "limit": 5}))
+    assert data.classes == [8, 3, 5]
+    whole = opened(Run(data="digits")).train
+    assert data.test is not None
+    for part in (data.train, data.test):
+        assert torch.bincount(part.labels).tolist() == [5, 5, 5]
+        assert [[8, 3, 5][label] for label in part.labels.tolist()] == whole.labels[list(part.keys)].tolist()
+    fewer = opened(Run(data="digits", open={"classes": [8, 3, 5], "holdout_classes": [3]}))
+    assert fewer.classes == [8, 5]
+
+
+def test_corrections_take_the_transition_of_the_runs_noise() -> None:
+    """Unless one is given: `forward` and `backward` then know the noise that was added."""
+    for noise, row in (("symmetric:rate=0.3", [0.7, 0.15, 0.15]), ("pair:rate=0.3", [0.7, 0.3, 0.0])):
+        run = Run(data="digits", model="linear", loss="forward", noise=noise, open={"classes": [0, 1, 2]})
+        run, data, _ = resolve(run, opened(run), device="cpu")
+        loss = build(run, data, device="cpu").training.objective.loss
+        assert loss.transition[0].tolist() == pytest.approx(row)
+    plain = Run(data="digits", model="linear", loss="forward")
+    with pytest.raises(ValueError, match="transition"):
+        build(*resolve(plain, opened(plain), device="cpu")[:2], device="cpu")
 
 
 def test_held_out_classes_occur_only_where_requested() -> None:

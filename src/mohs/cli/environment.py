@@ -62,6 +62,8 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
         "data sets hf:NAME, and the Hugging Face Trainer",
     ),
     "lightning": ({"lightning": "lightning"}, "the Lightning callback"),
+    "graphs": ({"torch-geometric": "torch_geometric"}, "the study of graph networks"),
+    "translation": ({"sacrebleu": "sacrebleu", "sentencepiece": "sentencepiece"}, "the study of translation"),
     "docs": (
         {"sphinx": "sphinx", "furo": "furo", "myst-parser": "myst_parser", "sphinx-copybutton": "sphinx_copybutton"},
         "building the documentation",

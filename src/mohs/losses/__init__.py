@@ -17,6 +17,7 @@ from mohs.losses.center import CenterLoss
 from mohs.losses.correction import BackwardLoss, ForwardLoss
 from mohs.losses.cross_entropy import CrossEntropyLoss
 from mohs.losses.curriculum import SelfPacedLoss
+from mohs.losses.d2l import D2L
 from mohs.losses.early_learning import EarlyLearning
 from mohs.losses.encouraging import EncouragingLoss
 from mohs.losses.focal import FocalLoss
@@ -61,6 +62,7 @@ REGULARIZERS: dict[str, type[nn.Module]] = {
     "euclidean_contrastive": EuclideanContrastive,
     "center": CenterLoss,
     "early_learning": EarlyLearning,
+    "d2l": D2L,
 }
 
 

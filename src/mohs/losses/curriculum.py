@@ -8,7 +8,7 @@
 λ moves in training mode only, before it is used, and is saved with the `state_dict`; until the first batch it is +inf
 (cross-entropy). Ignored and NaN rows do not enter q; λ is fixed inside a `torch.func` transform. Each process has its own λ.
 If all losses are equal, as with a head of zeros, no loss is below λ and nothing is learned: start with a random head or
-some epochs of cross-entropy. The moving percentile replaces MentorNet's curriculum (PD); D2L is not implemented.
+some epochs of cross-entropy. The moving percentile replaces MentorNet's curriculum (PD).
 Kumar, Packer & Koller, "Self-paced learning for latent variable models" (NIPS 2010); linear weights: Jiang et al.,
 "Self-paced curriculum learning" (AAAI 2015); percentile and decay: Jiang et al., "MentorNet" (ICML 2018).
 """

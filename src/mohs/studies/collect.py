@@ -68,11 +68,12 @@ def from_folder(folder: Path, recipe: Recipe) -> Result:
         raise DataError(f"{folder} is not finished, or was removed: run the study again")
     history, about = directory.metrics(), directory.about
     line = select_epoch(history, recipe.study.select) if history else {}
-    numbers = {name: line[name] for name in HISTORY_COLUMNS if name in line}
+    names = HISTORY_COLUMNS if recipe.study.system is None else [name for name in line if name != "epoch"]
+    numbers = {name: line[name] for name in names if name in line}
     day = datetime.datetime.fromtimestamp((folder / "DONE").stat().st_mtime, tz=datetime.UTC).date().isoformat()
     return {
         "epochs": len(history),
-        "classes": len(about["classes"]),
+        **({"classes": len(about["classes"])} if "classes" in about else {}),
         **numbers,
         **stored_measures(folder, recipe.measures),
         "run": about["hash"],

@@ -17,6 +17,7 @@ from typing import Any
 from mohs._core.checksums import damaged, keep_checksums, read_json
 from mohs._core.files import written_whole
 from mohs.studies.recipe import Recipe, Row
+from mohs.studies.systems.system import System
 from mohs.train.resolve import check_run
 from mohs.train.run import Run
 
@@ -31,9 +32,16 @@ class PlannedRun:
 
     row: Row
     seed: int
-    run: Run
+    run: Run | System
     source: PlannedRun | None = None
     trials: Sequence[PlannedRun] = ()
+
+    @property
+    def settings(self) -> Run:
+        """The run, where `mohs train` trains it."""
+        if isinstance(self.run, System):
+            raise TypeError(f"{self.row.label}: {type(self.run).__name__} is not a run of `mohs train`")
+        return self.run
 
     @property
     def key(self) -> str:
@@ -85,7 +93,7 @@ class RunIndex:
             part.write_text(json.dumps({**self.read(), key: entry}, indent=1) + "\n")
 
 
-def run_key(run: Run, prerequisites: Sequence[str] = ()) -> str:
+def run_key(run: Run | System, prerequisites: Sequence[str] = ()) -> str:
     """A short hash of a run and the keys of its prerequisites."""
     plain: Any = [run.plain(), *prerequisites] if prerequisites else run.plain()
     return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
@@ -95,22 +103,27 @@ def plan(recipe: Recipe) -> list[PlannedRun]:
     """Every row with its own seed plus 0..n−1, all rows of a seed together; validates that everything the rows name exists."""
     trials = {row.label: trials_of(row) for row in recipe.rows}
     for row in recipe.rows:
-        for run in (row.run, *(trial.run for trial in trials[row.label])):
-            check_run(run, where=f"{recipe.path}, row {row.label!r}")
+        for each in (row.run, *(trial.run for trial in trials[row.label])):
+            if isinstance(each, Run):
+                check_run(each, where=f"{recipe.path}, row {row.label!r}")
     made: list[PlannedRun] = []
     for seed in range(recipe.study.seeds):
         own: dict[str, PlannedRun] = {}
         for row in recipe.rows:
             source = None if row.relabel_from is None else own[row.relabel_from]
-            run = dataclasses.replace(row.run, seed=row.run.seed + seed)
-            own[row.label] = PlannedRun(row, seed, run if source is None else on_given_data(run), source, trials[row.label])
+            run: Run | System = dataclasses.replace(row.run, seed=row.run.seed + seed)
+            if source is not None and isinstance(run, Run):
+                run = on_given_data(run)
+            own[row.label] = PlannedRun(row, seed, run, source, trials[row.label])
         made += own.values()
     return made
 
 
 def trials_of(row: Row) -> list[PlannedRun]:
     """The row with its first seed and each value of `choose`."""
-    return [] if row.choose is None else [PlannedRun(row, 0, row.choose.apply(row.run, value)) for value in row.choose.values]
+    if row.choose is None or isinstance(row.run, System):
+        return []
+    return [PlannedRun(row, 0, row.choose.apply(row.run, value)) for value in row.choose.values]
 
 
 def on_given_data(run: Run) -> Run:

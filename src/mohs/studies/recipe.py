@@ -1,7 +1,8 @@
 """A recipe: a paper's table or figure as data, one TOML file whose keys are the fields of a run, checked when it is read.
 
     [study]    id, paper, what, metric, select ("last" | "best" | "best_val"), seeds, direction ("higher" | "lower"), note,
-               unit ("%": numbers, ours and the paper's, are 100 × the metric; the default for accuracies)
+               unit ("%": numbers, ours and the paper's, are 100 × the metric; the default for accuracies), system (a key of
+               SYSTEMS: rows hold its fields instead of those of a run; default: a run of `mohs train`)
     [base]     the fields of a run that all rows share
     [smoke]    changes for a trial that takes seconds (`--scale smoke`), in addition to SMOKE, which applies to every recipe
     [[row]]    label, and the fields of the run that differ; paper (the paper's number), deviation (how our run differs),
@@ -46,6 +47,8 @@ from typing import Any
 from mohs._core.specs import as_spec
 from mohs._core.validation import check_choice, check_fields
 from mohs.studies.run_measures import NamedMeasure, named_measures
+from mohs.studies.systems.system import System
+from mohs.studies.systems.table import SYSTEMS, system_from
 from mohs.train.run import Run, run_from
 
 ROW_KEYS = ("label", "paper", "deviation", "against", "claim", "relabel_from", "choose")  # the rest are fields of the run
@@ -71,9 +74,12 @@ class Study:
     direction: str = "higher"
     note: str = ""
     unit: str | None = None
+    system: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(Study, vars(self))
+        if self.system is not None:
+            check_choice("system", self.system, tuple(SYSTEMS))
         if self.unit is None:
             object.__setattr__(self, "unit", "%" if self.metric.endswith("accuracy") else "")
         check_choice("unit", self.unit, UNITS)
@@ -110,7 +116,7 @@ class Row:
     """One row of the table: a run without its seed, and the paper's number for it."""
 
     label: str
-    run: Run
+    run: Run | System
     paper: float | None = None
     deviation: str = ""
     against: str | None = None
@@ -127,6 +133,8 @@ class Row:
             raise ValueError(f"choose has key and values, got {self.choose!r}")
         if self.choose is not None and self.relabel_from is not None:
             raise ValueError("choose does not go with relabel_from: put choose into the row that gives the labels")
+        if isinstance(self.run, System) and (self.choose is not None or self.relabel_from is not None):
+            raise ValueError("choose and relabel_from need a run of `mohs train`: this study has a system of its own")
         if not isinstance(self.claim, str | list | tuple):
             raise ValueError(f"claim must be an id of the register or a list of ids, got {self.claim!r}")
         if isinstance(self.claim, str):
@@ -162,12 +170,15 @@ def read_recipe(path: str | Path, *, scale: str = "full", seeds: int | None = No
     path = Path(path)
     check_choice("scale", scale, SCALES)
     given = inherit(path, _toml(path))
-    smoke = {**SMOKE, **given.get("smoke", {})} if scale == "smoke" else {}
+    general = SMOKE if "system" not in given.get("study", {}) else {"seeds": SMOKE["seeds"]}
+    smoke = {**general, **given.get("smoke", {})} if scale == "smoke" else {}
     smoke = dict(sorted(smoke.items(), key=lambda change: "." in change[0]))  # a whole spec before one field of it
     fewer = smoke.pop("seeds", None)
     study = _study(path, given.get("study", {}), seeds=fewer if seeds is None else seeds)
     rows = [_row(path, study, override(given.get("base", {}), row), smoke) for row in _swept(path, given)]
     _check_rows(path, rows)
+    if study.system is not None and given.get("measure"):
+        raise ValueError(f"{path}: [[measure]] needs runs of `mohs train`: {study.system} reports its own numbers")
     measures = named_measures(given.get("measure", []), where=str(path), smaller=scale == "smoke")
     return Recipe(path, study, rows, measures, scale, complete=len(measures) == len(given.get("measure", [])))
 
@@ -318,9 +329,11 @@ def _row(path: Path, study: Study, given: dict[str, Any], smoke: Mapping[str, An
     if paper is not None and study.unit == "%" and 0 < paper < 1:
         raise ValueError(f'{where}: paper = {paper:g}, but this study is in %: write {100 * paper:g}, or set unit = ""')
     try:
-        row = Row(run=run_from(override(given, smoke), where=where), **own)
-        if row.choose is not None:
-            row.choose.apply(row.run, row.choose.values[0])  # raises if there is no such setting
+        settings = override(given, smoke)
+        run = run_from(settings, where=where) if study.system is None else system_from(study.system, settings)
+        row = Row(run=run, **own)
+        if row.choose is not None and isinstance(run, Run):
+            row.choose.apply(run, row.choose.values[0])  # raises if there is no such setting
         return row
     except ValueError as error:
         raise ValueError(str(error) if where in str(error) else f"{where}: {error}") from error
@@ -345,7 +358,8 @@ def _check_source(path: Path, row: Row, before: list[Row]) -> None:
     where = f"{path}, row {row.label!r}: relabel_from = {row.relabel_from!r}"
     if source is None:
         raise ValueError(f"{where} is not an earlier row; earlier rows: {', '.join(one.label for one in before) or '(none)'}")
-    if (source.run.data, source.run.open) != (row.run.data, row.run.open):
+    ours, theirs = row.run, source.run
+    if isinstance(ours, Run) and isinstance(theirs, Run) and (theirs.data, theirs.open) != (ours.data, ours.open):
         raise ValueError(f"{where}: both rows must have the same data and open")
 
 

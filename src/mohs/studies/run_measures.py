@@ -25,7 +25,7 @@ from mohs.studies.measures.predictions import Calibration, Energy, Imbalance, Ma
 from mohs.studies.measures.representation import Cluster, LinearProbe, Retrieval
 from mohs.studies.measures.stress import Degrade, OutOfDistribution, UnderAttack
 from mohs.studies.measures.trajectories import AgreementBins, Course
-from mohs.studies.measures.transfer import SelfTraining
+from mohs.studies.measures.transfer import Alignment, SelfTraining
 from mohs.train.trained import Trained
 
 
@@ -58,6 +58,7 @@ MEASURES: dict[str, type[Measure]] = {
     "attack_path": AttackPath,
     "uncertain": Uncertain,
     "self_training": SelfTraining,
+    "alignment": Alignment,
 }
 FILE = "measures.json"
 SMALLER = {"steps": 2, "restarts": 1, "examples": 16, "epochs": 2, "rounds": 2}  # upper limits in a trial

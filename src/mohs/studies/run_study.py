@@ -24,6 +24,7 @@ from mohs.studies.plan import PlannedRun, RunIndex, distinct, plan, run_key
 from mohs.studies.recipe import Choice, Recipe
 from mohs.studies.relabel import NoLabels, check_labels, data_of, with_labels_of
 from mohs.studies.run_measures import measure_run, missing_measures
+from mohs.studies.run_system import run_system
 from mohs.train.build import build
 from mohs.train.directory import RunDirectory
 from mohs.train.estimate import estimate
@@ -34,6 +35,7 @@ from mohs.train.run import Run
 from mohs.train.run_data import opened, with_test
 from mohs.train.trained import Trained
 
+KIND = ("data", "model", "epochs", "batch")
 POOL = "pool"  # the run index of runs that several studies share
 
 
@@ -59,6 +61,8 @@ def run_study(
     """
     runs = Path(runs)
     _check_jobs(jobs)
+    if recipe.study.system is not None:
+        return run_system(recipe, runs=runs, device=device, watch=watch)
     planned = plan(recipe)
     todo, rows = distinct(planned), {one.key for one in planned}
     check_select(recipe, todo)
@@ -84,8 +88,9 @@ def run_studies(
     recipes: Sequence[Recipe], *, runs: str | Path = RUNS, device: str = "auto", jobs: int = TOGETHER, watch: Watch = UNWATCHED
 ) -> Iterator[list[Result]]:
     """Run several recipes and yield the results of each, in order; arguments as for `run_study`."""
-    if len(recipes) > 1 and on_gpu(device):
-        train_pooled(recipes, runs=Path(runs), device=device, jobs=jobs, watch=watch)
+    pooled = [recipe for recipe in recipes if recipe.study.system is None]
+    if len(pooled) > 1 and on_gpu(device):
+        train_pooled(pooled, runs=Path(runs), device=device, jobs=jobs, watch=watch)
     for recipe in recipes:
         yield run_study(recipe, runs=runs, device=device, jobs=jobs, watch=watch)
 
@@ -130,8 +135,8 @@ def estimate_study(recipe: Recipe, *, runs: str | Path = RUNS, device: str = "au
     every = [one for one in distinct(plan(recipe)) if not (one.trials and one.seed == 0)]  # these are one of their trials
     left = [one for one in every if one.key not in done]
     seconds = None
-    if left:
-        run = with_test(left[0].run)
+    if left and recipe.study.system is None:
+        run = with_test(left[0].settings)
         run, data, _ = resolve(run, opened(run), device=device)
         seconds = estimate(build(run, data, device=device)).seconds * len(left)
     counts = {"rows": len(recipe.rows), "seeds": recipe.study.seeds, "runs": len(every), "to_train": len(left)}
@@ -150,7 +155,7 @@ def waves(todo: Sequence[PlannedRun], size: int) -> Iterator[list[PlannedRun]]:
     """The runs in groups of at most `size` with the same data, network and length; groups of one kind are about equally large."""
     kinds: dict[str, list[PlannedRun]] = {}
     for one in todo:
-        kinds.setdefault(repr((one.run.data, one.run.model, one.run.epochs, one.run.batch)), []).append(one)
+        kinds.setdefault(repr([getattr(one.settings, name) for name in KIND]), []).append(one)
     for kind in kinds.values():
         count = -(-len(kind) // size)
         even = -(-len(kind) // count)
@@ -193,7 +198,7 @@ def as_trained(one: PlannedRun, index: RunIndex, *, device: str) -> Run:
 
     Raises NoChoice if every value diverged, and NoLabels if the run that gives the labels failed or never predicts some class.
     """
-    run = with_test(one.run)
+    run = with_test(one.settings)
     if one.row.choose is not None and one.trials:
         return one.row.choose.apply(run, best_value(one.row.choose, index.folders(trial.key for trial in one.trials)))
     if one.source is None:
@@ -228,7 +233,7 @@ def check_select(recipe: Recipe, planned: Sequence[PlannedRun]) -> None:
         first = one
         while first.source is not None:  # whose validation set it shares
             first = first.source
-        if first.run.validation == 0 and opened(with_test(first.run)).val is None:
+        if first.settings.validation == 0 and opened(with_test(first.settings)).val is None:
             what = "choose" if one.trials else 'select = "best_val"'
             raise ValueError(f"{recipe.path}: {what}, but row {one.row.label!r} has no validation set")
 

@@ -15,17 +15,26 @@ from mohs.data.examples import Examples
 from mohs.losses import LOSSES, REGULARIZERS
 from mohs.losses.class_weights import class_counts, class_weights, deferred_weights
 from mohs.losses.objective import Objective, create_objective
+from mohs.losses.transition import pair_transition, symmetric_transition
 from mohs.models.network import Network, head_weight
 from mohs.models.twins import members
 from mohs.train.run import Run
 
-BY_DATA = {"counts": "class_counts", "num_classes": "num_classes", "in_features": "in_features", "num_examples": "num_examples"}
+BY_DATA = {
+    "counts": "class_counts",
+    "num_classes": "num_classes",
+    "in_features": "in_features",
+    "num_examples": "num_examples",
+    "transition": "transition",
+    "epochs": "epochs",
+}
+TRANSITIONS = {"symmetric": symmetric_transition, "pair": pair_transition}  # of the noise that a run adds
 
 
 def build_objective(run: Run, network: Network, train: Examples) -> Objective:
     """The run's loss and regularizers, with fields that depend on the data filled in."""
     known = {
-        **facts_of(train),
+        **facts_of(run, train),
         "num_examples": len(train) * len(members(network)),
         "in_features": head_weight(members(network)[0]).shape[1],
     }
@@ -38,20 +47,25 @@ def build_objective(run: Run, network: Network, train: Examples) -> Objective:
 
 def build_loss(run: Run, train: Examples) -> Callable[..., Tensor]:
     """The run's loss alone, without class weights."""
-    made: Callable[..., Tensor] = create_spec(LOSSES, "loss", filled(as_spec(run.loss), LOSSES, facts_of(train)))
+    made: Callable[..., Tensor] = create_spec(LOSSES, "loss", filled(as_spec(run.loss), LOSSES, facts_of(run, train)))
     return made
 
 
-def facts_of(train: Examples) -> dict[str, Any]:
-    """What losses may ask of the training set."""
-    counts = class_counts(train.labels, len(train.classes))
-    return {"class_counts": counts.tolist(), "num_classes": len(train.classes), "num_examples": len(train), "in_features": 1}
+def facts_of(run: Run, train: Examples) -> dict[str, Any]:
+    """What losses may ask of the run and its training set."""
+    classes = len(train.classes)
+    known: dict[str, Any] = {"class_counts": class_counts(train.labels, classes).tolist(), "num_classes": classes}
+    known |= {"num_examples": len(train), "in_features": 1, "epochs": run.epochs}
+    noise = {} if run.noise is None else as_spec(run.noise)
+    if noise.get("name") in TRANSITIONS:
+        known["transition"] = TRANSITIONS[noise["name"]](classes, noise["rate"]).tolist()
+    return known
 
 
 def filled(spec: Mapping[str, Any], table: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The spec with its missing fields that depend on the data."""
     fields = {f.name for f in dataclasses.fields(table[spec["name"]])} if spec.get("name") in table else set()
-    extra = {name: values[source] for name, source in BY_DATA.items() if name in fields and name not in spec}
+    extra = {name: values[source] for name, source in BY_DATA.items() if name in fields and name not in spec and source in values}
     return {**spec, **extra}
 
 

@@ -8,6 +8,7 @@ others are read one batch ahead by a thread.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -70,6 +71,10 @@ class Feed:
         order = torch.randperm(len(self.examples), generator=seeded(self.seed, epoch)).to(self.device)
         draws = self._draws(order, seeded(self.seed + 1, epoch, device=self.device))
         return draws if self.resident else self._ahead(draws)
+
+    def endless(self) -> Iterator[Draw]:
+        """The batches of one epoch after another."""
+        return itertools.chain.from_iterable(map(self.epoch, itertools.count()))
 
     def load(self, draw: Draw) -> Tensor:
         """The inputs of a batch (b, ...), augmented, on the device."""

@@ -30,6 +30,7 @@ EPOCHS, RECIPE_EPOCHS = 20, 60  # defaults, without and with a recipe
 OPEN: dict[str, Any] = {  # options of opening the data (`train.run_data`, `open_data`) and their types
     "limit": int,
     "train_limit": int,
+    "classes": Sequence[str | int | float],
     "holdout_classes": Sequence[str | int | float],
     "test": float,
     "relabeled_from": str,

@@ -2,6 +2,7 @@
 
     open = {limit = 20}                the first 20 examples of each class, in every split
     open = {train_limit = 20}          the same, in the training split only
+    open = {classes = ["cat", "dog"]}  only these classes, in this order
     open = {holdout_classes = [8, 9]}  classes neither trained nor tested on, for `retrieval`
     open = {test = 0.2}                share of each class that becomes the test set, for data without one (the default)
     open = {relabeled_from = "NAME"}   recorded only: `studies.relabel` gives the data of that run with its network's labels
@@ -29,7 +30,7 @@ from mohs.data.split import split
 from mohs.train.run import Run
 
 OWN_LABELS = "relabeled_from"
-OWN = ("limit", "train_limit", "holdout_classes", "test", OWN_LABELS)
+OWN = ("limit", "train_limit", "classes", "holdout_classes", "test", OWN_LABELS)
 TEST_SHARE, TEST_SEED = 0.2, 0
 KEPT = 4  # data sets held open
 
@@ -69,7 +70,10 @@ def _opened(data: str, options: str, folder: str | None) -> Data:
     if found.test is None and "test" in given:
         train, test = split(found.train, given["test"], TEST_SEED)
         found = Data(train, found.val, test)
-    parts = found.splits
+    parts: Mapping[str, Examples] = found.splits
+    if given.get("classes"):
+        parts = {name: of_classes(part, class_places(found.train, given["classes"])) for name, part in parts.items()}
+        found = Data(**parts)
     if given.get("holdout_classes"):
         kept = [i for i in range(len(found.classes)) if i not in class_places(found.train, given["holdout_classes"])]
         parts = {name: of_classes(part, kept) for name, part in parts.items()}

@@ -1,4 +1,4 @@
-"""A measure of domain adaptation by self-training."""
+"""Measures of domain adaptation: by self-training, and by aligning the domains."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from mohs._core.specs import as_spec
-from mohs._core.validation import check_between
+from mohs._core.validation import check_between, check_choice
+from mohs.adapt.alignment import WEIGHTS, align
 from mohs.adapt.rounds import checked_portion
 from mohs.adapt.selection import create_selection
 from mohs.adapt.self_training import PORTION, adapt
 from mohs.data.examples import Data
+from mohs.evaluate.outputs import predict
 from mohs.models.blocks import check_whole
 from mohs.studies.measures.test_outputs import test_of
 from mohs.train.trained import Trained
@@ -55,6 +57,33 @@ class SelfTraining:
                 again={"record": False, "epochs": self.epochs, "optimizer": optimizer},
             )  # fmt: skip
         return numbers_of(done.rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alignment:
+    """Adaptation to a target domain by "mmd", "dann" or "entropy" (`adapt/alignment.py`): accuracy on its test set.
+
+    For runs whose data are a pair, such as "mnist->usps". epochs, lr: of the training from the source network on.
+    """
+
+    method: str
+    epochs: int = 20
+    lr: float = 0.03
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, tuple(WEIGHTS))
+        check_whole("epochs", self.epochs)
+        check_between("lr", self.lr, 0, ends="()")
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        from mohs.train.run_data import pair_of
+
+        source, target = pair_of(trained.run)
+        network = align(
+            trained.network, source.train, target.train, trained.run, method=self.method, epochs=self.epochs, lr=self.lr
+        )
+        test = test_of(data)
+        return {"accuracy": float((predict(network, test).logits.argmax(1) == test.labels).double().mean())}
 
 
 def numbers_of(rounds: Sequence[dict[str, Any]]) -> dict[str, float]:
