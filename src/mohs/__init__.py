@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mohs.hardness.annotators import Consensus, Votes, consensus
     from mohs.hardness.judgment import judge_labels
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
+    from mohs.hardness.parts import by_example
     from mohs.hardness.recorder import Recorder
     from mohs.hardness.score import score, score_features, score_logits
     from mohs.hardness.scores import SCORES
@@ -114,6 +115,7 @@ NAMES = {  # module: the public names it defines
     "hardness.annotators": "Consensus Votes consensus",
     "hardness.judgment": "judge_labels",
     "hardness.noise_rate": "estimate_noise suggest_emphasis",
+    "hardness.parts": "by_example",
     "hardness.recorder": "Recorder",
     "hardness.score": "score score_features score_logits",
     "hardness.scores": "SCORES",
@@ -243,6 +245,7 @@ __all__ = [
     "avc",
     "avh",
     "avh_loss",
+    "by_example",
     "class_counts",
     "class_weights",
     "compare_runs",

@@ -38,6 +38,8 @@ class Column:
 
 COLUMNS: dict[str, Column] = {
     "id": Column("the example's own number or name"),
+    "example": Column("the example that the row is a part of, where an example has several labels"),
+    "part": Column("the part that the label is of: a class, or the place of a token or pixel"),
     "path": Column("the file it was read from"),
     "text": Column("the example itself, where it is a text"),
     "fields": Column("some fields of the example's row, as a JSON object"),

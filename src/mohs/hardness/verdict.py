@@ -197,7 +197,7 @@ def reasons(table: pa.Table, by: str) -> list[str]:
     return ["; ".join(_facts(dict(zip(names, row, strict=True)), by)) for row in rows]
 
 
-FACTS = ("label", "predicted", *MARGINS, "neighbors", "first_learned", "forgetting", "epochs", "mean_confidence")
+FACTS = ("part", "label", "predicted", *MARGINS, "neighbors", "first_learned", "forgetting", "epochs", "mean_confidence")
 
 
 def _facts(row: dict[str, Any], by: str) -> list[str]:
@@ -205,7 +205,8 @@ def _facts(row: dict[str, Any], by: str) -> list[str]:
         return ["not scored"]
     agrees = row.get("predicted") == row.get("label")
     outcome = "predicted as labeled" if agrees else f"predicted {row.get('predicted')}, not {row.get('label')}"
-    facts = [f"{outcome} ({by.replace('_', ' ')} {row[by]:+.1f})"]
+    part = f"{row['part']}: " if row.get("part") is not None else ""
+    facts = [f"{part}{outcome} ({by.replace('_', ' ')} {row[by]:+.1f})"]
     if row.get("neighbors") is not None:
         facts.append(f"{row['neighbors']:.0%} of its neighbors have its label")
     epochs = row.get("epochs")
