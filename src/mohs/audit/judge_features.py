@@ -26,6 +26,7 @@ from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
+from mohs.hardness.annotators import judge_by_votes
 from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.measure import host, measure, overall, table_of
 from mohs.hardness.neighbors import agreement, nearest_with_cosines
@@ -50,7 +51,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     features, about = features_of(data, options)
     options.step("judge", f"heads on {about} in {options.folds} folds")
     kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: head_scores(features, train, options))
-    judgment = judge_labels(kept.scores, train.labels.numpy(), precision=options.precision, ambiguity=kept.ambiguity)
+    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity)
     first = next(iter(features.values()))
     among = references(len(train))
     options.step("scores", f"margins, angles and neighbors among {among:,} examples")
@@ -64,6 +65,15 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
         "neighbors": "exact" if among == len(train) else f"among {among:,} examples drawn at random",
     }
     return judged(train, on_map(table, first), judgment, options, facts, near)
+
+
+def judge_examples(scores: Any, examples: Examples, options: AuditOptions, *, ambiguity: float = 1.0) -> LabelJudgment:
+    """The judgment on the examples' labels by scores that are out of sample, and by people's votes where there are some."""
+    labels = examples.labels.numpy()
+    judgment = judge_labels(scores, labels, precision=options.precision, ambiguity=ambiguity)
+    if examples.votes is None:
+        return judgment
+    return judge_by_votes(judgment, examples.votes, labels, precision=options.precision)
 
 
 def judged(
@@ -84,6 +94,7 @@ def judged(
         estimate=estimate_from(judgment, labels, train.classes, seed=options.seed),
         held_out=(judgment.probs[known], labels[known]),
         evidence=evidence_table(judgment.probs, train.classes, near),
+        annotators=None if judgment.consensus is None else judgment.consensus.annotators,
         facts={**facts, "seed": options.seed, "expected precision": options.precision, "trust": round(judgment.trust, 3)},
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mohs.audit.judge_features import judged, kept_scores, scored_table
+from mohs.audit.judge_features import judge_examples, judged, kept_scores, scored_table
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.columns import from_table
@@ -18,7 +18,6 @@ from mohs.data.examples import Data
 from mohs.data.row_inputs import Texts
 from mohs.embed.choose_embedder import create_embedder
 from mohs.embed.embed_data import Worker
-from mohs.hardness.judgment import judge_labels
 from mohs.train.fold_heads import fold_scores
 from mohs.train.table_heads import boost_scores, boosts, forest_scores, linear_scores, smooth_view, tree_view
 from mohs.train.trained import with_origin
@@ -28,7 +27,7 @@ def judge_table(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     """Judge the rows of a table with columns of several types."""
     began, train = time.perf_counter(), data.train
     kept = kept_scores(folder / "table-scores.safetensors", train, lambda: table_scores(data, options))
-    judgment = judge_labels(kept.scores, train.labels.numpy(), precision=options.precision, ambiguity=kept.ambiguity)
+    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity)
     options.step("scores", "margins")
     table = with_origin(scored_table(judgment, train), train)
     facts = {

@@ -95,7 +95,8 @@ def call_of(
 ) -> dict[str, Any] | None:
     """How the audit was called, so that it can be repeated on other labels; None if that cannot be written down."""
     plain = {name: value for name, value in options.items() if name not in ("tell", "watch")}
-    if not (data is None or isinstance(data, str | Path)) or callable(plain.get("embed")):
+    votes = (open_as or {}).get("votes", "")
+    if not (data is None or isinstance(data, str | Path)) or callable(plain.get("embed")) or not isinstance(votes, str):
         return None
     whole = str(Path(data).resolve()) if data is not None and Path(data).exists() else data
     used = None if corrected is None else str(Path(corrected).resolve())
@@ -105,6 +106,8 @@ def call_of(
 def audited_data(call: Mapping[str, Any]) -> Data:
     """The data of an audit that was called like this (`call_of`)."""
     data = call.get("data")
+    if data is None and "votes" in call.get("open_as", {}):
+        raise ValueError("votes need data: name the data that people voted on")
     found = demonstration(int(call["options"].get("seed", 0))) if data is None else open_data(data, **call.get("open_as", {}))
     return found if call.get("corrected") is None else with_corrections(found, call["corrected"])
 

@@ -38,7 +38,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -48,6 +48,9 @@ from mohs._core.validation import check_between
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
 from mohs.hardness.parts import parts_of, several_classes
 from mohs.margin import NO_LABEL
+
+if TYPE_CHECKING:
+    from mohs.hardness.annotators import Consensus
 
 SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
 STEADY, MOST_UNSTEADY = 0.85, 0.5  # t beyond which all doubt is ambiguity; largest ratio that is asked for
@@ -77,6 +80,7 @@ class LabelJudgment:
         rate, low, high: Share of wrong labels with its interval.
         trust: The factor r; small if the judge is too weak.
         model: The fitted noise model.
+        consensus: What people and the judge say together, where people voted (`annotators.judge_by_votes`).
     """
 
     p_mislabeled: Array = field(repr=False)
@@ -91,6 +95,7 @@ class LabelJudgment:
     high: float
     trust: float
     model: NoiseModel
+    consensus: Consensus | None = None
 
 
 def judge_labels(
@@ -177,7 +182,8 @@ def with_frequencies(scores: Array, labels: Array) -> Array:
     """Scores (R, K), with the logarithm of each class's frequency among the labels (R,), and its negative: (3, R, K)."""
     r, k = scores.shape
     log_share = np.log((np.bincount(labels[labels < k], minlength=k) + 0.5) / (r + 0.5 * k))
-    log_p = _logs(scores, np.isfinite(scores).all(1))
+    known: Array = np.asarray(np.isfinite(scores).all(1))
+    log_p = _logs(scores, known)
     return np.stack([log_p, *(np.broadcast_to(sign * log_share, (r, k)) for sign in (1, -1))])
 
 
@@ -254,20 +260,13 @@ def _judgment(
     wrong = wrong + AMBIGUOUS * (1 - p[rows, y]) * (1 - wrong)
     if smooth is not None:
         wrong = np.where(known, smooth(np.where(known, wrong, 0.0)), wrong)
-    flagged = known & choose_flags(np.where(known, wrong, 0.0), precision)
-    others = posterior.copy()
-    others[rows, y] = 0
-    best = others.argmax(1)
-    p_best = wrong * others[rows, best] / others.sum(1).clip(1e-300)
-    moved = known & (p_best > 1 - wrong)
+    decided = decide(np.where(known, wrong, np.nan), posterior, y, precision)
     rate, doubted = float(wrong[known].mean()), float((p.argmax(1) != y)[known].mean())
     sure = max(0.0, apparent - 2 * kappa * unsure)
     return LabelJudgment(
         p_mislabeled=np.where(known, wrong, np.nan),
-        flagged=flagged,
-        cannot_tell=known & ~flagged & (p[rows, y] < 0.5),
-        suggested=np.where(moved, best, y),
-        p_suggested=np.where(known, np.where(moved, p_best, 1 - wrong), np.nan),
+        cannot_tell=known & ~decided["flagged"] & (p[rows, y] < 0.5),
+        **decided,
         probs=np.where(known[:, None], p, np.nan),
         posterior=posterior,
         rate=rate,
@@ -276,6 +275,28 @@ def _judgment(
         trust=trust,
         model=model,
     )
+
+
+def decide(wrong: Array, posterior: Array, labels: Array, precision: float) -> dict[str, Array]:
+    """The fields flagged, suggested and p_suggested of a judgment.
+
+    Args:
+        wrong: Probability that each label is wrong (N,); NaN where it is unknown.
+        posterior: Probabilities of the true class (N, K).
+        labels: Class indices (N,).
+        precision: Expected share of the flagged examples whose label is wrong.
+    """
+    rows, known = np.arange(len(labels)), ~np.isnan(wrong)
+    others = posterior.copy()
+    others[rows, labels] = 0
+    best = others.argmax(1)
+    p_best = wrong * others[rows, best] / others.sum(1).clip(1e-300)
+    moved = known & (p_best > 1 - wrong)
+    return {
+        "flagged": known & choose_flags(np.where(known, wrong, 0.0), precision),
+        "suggested": np.where(moved, best, labels),
+        "p_suggested": np.where(moved, p_best, 1 - wrong),
+    }
 
 
 def _scaled_odds(wrong: Array, factor: Any) -> Array:

@@ -68,6 +68,8 @@ COLUMNS: dict[str, Column] = {
     "p_suggested": Column("probability of the suggested label"),
     "epochs": Column("number of epochs at which the example was recorded"),
     "neighbors": Column("share of its nearest neighbors in feature space that have its label", "easier"),
+    "disagreement": Column("probability that two more people's votes on it would differ", "harder"),
+    "gain": Column("how much one more vote would raise the probability that the consensus is right, in expectation"),
     "p_easy": Column("probability that it is easy"),
     "p_hard": Column("probability that it is hard but correctly labeled"),
     "p_ambiguous": Column("probability that it lies between classes"),

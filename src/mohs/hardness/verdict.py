@@ -85,6 +85,8 @@ def verdict(
     best = np.where(flagged, 3, np.where(unsupported, 4, best))
     columns: dict[str, Any] = {f"p_{name}": p[:, i] for i, name in enumerate(PROBABILITIES)}
     columns["verdict"] = pa.array([VERDICTS[i] if ok else None for i, ok in zip(best, known, strict=True)])
+    if judgment is not None and judgment.consensus is not None:
+        columns |= {"disagreement": judgment.consensus.disagreement, "gain": judgment.consensus.gain}
     if {"label", "predicted"} <= set(table.column_names):
         columns |= _suggestions(table, judgment, wrong, flagged)
     return with_grade(add_columns(table, columns | {"why": reasons(table, by)}))

@@ -16,6 +16,7 @@ from mohs.data.long_tail import long_tail
 from mohs.data.noise import NOISES, add_noise
 from mohs.data.split import split
 from mohs.data.validate import check_examples, check_numeric
+from mohs.data.votes import labeled_by_votes
 from mohs.heads import HEADS
 from mohs.losses import LOSSES, REGULARIZERS
 from mohs.losses.objective import check_weight
@@ -34,6 +35,8 @@ def resolve(run: Run, data: Data, *, device: str = "auto") -> tuple[Run, Data, s
     use_device(device)
     check_examples(data.train)
     check_numeric(data.train)
+    if data.train.votes is not None:
+        check_votes(run)
     fingerprint = data.fingerprint()
     run = with_defaults(run, data.train, cuda=PartialState().device.type == "cuda")
     return run, prepare_data(run, data), fingerprint
@@ -62,9 +65,21 @@ def check_run(run: Run, *, where: str = "") -> None:
         raise ValueError(f"{where}: {error}" if where else str(error)) from error
 
 
+def check_votes(run: Run) -> None:
+    """Validate that a run can train on the shares of votes."""
+    loss = as_spec(run.loss)["name"]
+    if not hasattr(LOSSES[loss], "curve"):
+        raise ValueError(
+            f"votes are trained on as shares of the classes, which the loss {loss} does not take: use cross_entropy, gce, focal "
+            "or another curve of the margin"
+        )
+    if run.noise is not None:
+        raise ValueError("noise changes labels, but votes are trained on instead of them: leave out noise or votes")
+
+
 def prepare_data(run: Run, data: Data) -> Data:
     """The data that the run trains on: with its long tail, its label noise, and a validation split if there is none."""
-    train, val = data.train, data.val
+    train, val = data.train if data.train.votes is None else labeled_by_votes(data.train), data.val
     if run.long_tail is not None:
         train = train.take(long_tail(train.labels, ratio=run.long_tail, num_classes=len(train.classes), seed=run.labels_seed))
     if run.noise is not None:
