@@ -26,8 +26,7 @@ from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
-from mohs.hardness.annotators import judge_by_votes
-from mohs.hardness.judgment import LabelJudgment, judge_labels
+from mohs.hardness.judgment import LabelJudgment, judge_by_votes, judge_labels
 from mohs.hardness.measure import host, measure, overall, table_of
 from mohs.hardness.neighbors import agreement, nearest_with_cosines
 from mohs.hardness.noise_rate import estimate_from

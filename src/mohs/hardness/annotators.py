@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy.special import log_softmax, logsumexp
 
+from mohs._core.arrays import as_array
 from mohs._core.validation import check_between
-from mohs.hardness.judgment import LabelJudgment, as_array, decide
 from mohs.hardness.noise_model import TINY, Array, softmax
 
 PULL, ROW_PULL = 10.0, 50.0  # votes that everybody's accuracy counts for in that of one annotator, and this in each row of π
@@ -230,40 +230,6 @@ def consensus(votes: Votes | Any, *, probs: Any = None, interval: float = 0.95) 
         confusion=fit.confusion,
         weight=fit.weight,
         classes=votes.classes,
-    )
-
-
-def judge_by_votes(judgment: LabelJudgment, votes: Votes, labels: Array, *, precision: float = 0.8) -> LabelJudgment:
-    """The judgment on labels by a model, revised by several people's votes on the same examples.
-
-    Args:
-        judgment: By scores that are out of sample (`judge_labels`).
-        votes: What people called the examples; those without a vote keep the model's judgment.
-        labels: The given labels, class indices (N,). They do not count as a vote.
-        precision: Expected share of the flagged examples whose label is wrong.
-
-    Returns:
-        The judgment, in which P(true) is the consensus of votes and model; its `consensus` has the rest.
-    """
-    n, k = judgment.probs.shape
-    known = ~np.isnan(judgment.p_mislabeled)
-    agreed = consensus(votes, probs=np.where(known[:, None], judgment.probs, 1 / k))
-    voted = votes.tally(n).sum(1) > 0
-    posterior = np.where(voted[:, None], agreed.posterior, judgment.posterior)
-    wrong = np.where(voted, 1 - agreed.posterior[np.arange(n), labels], judgment.p_mislabeled)
-    decided = decide(wrong, posterior, labels, precision)
-    rate, doubted = float(np.nanmean(wrong)), float((posterior.argmax(1) != labels)[voted | known].mean())
-    return replace(
-        judgment,
-        p_mislabeled=wrong,
-        **decided,
-        cannot_tell=np.where(voted, ~decided["flagged"] & (wrong > 0.5), judgment.cannot_tell & ~decided["flagged"]),
-        probs=np.where(voted[:, None], agreed.posterior, judgment.probs),
-        posterior=posterior,
-        rate=rate,
-        low=min(judgment.low, rate),
-        high=max(judgment.high, rate, doubted),
-        consensus=agreed,
     )
 
 

@@ -35,22 +35,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import logit
 
+from mohs._core.arrays import as_array
 from mohs._core.validation import check_between
+from mohs.hardness.annotators import Consensus, Votes, consensus
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
 from mohs.hardness.parts import parts_of, several_classes
 from mohs.margin import NO_LABEL
-
-if TYPE_CHECKING:
-    from mohs.hardness.annotators import Consensus
 
 SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
 STEADY, MOST_UNSTEADY = 0.85, 0.5  # t beyond which all doubt is ambiguity; largest ratio that is asked for
@@ -80,7 +79,7 @@ class LabelJudgment:
         rate, low, high: Share of wrong labels with its interval.
         trust: The factor r; small if the judge is too weak.
         model: The fitted noise model.
-        consensus: What people and the judge say together, where people voted (`annotators.judge_by_votes`).
+        consensus: What people and the judge say together, where people voted (`judge_by_votes`).
     """
 
     p_mislabeled: Array = field(repr=False)
@@ -136,6 +135,40 @@ def judge_labels(
     return _judgment(fit_noise(s[:, known], y[known]), s, y, known, precision, z, ambiguity, smooth)
 
 
+def judge_by_votes(judgment: LabelJudgment, votes: Votes, labels: Array, *, precision: float = 0.8) -> LabelJudgment:
+    """The judgment on labels by a model, revised by several people's votes on the same examples.
+
+    Args:
+        judgment: By scores that are out of sample (`judge_labels`).
+        votes: What people called the examples; those without a vote keep the model's judgment.
+        labels: The given labels, class indices (N,). They do not count as a vote.
+        precision: Expected share of the flagged examples whose label is wrong.
+
+    Returns:
+        The judgment, in which P(true) is the consensus of votes and model; its `consensus` has the rest.
+    """
+    n, k = judgment.probs.shape
+    known = ~np.isnan(judgment.p_mislabeled)
+    agreed = consensus(votes, probs=np.where(known[:, None], judgment.probs, 1 / k))
+    voted = votes.tally(n).sum(1) > 0
+    posterior = np.where(voted[:, None], agreed.posterior, judgment.posterior)
+    wrong = np.where(voted, 1 - agreed.posterior[np.arange(n), labels], judgment.p_mislabeled)
+    decided = decide(wrong, posterior, labels, precision)
+    rate, doubted = float(np.nanmean(wrong)), float((posterior.argmax(1) != labels)[voted | known].mean())
+    return replace(
+        judgment,
+        p_mislabeled=wrong,
+        **decided,
+        cannot_tell=np.where(voted, ~decided["flagged"] & (wrong > 0.5), judgment.cannot_tell & ~decided["flagged"]),
+        probs=np.where(voted[:, None], agreed.posterior, judgment.probs),
+        posterior=posterior,
+        rate=rate,
+        low=min(judgment.low, rate),
+        high=max(judgment.high, rate, doubted),
+        consensus=agreed,
+    )
+
+
 def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) -> float:
     """Share of a judge's doubt that is due to ambiguous examples; the rest is due to wrong labels.
 
@@ -152,14 +185,6 @@ def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) ->
         return 1.0
     t = doubt_again / max(doubt, TINY) / min(MOST_UNSTEADY, math.sqrt(width / len(labels)))
     return 1.0 if t >= STEADY else t * t / STEADY
-
-
-def as_array(values: Any) -> Array:
-    """An array or tensor as an array."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.float() if values.is_floating_point() else values  # NumPy has no bfloat16
-    return np.asarray(values)
 
 
 def _rows(scores: Any, labels: Any) -> tuple[Array, Array, Smooth | None]:
