@@ -159,7 +159,8 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
     made, ambiguity = make()
     scores = np.stack([np.asarray(one, dtype=np.float32) for one in made.values()])
     counts = torch.bincount(train.labels, minlength=len(train.classes))
-    scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
+    if train.separator is None:
+        scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
     save_tree({"scores": torch.from_numpy(scores), "names": list(made), "ambiguity": ambiguity}, file)
     return KeptScores(scores, list(made), ambiguity)
 

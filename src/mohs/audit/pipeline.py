@@ -3,8 +3,9 @@
     open the data → features → judge the labels → scores → verdict
 
 Features are judged by heads in folds (`judge_features`), as are images and texts, which are embedded first; tables by linear
-and tree models (`judge_table`). `embed="none"` and `finetune` judge images by a network trained on them (`judge_images`), `run`
-by a network trained before (`judge_run`). Without data: scikit-learn's digits with a tenth of the labels changed.
+and tree models (`judge_table`); examples with several labels class by class (`judge_several`). `embed="none"` and `finetune`
+judge images by a network trained on them (`judge_images`), `run` by a network trained before (`judge_run`). Without data:
+scikit-learn's digits with a tenth of the labels changed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from mohs.audit.judge_features import EMBEDDED_FROM, judge_features
 from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
 from mohs.audit.judge_run import judge_run
+from mohs.audit.judge_several import judge_several
 from mohs.audit.judge_table import judge_table
 from mohs.audit.options import AuditOptions, Tell
 from mohs.audit.result import AuditResult, load_audit, save_audit
@@ -114,6 +116,8 @@ def audited_data(call: Mapping[str, Any]) -> Data:
 
 def choose_judge(data: Data, options: AuditOptions) -> Judge:
     """The judge for this kind of data under these options."""
+    if data.train.separator is not None:
+        return judge_several
     if options.run is not None:
         return judge_run
     if options.finetune:
@@ -136,6 +140,10 @@ def can_embed(data: Data, options: AuditOptions) -> bool:
 def check_options(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, for options that do not fit the data."""
     kind = data.train.kind
+    if data.train.separator is not None:
+        for name, used in (("run", options.run), ("finetune", options.finetune), ("embed", options.embed == "none")):
+            if used:
+                raise ValueError(f"{name} is for examples with one label each, and {data.name} has several: leave it out")
     if options.loss != "auto":
         check_loss(options.loss, data.train)
     named = model_spec(options.model)

@@ -73,6 +73,9 @@ Compile = Annotated[
 ]
 Graph = Annotated[bool, typer.Option(help="Run each step as one CUDA graph (GPU only).")]
 Label = Annotated[Text, typer.Option(metavar="COLUMN", help="Column with the label, in a CSV or Parquet file.")]
+Separator = Annotated[
+    Text, typer.Option(metavar="SIGN", help="Separator of several labels in a cell of the label column, such as ';'.")
+]
 Votes = Annotated[
     Text,
     typer.Option(

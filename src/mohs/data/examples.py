@@ -62,6 +62,7 @@ class Examples:
         paths: the file of each example.
         truth: labels before noise was added, where known.
         votes: labels that several people gave, where known.
+        separator: what separates the names in a class, where every class is a set of names: examples with several labels.
         left_out: examples that were skipped, with the reason.
         notes: what the reader changed or dropped.
     """
@@ -74,6 +75,7 @@ class Examples:
     paths: Sequence[str] | None = field(default=None, repr=False)
     truth: Tensor | None = field(default=None, repr=False)
     votes: Votes | None = field(default=None, repr=False)
+    separator: str | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     notes: Sequence[str] = field(default=(), repr=False)
     _known: str | None = field(default=None, init=False, repr=False)  # the fingerprint of inputs in memory

@@ -133,10 +133,10 @@ def _wide(columns: Columns, place: np.ndarray[Any, Any], examples: Examples, pat
         example.append(place[cast])
         annotator.append(np.full(len(cast), a))
         label.append(class_numbers(values[cast], examples.classes, f"{path}: {name}").numpy() if len(cast) else cast)
-    joined = [np.concatenate(parts) for parts in (example, annotator, label)]
-    if not len(joined[0]):
+    rows, who, index = (np.concatenate(parts) for parts in (example, annotator, label))
+    if not len(rows):
         raise DataError(f"{path}: there is no vote: every cell is empty")
-    return Votes(*joined, np.ones(len(joined[0])), len(examples), list(columns), examples.classes)
+    return Votes(rows, who, index, np.ones(len(rows)), len(examples), list(columns), examples.classes)
 
 
 def _without_negative(values: Any) -> Any:
@@ -147,7 +147,7 @@ def _without_negative(values: Any) -> Any:
 
 def _counts(columns: Columns, chosen: Sequence[str] | None, ids: str | None, examples: Examples) -> np.ndarray[Any, Any] | None:
     """Counts (N, K), where the columns are called like the classes, or there is an array of counts."""
-    if chosen is None and np.ndim(columns.get(COUNTS)) == 2:
+    if chosen is None and COUNTS in columns and np.ndim(columns[COUNTS]) == 2:
         return np.asarray(columns[COUNTS], dtype=np.float64)
     names = {str(name): k for k, name in enumerate(examples.classes)}
     own = [name for name in chosen or columns if name not in (ids, CLEAN)]

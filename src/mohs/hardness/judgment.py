@@ -153,13 +153,15 @@ def judge_by_votes(judgment: LabelJudgment, votes: Votes, labels: Array, *, prec
     voted = votes.tally(n).sum(1) > 0
     posterior = np.where(voted[:, None], agreed.posterior, judgment.posterior)
     wrong = np.where(voted, 1 - agreed.posterior[np.arange(n), labels], judgment.p_mislabeled)
-    decided = decide(wrong, posterior, labels, precision)
+    flagged, suggested, p_suggested = decide(wrong, posterior, labels, precision)
     rate, doubted = float(np.nanmean(wrong)), float((posterior.argmax(1) != labels)[voted | known].mean())
     return replace(
         judgment,
         p_mislabeled=wrong,
-        **decided,
-        cannot_tell=np.where(voted, ~decided["flagged"] & (wrong > 0.5), judgment.cannot_tell & ~decided["flagged"]),
+        flagged=flagged,
+        cannot_tell=~flagged & np.where(voted, wrong > 0.5, judgment.cannot_tell),
+        suggested=suggested,
+        p_suggested=p_suggested,
         probs=np.where(voted[:, None], agreed.posterior, judgment.probs),
         posterior=posterior,
         rate=rate,
@@ -285,13 +287,15 @@ def _judgment(
     wrong = wrong + AMBIGUOUS * (1 - p[rows, y]) * (1 - wrong)
     if smooth is not None:
         wrong = np.where(known, smooth(np.where(known, wrong, 0.0)), wrong)
-    decided = decide(np.where(known, wrong, np.nan), posterior, y, precision)
+    flagged, suggested, p_suggested = decide(np.where(known, wrong, np.nan), posterior, y, precision)
     rate, doubted = float(wrong[known].mean()), float((p.argmax(1) != y)[known].mean())
     sure = max(0.0, apparent - 2 * kappa * unsure)
     return LabelJudgment(
         p_mislabeled=np.where(known, wrong, np.nan),
-        cannot_tell=known & ~decided["flagged"] & (p[rows, y] < 0.5),
-        **decided,
+        flagged=flagged,
+        cannot_tell=known & ~flagged & (p[rows, y] < 0.5),
+        suggested=suggested,
+        p_suggested=p_suggested,
         probs=np.where(known[:, None], p, np.nan),
         posterior=posterior,
         rate=rate,
@@ -302,7 +306,7 @@ def _judgment(
     )
 
 
-def decide(wrong: Array, posterior: Array, labels: Array, precision: float) -> dict[str, Array]:
+def decide(wrong: Array, posterior: Array, labels: Array, precision: float) -> tuple[Array, Array, Array]:
     """The fields flagged, suggested and p_suggested of a judgment.
 
     Args:
@@ -317,11 +321,8 @@ def decide(wrong: Array, posterior: Array, labels: Array, precision: float) -> d
     best = others.argmax(1)
     p_best = wrong * others[rows, best] / others.sum(1).clip(1e-300)
     moved = known & (p_best > 1 - wrong)
-    return {
-        "flagged": known & choose_flags(np.where(known, wrong, 0.0), precision),
-        "suggested": np.where(moved, best, labels),
-        "p_suggested": np.where(moved, p_best, 1 - wrong),
-    }
+    flagged: Array = known & choose_flags(np.where(known, wrong, 0.0), precision)
+    return flagged, np.where(moved, best, labels), np.where(moved, p_best, 1 - wrong)
 
 
 def _scaled_odds(wrong: Array, factor: Any) -> Array:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from mohs.hardness.scores import with_grade
 from mohs.hardness.table import as_table, column
 from mohs.margin import NO_LABEL
 
@@ -112,8 +113,9 @@ def by_example(table: Any) -> pa.Table:
             several labels, before or after `verdict`.
 
     Returns:
-        The row of the part whose label is most probably wrong or, without a verdict, has the lowest margin; its id is the
-        example's. Examples are in the order of the table, and one whose parts all lack scores keeps its first row.
+        The row of the part whose label is most probably wrong or, without a verdict, has the lowest margin. Its id is the
+        example's, its grade that among examples. Examples are in the order of the table, and one whose parts all lack scores
+        keeps its first row.
     """
     table = as_table(table)
     for name in ("example", "part"):
@@ -126,6 +128,7 @@ def by_example(table: Any) -> pa.Table:
     order = np.lexsort((np.arange(len(table)), -np.nan_to_num(doubt, nan=-np.inf), example))
     first = np.concatenate([[True], example[order[1:]] != example[order[:-1]]]) if len(order) else np.zeros(0, bool)
     worst = table.take(pa.array(order[first]))
-    return worst.set_column(
-        worst.column_names.index("id"), worst.schema.field("id").with_type(worst.column("example").type), worst.column("example")
-    ).drop_columns(["example"])
+    ids = worst.column("example")
+    place, kind = worst.column_names.index("id"), worst.schema.field("id").with_type(ids.type)
+    worst = worst.set_column(place, kind, ids).drop_columns(["example"])
+    return with_grade(worst) if "mohs" in worst.column_names else worst

@@ -10,6 +10,7 @@ from typing import Any
 
 from accelerate.state import PartialState
 
+from mohs._core.errors import DataError
 from mohs._core.specs import as_spec, check_spec, create_spec
 from mohs.data.examples import Data, Examples
 from mohs.data.long_tail import long_tail
@@ -35,6 +36,8 @@ def resolve(run: Run, data: Data, *, device: str = "auto") -> tuple[Run, Data, s
     use_device(device)
     check_examples(data.train)
     check_numeric(data.train)
+    if data.train.separator is not None:
+        raise DataError(f"{data.name}: examples with several labels can be audited, not trained on: give each one label")
     if data.train.votes is not None:
         check_votes(run)
     fingerprint = data.fingerprint()
