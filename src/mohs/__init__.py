@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mohs.hardness.recorder import Recorder
     from mohs.hardness.score import score, score_features, score_logits
     from mohs.hardness.scores import SCORES
+    from mohs.hardness.targets import judge_targets, score_targets
     from mohs.hardness.verdict import verdict
     from mohs.heads import HEADS, create_head
     from mohs.heads.arcface import ArcFaceHead
@@ -119,6 +120,7 @@ NAMES = {  # module: the public names it defines
     "hardness.recorder": "Recorder",
     "hardness.score": "score score_features score_logits",
     "hardness.scores": "SCORES",
+    "hardness.targets": "judge_targets score_targets",
     "hardness.verdict": "verdict",
     "heads": "HEADS create_head",
     "heads.arcface": "ArcFaceHead",
@@ -265,6 +267,7 @@ __all__ = [
     "fit_temperature",
     "focus",
     "judge_labels",
+    "judge_targets",
     "linear_loss",
     "load_audit",
     "load_run",
@@ -285,6 +288,7 @@ __all__ = [
     "score",
     "score_features",
     "score_logits",
+    "score_targets",
     "spread",
     "suggest_emphasis",
     "symmetric_transition",

@@ -67,6 +67,7 @@ COLUMNS: dict[str, Column] = {
     "first_learned": Column("first epoch (from 0) at which it was correct; the number of epochs if never", "harder"),
     "p_suggested": Column("probability of the suggested label"),
     "epochs": Column("number of epochs at which the example was recorded"),
+    "residual": Column("distance of a number given as label from the expected one, in units of its usual spread", "harder"),
     "neighbors": Column("share of its nearest neighbors in feature space that have its label", "easier"),
     "disagreement": Column("probability that two more people's votes on it would differ", "harder"),
     "gain": Column("how much one more vote would raise the probability that the consensus is right, in expectation"),

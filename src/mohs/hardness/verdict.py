@@ -96,10 +96,12 @@ def _suggestions(table: pa.Table, judgment: LabelJudgment | None, wrong: Array, 
     """The suggested label of every example and its probability; the given one unless the example is flagged."""
     label, predicted = table.column("label").to_pylist(), table.column("predicted").to_pylist()
     if judgment is not None:
-        classes = classes_of(table)
-        if classes is None:
-            raise ValueError("the table does not know its classes: make it with classes=")
-        other = [classes[i] for i in judgment.suggested.tolist()]
+        other = judgment.suggested.tolist()
+        if judgment.suggested.dtype.kind != "f":  # an index; numbers are suggested as they are
+            classes = classes_of(table)
+            if classes is None:
+                raise ValueError("the table does not know its classes: make it with classes=")
+            other = [classes[i] for i in other]
         chance = np.where(flagged, judgment.p_suggested, 1 - wrong)
     else:
         other, chance = predicted, np.where(flagged, wrong, 1 - wrong)
@@ -205,8 +207,8 @@ FACTS = ("part", "label", "predicted", *MARGINS, "neighbors", "first_learned", "
 def _facts(row: dict[str, Any], by: str) -> list[str]:
     if row[by] is None or row[by] != row[by]:
         return ["not scored"]
-    agrees = row.get("predicted") == row.get("label")
-    outcome = "predicted as labeled" if agrees else f"predicted {row.get('predicted')}, not {row.get('label')}"
+    predicted, label = (f"{one:.4g}" if isinstance(one, float) else one for one in (row.get("predicted"), row.get("label")))
+    outcome = "predicted as labeled" if predicted == label else f"predicted {predicted}, not {label}"
     part = f"{row['part']}: " if row.get("part") is not None else ""
     facts = [f"{part}{outcome} ({by.replace('_', ' ')} {row[by]:+.1f})"]
     if row.get("neighbors") is not None:
