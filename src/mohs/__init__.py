@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from mohs.hardness.annotators import Consensus, Votes, consensus
     from mohs.hardness.judgment import judge_labels
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
+    from mohs.hardness.parts import by_example
     from mohs.hardness.recorder import Recorder
     from mohs.hardness.score import score, score_features, score_logits
     from mohs.hardness.scores import SCORES
+    from mohs.hardness.targets import judge_targets, score_targets
     from mohs.hardness.verdict import verdict
     from mohs.heads import HEADS, create_head
     from mohs.heads.arcface import ArcFaceHead
@@ -115,9 +117,11 @@ NAMES = {  # module: the public names it defines
     "hardness.annotators": "Consensus Votes consensus",
     "hardness.judgment": "judge_labels",
     "hardness.noise_rate": "estimate_noise suggest_emphasis",
+    "hardness.parts": "by_example",
     "hardness.recorder": "Recorder",
     "hardness.score": "score score_features score_logits",
     "hardness.scores": "SCORES",
+    "hardness.targets": "judge_targets score_targets",
     "hardness.verdict": "verdict",
     "heads": "HEADS create_head",
     "heads.arcface": "ArcFaceHead",
@@ -246,6 +250,7 @@ __all__ = [
     "avc",
     "avh",
     "avh_loss",
+    "by_example",
     "class_counts",
     "class_weights",
     "compare_runs",
@@ -265,6 +270,7 @@ __all__ = [
     "fit_temperature",
     "focus",
     "judge_labels",
+    "judge_targets",
     "linear_loss",
     "load_audit",
     "load_run",
@@ -285,6 +291,7 @@ __all__ = [
     "score",
     "score_features",
     "score_logits",
+    "score_targets",
     "spread",
     "suggest_emphasis",
     "symmetric_transition",

@@ -1,4 +1,4 @@
-"""Reader of .npz and .npy files: arrays by name, no pickled objects, and errors that name the file."""
+"""Arrays from tensors and from .npz and .npy files: by name, no pickled objects, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from typing import Any
 import numpy as np
 
 from mohs._core.errors import DataError
+
+
+def as_array(values: Any) -> np.ndarray[Any, Any]:
+    """An array or tensor as an array; half precision as float32."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() else values  # NumPy has no bfloat16
+    return np.asarray(values)
 
 
 def read_arrays(

@@ -26,7 +26,7 @@ from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
-from mohs.hardness.judgment import LabelJudgment, judge_labels
+from mohs.hardness.judgment import LabelJudgment, judge_by_votes, judge_labels
 from mohs.hardness.measure import host, measure, overall, table_of
 from mohs.hardness.neighbors import agreement, nearest_with_cosines
 from mohs.hardness.noise_rate import estimate_from
@@ -50,7 +50,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     features, about = features_of(data, options)
     options.step("judge", f"heads on {about} in {options.folds} folds")
     kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: head_scores(features, train, options))
-    judgment = judge_labels(kept.scores, train.labels.numpy(), precision=options.precision, ambiguity=kept.ambiguity)
+    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity)
     first = next(iter(features.values()))
     among = references(len(train))
     options.step("scores", f"margins, angles and neighbors among {among:,} examples")
@@ -64,6 +64,15 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
         "neighbors": "exact" if among == len(train) else f"among {among:,} examples drawn at random",
     }
     return judged(train, on_map(table, first), judgment, options, facts, near)
+
+
+def judge_examples(scores: Any, examples: Examples, options: AuditOptions, *, ambiguity: float = 1.0) -> LabelJudgment:
+    """The judgment on the examples' labels by scores that are out of sample, and by people's votes where there are some."""
+    labels = examples.labels.numpy()
+    judgment = judge_labels(scores, labels, precision=options.precision, ambiguity=ambiguity)
+    if examples.votes is None:
+        return judgment
+    return judge_by_votes(judgment, examples.votes, labels, precision=options.precision)
 
 
 def judged(
@@ -84,6 +93,7 @@ def judged(
         estimate=estimate_from(judgment, labels, train.classes, seed=options.seed),
         held_out=(judgment.probs[known], labels[known]),
         evidence=evidence_table(judgment.probs, train.classes, near),
+        annotators=None if judgment.consensus is None else judgment.consensus.annotators,
         facts={**facts, "seed": options.seed, "expected precision": options.precision, "trust": round(judgment.trust, 3)},
     )
 
@@ -149,7 +159,8 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
     made, ambiguity = make()
     scores = np.stack([np.asarray(one, dtype=np.float32) for one in made.values()])
     counts = torch.bincount(train.labels, minlength=len(train.classes))
-    scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
+    if train.separator is None:
+        scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
     save_tree({"scores": torch.from_numpy(scores), "names": list(made), "ambiguity": ambiguity}, file)
     return KeptScores(scores, list(made), ambiguity)
 

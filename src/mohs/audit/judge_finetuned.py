@@ -8,6 +8,7 @@ sees the labels it judges, and the noise model weighs its scores with those of t
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from mohs.audit.evidence import on_map
 from mohs.audit.judge_features import (
     features_of,
     head_scores,
+    judge_examples,
     judged,
     kept_scores,
     neighbor_column,
@@ -31,7 +33,6 @@ from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors
 from mohs.data.examples import Data
 from mohs.evaluate.outputs import output_batches
-from mohs.hardness.judgment import judge_labels
 from mohs.train.ema import average_decay
 from mohs.train.fold_heads import assign_folds
 from mohs.train.loop import train
@@ -49,7 +50,7 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
     options.step("judge", f"heads on {about} in {options.folds} folds, and {as_spec(model)['name']} fine-tuned on each half")
     heads = kept_scores(folder / "fold-scores.safetensors", examples, lambda: head_scores(features, examples, options))
     scores = np.concatenate([heads.scores, tuned_scores(data, options, folder)[None]])
-    judgment = judge_labels(scores, examples.labels.numpy(), precision=options.precision, ambiguity=heads.ambiguity)
+    judgment = judge_examples(scores, examples, options, ambiguity=heads.ambiguity)
     options.step("scores", "margins, angles and neighbors")
     first = next(iter(features.values()))
     near = neighbors_of(first)
@@ -65,7 +66,7 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
 
 def tuned_scores(data: Data, options: AuditOptions, folder: Path) -> Array:
     """Log-probabilities (N, K) of each image by the network that was fine-tuned on the other half."""
-    examples, device = data.train, choose_device(options.device)
+    examples, device = replace(data.train, votes=None), choose_device(options.device)  # the network must not see the votes
     half = assign_folds(examples.labels, folds=HALVES, seed=options.seed)
     scores = torch.empty(len(examples), len(examples.classes))
     for f in range(HALVES):

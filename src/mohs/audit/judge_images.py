@@ -10,6 +10,7 @@ and to predictions (`train.fold_heads`), tell how much of that doubt is noise.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ import torch
 from mohs._core.device import choose_device
 from mohs._core.specs import as_spec
 from mohs.audit.evidence import evidence_table
+from mohs.audit.judge_features import judge_examples
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors, score_network, with_dynamics
 from mohs.audit.trajectory import course_by_hardness, settled_variability
 from mohs.data.examples import Data
 from mohs.evaluate.outputs import predict
-from mohs.hardness.judgment import judge_labels
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.verdict import verdict
 from mohs.train.ema import average_decay
@@ -45,7 +46,8 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
     run = planned_run(data, options)
     extra = f", {as_spec(run.recipe)['name']}" if run.recipe else " and early-learning regularization" if run.regularizers else ""
     options.step("judge", f"{run.epochs} epochs of {as_spec(run.model)['name']} with {as_spec(run.loss)['name']}{extra}")
-    trained = train(run, data, out=folder / "run", device=options.device, watch=options.watch)
+    unvoted = replace(data, train=replace(data.train, votes=None))  # the network must not see the votes
+    trained = train(run, unvoted, out=folder / "run", device=options.device, watch=options.watch)
     options.step("scores", "margins, angles and neighbors")
     network = trained.network.to(choose_device(options.device))
     table, logits, features, near = score_network(network, data.train, mirror=mirrors(trained.run))
@@ -56,7 +58,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
         features, data.train.labels, num_classes=len(data.train.classes), folds=options.folds, seed=options.seed,
         device=choose_device(options.device),
     )  # fmt: skip
-    judgment = judge_labels(beliefs(trained, logits), labels, precision=options.precision, ambiguity=heads.ambiguity)
+    judgment = judge_examples(beliefs(trained, logits), data.train, options, ambiguity=heads.ambiguity)
     variability = settled_variability(trained.trace) if trained.trace else None
     table = verdict(table, judgment=judgment, precision=options.precision, variability=variability)
     return AuditResult.of(
@@ -69,6 +71,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
         dynamics=course_by_hardness(trained.trace, table) if trained.trace else None,
         held_out=unseen(trained, data, options.device),
         evidence=evidence_table(judgment.probs, data.train.classes, near),
+        annotators=None if judgment.consensus is None else judgment.consensus.annotators,
         facts=facts(trained, judgment.trust, options),
     )
 

@@ -16,11 +16,11 @@ from mohs._core.device import choose_device
 from mohs._core.errors import DataError
 from mohs._core.specs import as_spec
 from mohs.audit.evidence import evidence_table
+from mohs.audit.judge_features import judge_examples
 from mohs.audit.options import AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors, score_network
 from mohs.data.examples import Data, Examples
-from mohs.hardness.judgment import judge_labels
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.verdict import verdict
 from mohs.train.directory import RunDirectory
@@ -42,7 +42,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     seen = trained_on(trained, data.train)
     options.step("verdict", "by a network that saw these labels" if seen else "out of sample")
     labels = own.labels.numpy()
-    judgment = judge_labels(torch.log_softmax(torch.from_numpy(logits), 1).numpy(), labels, precision=options.precision)
+    judgment = judge_examples(torch.log_softmax(torch.from_numpy(logits), 1).numpy(), own, options)
     loss = as_spec(trained.run.loss)
     return AuditResult.of(
         data.train,
@@ -52,6 +52,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
         reason="This is the loss of the given run.",
         held_out=None if seen else (judgment.probs, labels),
         evidence=evidence_table(judgment.probs, own.classes, near),
+        annotators=None if judgment.consensus is None else judgment.consensus.annotators,
         facts={
             "model": as_spec(trained.run.model)["name"],
             "network of": str(trained.folder),
@@ -78,7 +79,10 @@ def matched(examples: Examples, trained: Trained) -> Examples:
         known = ", ".join(map(str, trained.classes[:10]))
         raise DataError(f"{examples.name}: {trained.folder} does not know the class {missing[0]!r}; it knows {known}")
     rows = torch.tensor([place[str(name)] for name in examples.classes])
-    return replace(examples, labels=rows[examples.labels], classes=list(trained.classes))
+    votes, classes = examples.votes, list(trained.classes)
+    if votes is not None:
+        votes = replace(votes, label=rows.numpy()[votes.label], classes=classes)
+    return replace(examples, labels=rows[examples.labels], classes=classes, votes=votes)
 
 
 def trained_on(trained: Trained, examples: Examples) -> bool:

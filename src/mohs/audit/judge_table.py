@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mohs.audit.judge_features import judged, kept_scores, scored_table
+from mohs.audit.judge_features import judge_examples, judged, kept_scores, scored_table
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
-from mohs.data.columns import from_table
-from mohs.data.examples import Data
+from mohs.data.columns import Column, from_table
+from mohs.data.examples import Data, Examples
 from mohs.data.row_inputs import Texts
 from mohs.embed.choose_embedder import create_embedder
 from mohs.embed.embed_data import Worker
-from mohs.hardness.judgment import judge_labels
 from mohs.train.fold_heads import fold_scores
 from mohs.train.table_heads import boost_scores, boosts, forest_scores, linear_scores, smooth_view, tree_view
 from mohs.train.trained import with_origin
@@ -28,7 +27,7 @@ def judge_table(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     """Judge the rows of a table with columns of several types."""
     began, train = time.perf_counter(), data.train
     kept = kept_scores(folder / "table-scores.safetensors", train, lambda: table_scores(data, options))
-    judgment = judge_labels(kept.scores, train.labels.numpy(), precision=options.precision, ambiguity=kept.ambiguity)
+    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity)
     options.step("scores", "margins")
     table = with_origin(scored_table(judgment, train), train)
     facts = {
@@ -47,14 +46,20 @@ def embed_texts(texts: Sequence[str]) -> Array:
     return vectors
 
 
-def table_scores(data: Data, options: AuditOptions) -> tuple[dict[str, Array], float]:
-    """Scores (N, K) of each model by its name, and the share of the heads' doubt that is ambiguity."""
-    train, classes = data.train, len(data.train.classes)
-    labels = train.labels.numpy()
+def columns_of(train: Examples, options: AuditOptions) -> list[Column]:
+    """The columns of a table with their roles."""
     columns = from_table(train.inputs[torch.arange(len(train))])
     kinds = [column.role for column in columns]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     options.step("features", f"{len(columns)} columns: {counted}")
+    return columns
+
+
+def table_scores(data: Data, options: AuditOptions) -> tuple[dict[str, Array], float]:
+    """Scores (N, K) of each model by its name, and the share of the heads' doubt that is ambiguity."""
+    train, classes = data.train, len(data.train.classes)
+    labels = train.labels.numpy()
+    columns = columns_of(train, options)
     once = cache(embed_texts)  # both views embed the same texts
     smooth, trees = (view(columns, lambda texts: once(tuple(texts))) for view in (smooth_view, tree_view))
     options.step("judge", f"linear, kernel and tree models in {options.folds} folds")

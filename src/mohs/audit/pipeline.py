@@ -3,8 +3,9 @@
     open the data → features → judge the labels → scores → verdict
 
 Features are judged by heads in folds (`judge_features`), as are images and texts, which are embedded first; tables by linear
-and tree models (`judge_table`). `embed="none"` and `finetune` judge images by a network trained on them (`judge_images`), `run`
-by a network trained before (`judge_run`). Without data: scikit-learn's digits with a tenth of the labels changed.
+and tree models (`judge_table`); examples with several labels class by class (`judge_several`). `embed="none"` and `finetune`
+judge images by a network trained on them (`judge_images`), `run` by a network trained before (`judge_run`). Without data:
+scikit-learn's digits with a tenth of the labels changed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from mohs.audit.judge_features import EMBEDDED_FROM, judge_features
 from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
 from mohs.audit.judge_run import judge_run
+from mohs.audit.judge_several import judge_several
 from mohs.audit.judge_table import judge_table
 from mohs.audit.options import AuditOptions, Tell
 from mohs.audit.result import AuditResult, load_audit, save_audit
@@ -96,7 +98,8 @@ def call_of(
 ) -> dict[str, Any] | None:
     """How the audit was called, so that it can be repeated on other labels; None if that cannot be written down."""
     plain = {name: value for name, value in options.items() if name not in ("tell", "watch")}
-    if not (data is None or isinstance(data, str | Path)) or callable(plain.get("embed")):
+    votes = (open_as or {}).get("votes", "")
+    if not (data is None or isinstance(data, str | Path)) or callable(plain.get("embed")) or not isinstance(votes, str):
         return None
     whole = str(Path(data).resolve()) if data is not None and Path(data).exists() else data
     used = None if corrected is None else str(Path(corrected).resolve())
@@ -106,12 +109,16 @@ def call_of(
 def audited_data(call: Mapping[str, Any]) -> Data:
     """The data of an audit that was called like this (`call_of`)."""
     data = call.get("data")
+    if data is None and "votes" in call.get("open_as", {}):
+        raise ValueError("votes need data: name the data that people voted on")
     found = demonstration(int(call["options"].get("seed", 0))) if data is None else open_data(data, **call.get("open_as", {}))
     return found if call.get("corrected") is None else with_corrections(found, call["corrected"])
 
 
 def choose_judge(data: Data, options: AuditOptions) -> Judge:
     """The judge for this kind of data under these options."""
+    if data.train.separator is not None:
+        return judge_several
     if options.run is not None:
         return judge_run
     if options.finetune:
@@ -134,6 +141,10 @@ def can_embed(data: Data, options: AuditOptions) -> bool:
 def check_options(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, for options that do not fit the data."""
     kind = data.train.kind
+    if data.train.separator is not None:
+        for name, used in (("run", options.run), ("finetune", options.finetune), ("embed", options.embed == "none")):
+            if used:
+                raise ValueError(f"{name} is for examples with one label each, and {data.name} has several: leave it out")
     if options.loss != "auto":
         check_loss(options.loss, data.train)
     if options.recipe not in ("auto", "none"):

@@ -4,6 +4,7 @@
     findings.json      names, estimate, losses, history, facts; findings.npz: their arrays
     thumbnails.parquet a small picture of each example that the gallery shows, by its row of the table
     evidence.parquet   neighbors and probabilities of each example (`evidence`)
+    annotators.parquet quality of each annotator, where several people voted
 
 Nothing is pickled. Each file is written completely or not at all, findings.json last: if it exists, so do the others.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 
 from mohs._core.checksums import keep_checksums, listed, read_json, reading, remove_file
 from mohs._core.errors import DataError
@@ -27,7 +29,7 @@ from mohs._core.files import written_whole
 from mohs._core.plain_text import finite
 from mohs.audit.evidence import write_evidence
 from mohs.audit.gallery_rows import gallery_rows
-from mohs.audit.run_files import ARRAYS, EVIDENCE, PICTURES, REPAIR, TABLE, WORDS
+from mohs.audit.run_files import ANNOTATORS, ARRAYS, EVIDENCE, PICTURES, REPAIR, TABLE, WORDS
 from mohs.audit.thumbnails import Thumbnails, store_pictures, stored_pictures
 from mohs.data.examples import Examples, LeftOut
 from mohs.hardness.noise_rate import NoiseEstimate
@@ -56,6 +58,7 @@ class AuditResult:
         held_out: Out-of-sample probabilities (M, K) and labels (M,).
         thumbnails: Function from rows of the table to images.
         evidence: Nearest neighbors and most probable classes of each example (`mohs.audit.evidence`).
+        annotators: Quality of each annotator, where several people voted (`Consensus.annotators`).
         left_out: Examples that could not be read.
         facts: Everything else that the report shows.
         folder: Folder of the audit.
@@ -74,6 +77,7 @@ class AuditResult:
     held_out: tuple[Array, Array] | None = field(default=None, repr=False)
     thumbnails: Thumbnails | None = field(default=None, repr=False)
     evidence: pa.Table | None = field(default=None, repr=False)
+    annotators: pa.Table | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: Path = Path()
@@ -135,6 +139,11 @@ def save_audit(findings: AuditResult, folder: str | Path) -> Path:
         remove_file(folder / EVIDENCE)
     else:
         write_evidence(findings.evidence, folder / EVIDENCE)
+    if findings.annotators is None:
+        remove_file(folder / ANNOTATORS)
+    else:
+        with written_whole(folder / ANNOTATORS, sync=False) as part:
+            pyarrow.parquet.write_table(findings.annotators, part)
     with written_whole(folder / ARRAYS, sync=False) as part, part.open("wb") as file:
         np.savez_compressed(file, **_arrays(findings))  # type: ignore[arg-type]
     with written_whole(folder / WORDS, sync=False) as part:
@@ -161,7 +170,8 @@ def load_audit(folder: str | Path) -> AuditResult:
         if not isinstance(kept["facts"], dict):
             raise TypeError("its facts are not an object")
     table = read_table(folder / TABLE, lost="the hardness table is lost", repair=REPAIR)
-    pictured, known = ((folder / name).exists() or name in listed(folder) for name in (PICTURES, EVIDENCE))
+    optional = (PICTURES, EVIDENCE, ANNOTATORS)
+    pictured, known, voted = ((folder / name).exists() or name in listed(folder) for name in optional)
     with reading(folder / ARRAYS, lost="the noise matrix, dynamics and held-out predictions are lost", repair=REPAIR):
         with np.load(folder / ARRAYS, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -172,6 +182,7 @@ def load_audit(folder: str | Path) -> AuditResult:
             held_out=(arrays["held_out.probs"], arrays["held_out.labels"]) if "held_out.probs" in arrays else None,
             thumbnails=stored_pictures(folder / PICTURES, lost="the thumbnails are lost", repair=REPAIR) if pictured else None,
             evidence=read_parquet(folder / EVIDENCE, lost="the neighbors are lost", repair=REPAIR) if known else None,
+            annotators=read_parquet(folder / ANNOTATORS, lost="the annotators are lost", repair=REPAIR) if voted else None,
             left_out=left_out,
             folder=folder,
             **kept,

@@ -105,8 +105,10 @@ def with_labels(examples: Examples, labels: pa.Table) -> tuple[Examples, Tensor]
     """The examples with these labels, and the indices of those that were not excluded."""
     if len(labels) != len(examples):
         raise DataError(f"{len(labels)} labels for the {len(examples)} examples of {examples.name}: they belong to other data")
-    number = {str(name): i for i, name in enumerate(examples.classes)}
     own = examples.labels.tolist()
+    if examples.separator is not None:  # corrections make new sets of labels
+        examples = replace(examples, classes=list(dict.fromkeys([*examples.classes, *filter(None, _texts(labels))])))
+    number = {str(name): i for i, name in enumerate(examples.classes)}
     excluded = [decision == "exclude" for decision in labels.column("decision").to_pylist()]
     new = [_number(label, number, old, out) for label, old, out in zip(_texts(labels), own, excluded, strict=True)]
     return examples.relabeled(torch.tensor(new)), places(~torch.tensor(excluded))

@@ -19,6 +19,8 @@ Examples:
   mohs audit photos/                            images, one subfolder per class
   mohs audit reviews.csv --text review          texts in a column
   mohs audit flowers.csv --label species        a table
+  mohs audit films.csv --label genres --separator ,   several labels per example
+  mohs audit photos/ --votes votes.csv          labels by several people
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration"""
 NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound
 Loss = Annotated[
@@ -79,6 +81,7 @@ def audit(
     batch: Batch = None,
     folds: Folds = 5,
     label: o.Label = None,
+    separator: o.Separator = None,
     image_size: o.ImageSize = None,
     seed: o.Seed = None,
     device: o.Device = "auto",
@@ -86,6 +89,7 @@ def audit(
     out: o.Out = None,
     run: RunFolder = None,
     corrected: Corrected = None,
+    votes: o.Votes = None,
     gate: GateWord = None,
     csv: Csv = False,
     cleanlab: Cleanlab = False,
@@ -101,7 +105,8 @@ def audit(
     gates = [parse_gate(text, NAMES) for text in gate or ()]
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    how = {name: value for name, value in (("label", label), ("image_size", image_size), ("text", text)) if value is not None}
+    reading = {"label": label, "separator": separator, "image_size": image_size, "text": text, "votes": votes}
+    how = {name: value for name, value in reading.items() if value is not None}
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "recipe": recipe}
     judge |= {"folds": folds, "device": device}
     done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)

@@ -79,6 +79,17 @@ Compile = Annotated[
 ]
 Graph = Annotated[bool, typer.Option(help="Run each step as one CUDA graph (GPU only).")]
 Label = Annotated[Text, typer.Option(metavar="COLUMN", help="Column with the label, in a CSV or Parquet file.")]
+Separator = Annotated[
+    Text, typer.Option(metavar="SIGN", help="Separator of several labels in a cell of the label column, such as ';'.")
+]
+Votes = Annotated[
+    Text,
+    typer.Option(
+        metavar="FILE",
+        help="Labels by several people: one column per annotator (FILE:COLUMN,COLUMN names them), rows of example, annotator and "
+        "label, or counts per class.",
+    ),
+]
 TextColumn = Annotated[Text, typer.Option("--text", metavar="COLUMN", help="Column with the text, in a table.")]
 ImageSize = Annotated[
     Number, typer.Option(metavar="PIXELS", help="Image size in pixels (side length); default: chosen by the images.")

@@ -21,6 +21,7 @@ Examples:
   mohs train photos/ --model resnet18 --epochs 30
   mohs train photos/ --recipe robust
   mohs train cifar10 --loss gce:q=0.7 --noise symmetric:rate=0.4 --dry-run
+  mohs train cifar10 --votes cifar10n.npz:random1,random2,random3
   torchrun --nproc-per-node 4 -m mohs train cifar10 --batch 512"""
 
 
@@ -46,6 +47,7 @@ def train(
     label: o.Label = None,
     image_size: o.ImageSize = None,
     without: o.Without = None,
+    votes: o.Votes = None,
     seed: o.Seed = None,
     device: o.Device = "auto",
     graph: o.Graph = True,
@@ -63,7 +65,7 @@ def train(
         config, data=data, model=model, head=head, loss=loss, regularizers=regularizer or None, recipe=recipe, noise=noise,
         augment=augmentations(augment), optimizer=optimizer, schedule=schedule, class_weight=class_weight, epochs=epochs,
         batch=batch, accumulate=accumulate, ema=ema, precision=precision, compile=compiled or None, seed=seed,
-        open=open_options(label=label, image_size=image_size, without=without),
+        open=open_options(label=label, image_size=image_size, without=without, votes=votes),
     )  # fmt: skip
     found = found_data(run)
     if dry_run:

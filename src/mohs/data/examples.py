@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from mohs._core.errors import DataError
+from mohs.hardness.annotators import Votes
 
 KINDS = ("images", "features", "text", "table")
 
@@ -60,6 +61,8 @@ class Examples:
         keys: the owner's name of each example, such as a row number.
         paths: the file of each example.
         truth: labels before noise was added, where known.
+        votes: labels that several people gave, where known.
+        separator: what separates the names in a class, where every class is a set of names: examples with several labels.
         left_out: examples that were skipped, with the reason.
         notes: what the reader changed or dropped.
     """
@@ -71,6 +74,8 @@ class Examples:
     keys: Sequence[Any] | None = field(default=None, repr=False)
     paths: Sequence[str] | None = field(default=None, repr=False)
     truth: Tensor | None = field(default=None, repr=False)
+    votes: Votes | None = field(default=None, repr=False)
+    separator: str | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     notes: Sequence[str] = field(default=(), repr=False)
     _known: str | None = field(default=None, init=False, repr=False)  # the fingerprint of inputs in memory
@@ -104,7 +109,8 @@ class Examples:
         paths = None if self.paths is None else [self.paths[i] for i in rows]
         inputs = self.inputs[places] if isinstance(self.inputs, Tensor) else self.inputs.take(places)
         truth = None if self.truth is None else self.truth[places]
-        return replace(self, inputs=inputs, labels=self.labels[places], keys=keys, paths=paths, truth=truth)
+        votes = None if self.votes is None else self.votes.take(places.numpy())
+        return replace(self, inputs=inputs, labels=self.labels[places], keys=keys, paths=paths, truth=truth, votes=votes)
 
     def relabeled(self, labels: Tensor) -> Examples:
         """The same examples with other labels; the original labels are kept as the truth."""
@@ -124,6 +130,9 @@ class Examples:
     def _hashed(self) -> str:
         digest = hashlib.sha256(repr((self.shape, len(self), self.classes)).encode())
         digest.update(self.labels.numpy().tobytes())
+        if self.votes is not None:
+            for part in (self.votes.example, self.votes.annotator, self.votes.label, self.votes.count):
+                digest.update(part.tobytes())
         if isinstance(self.inputs, Tensor):
             digest.update(self.inputs.contiguous().view(torch.uint8).flatten().numpy().data)
         else:

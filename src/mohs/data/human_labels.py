@@ -38,16 +38,22 @@ class HumanLabels:
             name, _, column = self.file.rpartition(":")
         if not name:
             raise ValueError(f"file: name the labels in {self.file}: write FILE:COLUMN, or give column")
-        return examples.relabeled(human_labels(_found(name), column, examples))
+        return examples.relabeled(human_labels(find_file(name), column, examples))
 
 
 def human_labels(path: str | Path, column: str, examples: Examples) -> Tensor:
     """The labels of this column as class indices (N,) of the examples; an error where they cannot belong to them."""
     path = Path(path)
-    columns = _columns(path)
+    columns = label_columns(path)
     if column not in columns:
         raise DataError(f"{path}: no labels called {column!r}; there are {', '.join(columns)}")
     given = _numbers(columns, column, examples, path)
+    check_order(columns, examples, path)
+    return given
+
+
+def check_order(columns: Mapping[str, Any], examples: Examples, path: Path) -> None:
+    """Raise if the file's labels called `clean`, where it has some, are not those of the examples."""
     if CLEAN in columns:
         clean = _numbers(columns, CLEAN, examples, path)
         now = examples.labels if examples.truth is None else examples.truth
@@ -58,7 +64,6 @@ def human_labels(path: str | Path, column: str, examples: Examples) -> Tensor:
                 f"{path}: {CLEAN!r} of row {row} is class {examples.classes[int(clean[row])]!r}, the data's "
                 f"{examples.classes[int(now[row])]!r}; {len(other)} differ: the file and the data are not in the same order"
             )
-    return given
 
 
 def _numbers(columns: Mapping[str, Any], column: str, examples: Examples, path: Path) -> Tensor:
@@ -73,7 +78,8 @@ def _numbers(columns: Mapping[str, Any], column: str, examples: Examples, path: 
     return class_numbers(values, examples.classes, f"{path}: {column}")
 
 
-def _columns(path: Path) -> dict[str, Any]:
+def label_columns(path: Path) -> dict[str, Any]:
+    """The arrays or columns of a file of labels, by name."""
     if path.suffix == ".npz":
         return read_arrays(path)
     if path.suffix in FILES:
@@ -84,7 +90,8 @@ def _columns(path: Path) -> dict[str, Any]:
     raise DataError(f"{path}: labels are read from .npz, {', '.join(FILES)} files")
 
 
-def _found(name: str) -> Path:
+def find_file(name: str) -> Path:
+    """The file of this name, here or in the folder that MOHS_DATA names."""
     places = [Path(name)] + [Path(folder) / name for folder in [os.environ.get(FOLDER)] if folder]
     path = next((place for place in places if place.is_file()), None)
     if path is None:

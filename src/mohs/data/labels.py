@@ -1,5 +1,7 @@
 """Labels of any type as class indices, and which of them are missing.
 
+Several labels of one example are a set, written as one string: "cat;dog" (`as_set`), and "(none)" if it is empty.
+
 Strings, integers (also as floats such as 2.0) and booleans are labels; None, NaN and empty strings are missing. The classes are
 the distinct training labels, sorted, or those declared; a label of another split that is not among them is an error.
 """
@@ -17,6 +19,7 @@ from torch import Tensor
 from mohs._core.errors import DataError
 
 SHOWN = 5
+SEPARATOR, EMPTY = ";", "(none)"  # between the names of a set, and a set without names
 WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 Array = np.ndarray[Any, Any]
 
@@ -49,6 +52,26 @@ def label_values(labels: Any, name: str) -> tuple[Array, Array]:
         raise DataError(f"{name}: labels must be strings or integers, got {values.dtype}")
     values = np.char.decode(values, "utf-8", "backslashreplace") if values.dtype.kind == "S" else values
     return values, values == "" if values.dtype.kind == "U" else np.zeros(len(values), bool)
+
+
+def as_set(names: Any, separator: str, where: str) -> str:
+    """Several labels, or a string of them, as one string: distinct names, sorted."""
+    parts = names.split(separator) if isinstance(names, str) else [str(one) for one in names]
+    broken = next((one for one in parts if separator in one), None)
+    if broken is not None:
+        raise DataError(f"{where}: the label {broken!r} contains {separator!r}, which separates labels: rename it")
+    return separator.join(sorted({one.strip() for one in parts} - {"", EMPTY})) or EMPTY
+
+
+def set_members(classes: Sequence[Any], separator: str) -> tuple[list[str], Tensor]:
+    """Classes that are sets -> all names, sorted, and which of them (K,) each set has: (sets, K) int64."""
+    sets = [[] if one == EMPTY else str(one).split(separator) for one in classes]
+    names = sorted({name for one in sets for name in one})
+    place = {name: k for k, name in enumerate(names)}
+    members = torch.zeros(len(sets), len(names), dtype=torch.int64)
+    for row, one in enumerate(sets):
+        members[row, [place[name] for name in one]] = 1
+    return names, members
 
 
 def numbers_where_whole(names: Sequence[str | None]) -> list[Any]:

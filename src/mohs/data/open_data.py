@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mohs.data.examples import Data
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.open_single import open_single, prepared
 from mohs.data.read_options import ARROW, Reading
+from mohs.data.votes import with_votes
 
 
 def open_data(
@@ -30,10 +32,12 @@ def open_data(
     *,
     label: str | None = None,
     text: str | None = None,
+    separator: str | None = None,
     image_size: int | Size | None = None,
     split: str | None = None,
     root: str | Path | None = None,
     without: str | None = None,
+    votes: Any = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
     """Open a data set and validate it: at least two classes, each with an example.
@@ -43,10 +47,12 @@ def open_data(
             Examples or Data; scikit-learn's digits by default.
         label: column or array of the labels; by default the first called label, target, class or y.
         text: column of the text; by default a column called text, sentence, review, ... that holds text.
+        separator: what separates several labels in a cell of the label column, such as ";"; lists need none.
         image_size: pixels per side, or (height, width), of all images.
         split: the only split to read ("train", "val", "test"), as the training examples.
         root: folder of the known data sets; by default the folder that MOHS_DATA names.
         without: domain that is held out of training and tested on.
+        votes: labels of the training examples by several people, a file (see `votes.py`), `Votes`, or one column per annotator.
         memory_limit: bytes of pixels held in memory; beyond it images are decoded on access.
 
     Returns:
@@ -56,15 +62,16 @@ def open_data(
         >>> open_data((["good film", "bad film"], ["pos", "neg"])).train.kind
         'text'
     """
-    reading = Reading.of(root=root, label=label, text=text, image_size=image_size, memory_limit=memory_limit)
+    reading = Reading.of(root=root, label=label, text=text, separator=separator, image_size=image_size, memory_limit=memory_limit)
     if without is not None:
-        found = _without(data, without, reading)
+        found = prepared(_without(data, without, reading), split=split, image_size=reading.image_size)
     elif isinstance(data, str) and ARROW in data and not Path(data).exists():
         source, target = open_pair(data, **reading.given)
-        found = Data(source.train, source.val, target.test or target.train)
+        pair = Data(source.train, source.val, target.test or target.train)
+        found = prepared(pair, split=split, image_size=reading.image_size)
     else:
-        return open_single(data, split=split, **reading.given)
-    return prepared(found, split=split, image_size=reading.image_size)
+        found = open_single(data, split=split, **reading.given)
+    return found if votes is None else replace(found, train=with_votes(found.train, votes))
 
 
 def _without(data: Any, held: str, reading: Reading) -> Data:

@@ -80,7 +80,7 @@ def open_path(path: Path, reading: Reading) -> Data:
     if kind in (".npz", ".npy"):
         return npz(path, label=reading.label)
     if kind in FILES:
-        return table(path, **reading.columns, **reading.images)
+        return table(path, **reading.rows, **reading.images)
     if kind == ".zip":
         from mohs.data.readers.cifar import is_strips, strip_part
 
@@ -105,7 +105,7 @@ def _open_folder(path: Path, reading: Reading) -> Data:
     if any(path.glob("*.parquet")):
         from mohs.data.readers.tabular import table
 
-        return table(path, **reading.columns, **reading.images)
+        return table(path, **reading.rows, **reading.images)
     return folder(path, **reading.images)
 
 
@@ -116,7 +116,7 @@ def _in_memory(data: Any, reading: Reading) -> Data:
 
     columns = _as_table(data)
     if columns is not None:
-        return in_memory_table(columns, **reading.columns)
+        return in_memory_table(columns, **reading.rows)
     if isinstance(data, Mapping):
         return from_mapping(data, **reading.columns)
     if isinstance(data, tuple) and len(data) == 2 and data[1] is None:

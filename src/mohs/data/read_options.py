@@ -18,11 +18,12 @@ FOLDER = "MOHS_DATA"  # environment variable: the folder of the known data sets
 
 @dataclass(frozen=True)
 class Reading:
-    """Where known data sets are, which columns hold labels and text, and the size of images."""
+    """Where known data sets are, which columns hold labels and text, what separates several labels, and the size of images."""
 
     root: Path | None = None
     label: str | None = None
     text: str | None = None
+    separator: str | None = None
     image_size: Size | None = None
     memory_limit: int = MEMORY_LIMIT
 
@@ -37,13 +38,17 @@ class Reading:
         return {"label": self.label, "text": self.text}
 
     @property
+    def rows(self) -> dict[str, Any]:
+        return {**self.columns, "separator": self.separator}
+
+    @property
     def images(self) -> dict[str, Any]:
         return {"image_size": self.image_size, "memory_limit": self.memory_limit}
 
     @property
     def given(self) -> dict[str, Any]:
         """The same as arguments of `open_data`."""
-        return {"root": self.root, **self.columns, **self.images}
+        return {"root": self.root, **self.rows, **self.images}
 
     def home(self, name: str, *below: str) -> Path:
         """The folder of a known data set: the first of these below the root that exists, or the root itself."""

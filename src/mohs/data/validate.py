@@ -41,7 +41,7 @@ def check_examples(examples: Examples) -> None:
         raise DataError(f"{name}: no example of {shown}{left}: add some, or remove the class")
     if 0 in examples.shape:
         raise DataError(f"{name}: inputs of shape {examples.shape} are empty")
-    if number >= LEAST and len(classes) > UNIQUE * number and isinstance(classes[0], str):
+    if examples.separator is None and number >= LEAST and len(classes) > UNIQUE * number and isinstance(classes[0], str):
         warnings.warn(
             f"{name}: {number} examples of {len(classes)} classes, such as {classes[0][:WIDTH]!r}: most classes have a single "
             "example; if these are not the labels, name the column that holds them (label=, --label)",

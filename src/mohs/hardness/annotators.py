@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import log_softmax, logsumexp
 
+from mohs._core.arrays import as_array
 from mohs._core.validation import check_between
-from mohs.hardness.judgment import as_array
 from mohs.hardness.noise_model import TINY, Array, softmax
 
 PULL, ROW_PULL = 10.0, 50.0  # votes that everybody's accuracy counts for in that of one annotator, and this in each row of π
@@ -107,6 +107,14 @@ class Votes:
         if len(names) != counts.shape[1]:
             raise ValueError(f"classes must name the {counts.shape[1]} columns of counts, got {len(names)}")
         return cls(example, np.zeros_like(example), label, counts[example, label], len(counts), ["everybody"], names)
+
+    def take(self, places: Array) -> Votes:
+        """The votes on the examples at these places, which are renumbered from 0."""
+        number = np.full(max(self.num_examples, int(places.max(initial=-1)) + 1), NONE)
+        number[places] = np.arange(len(places))
+        kept = number[self.example] != NONE
+        parts = (number[self.example[kept]], self.annotator[kept], self.label[kept], self.count[kept])
+        return Votes(*parts, len(places), self.annotators, self.classes)
 
     def tally(self, n: int) -> Array:
         """How often each of n examples was given each class (n, K)."""

@@ -24,19 +24,32 @@ wrong label in the noise model are multiplied by
 which leaves a strong judge alone and silences one that knows too little, or that does not know the class g: rare classes are
 not wrong labels. Labels that look merely ambiguous are wrong in about 5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w)
 for w = r_g o/(1 + r_g o), o = P(wrong)/P(right).
+
+Where an example has several labels, every labeled part is a row (`parts`): several classes are binary problems, z_k against 0,
+under one noise model. Most parts are of one class (absent, outside, background), and models differ in how they treat the
+others. So the logarithm of each class's frequency, with either sign, counts as two more models, which the fit weighs. Wrong
+labels of pixels come in patches: w becomes √(w w̄), w̄ its mean over the 5 × 5 pixels around.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import torch
+from scipy.special import logit
 
+from mohs._core.arrays import as_array
 from mohs._core.validation import check_between
+from mohs.hardness.annotators import Consensus, Votes, consensus
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
+from mohs.hardness.parts import parts_of, several_classes
+from mohs.margin import NO_LABEL
 
 SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
 STEADY, MOST_UNSTEADY = 0.85, 0.5  # t beyond which all doubt is ambiguity; largest ratio that is asked for
@@ -46,6 +59,8 @@ UNKNOWN_CLASS = 1e-6  # trust in the judgment of a class that is never predicted
 AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
 SLACK = 0.1  # how far below the asked precision the probability of a flagged example may be
 LEAST_PROBABILITY = 1e-7
+NEARBY = 5  # side of the window over which wrong labels of pixels are smoothed
+Smooth = Callable[[Array], Array]
 ROUNDING = 1e-3  # how far a row of probabilities may be from 1, as half precision leaves it
 
 
@@ -64,6 +79,7 @@ class LabelJudgment:
         rate, low, high: Share of wrong labels with its interval.
         trust: The factor r; small if the judge is too weak.
         model: The fitted noise model.
+        consensus: What people and the judge say together, where people voted (`judge_by_votes`).
     """
 
     p_mislabeled: Array = field(repr=False)
@@ -78,6 +94,7 @@ class LabelJudgment:
     high: float
     trust: float
     model: NoiseModel
+    consensus: Consensus | None = None
 
 
 def judge_labels(
@@ -88,15 +105,17 @@ def judge_labels(
     Args:
         scores: Logits, log-probabilities or probabilities (N, K), or those of several models (M, N, K); an array or tensor.
             The labels must have had no part in their own scores: cross-validation, or a network that does not memorize. A
-            row with NaN or infinity is not judged.
-        labels: Class indices (N,), an array or tensor.
+            row with NaN or infinity is not judged. For tokens and pixels (N, K, d1, ...), or a list of (T, K).
+        labels: Class indices (N,), an array or tensor; (N, K) of 0 and 1, if an example can have several classes; (N, d1, ...),
+            or a list of (T,). Entries of −100 are left out.
         precision: Expected share of the flagged examples whose label is wrong.
         interval: Level of the interval of the share of wrong labels.
         ambiguity: Share of the judge's doubt that is due to ambiguous examples rather than to wrong labels, if it is known
             from elsewhere (`ambiguous_share`).
 
     Returns:
-        The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels.
+        The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels. Where an
+        example has several labels, entries are those of its labeled parts, in the order of `score_logits`.
 
     Example:
         >>> probs = cross_val_predict(model, x, y, method="predict_proba")
@@ -106,13 +125,50 @@ def judge_labels(
     check_between("precision", precision, 0, 1, ends="()")
     check_between("interval", interval, 0, 1, ends="()")
     check_between("ambiguity", ambiguity, 0, 1)
-    s, y = _checked(as_array(scores), as_array(labels))
+    scores, labels, smooth = _rows(scores, labels)
+    s, y = _checked(scores, labels)
     known: Array = np.asarray(np.isfinite(s).all((0, 2)))
     if not known.any():
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
     s = np.stack([_logs(one, known) for one in s])
     z = NormalDist().inv_cdf((1 + interval) / 2)
-    return _judgment(fit_noise(s[:, known], y[known]), s, y, known, precision, z, ambiguity)
+    return _judgment(fit_noise(s[:, known], y[known]), s, y, known, precision, z, ambiguity, smooth)
+
+
+def judge_by_votes(judgment: LabelJudgment, votes: Votes, labels: Array, *, precision: float = 0.8) -> LabelJudgment:
+    """The judgment on labels by a model, revised by several people's votes on the same examples.
+
+    Args:
+        judgment: By scores that are out of sample (`judge_labels`).
+        votes: What people called the examples; those without a vote keep the model's judgment.
+        labels: The given labels, class indices (N,). They do not count as a vote.
+        precision: Expected share of the flagged examples whose label is wrong.
+
+    Returns:
+        The judgment, in which P(true) is the consensus of votes and model; its `consensus` has the rest.
+    """
+    n, k = judgment.probs.shape
+    known = ~np.isnan(judgment.p_mislabeled)
+    agreed = consensus(votes, probs=np.where(known[:, None], judgment.probs, 1 / k))
+    voted = votes.tally(n).sum(1) > 0
+    posterior = np.where(voted[:, None], agreed.posterior, judgment.posterior)
+    wrong = np.where(voted, 1 - agreed.posterior[np.arange(n), labels], judgment.p_mislabeled)
+    flagged, suggested, p_suggested = decide(wrong, posterior, labels, precision)
+    rate, doubted = float(np.nanmean(wrong)), float((posterior.argmax(1) != labels)[voted | known].mean())
+    return replace(
+        judgment,
+        p_mislabeled=wrong,
+        flagged=flagged,
+        cannot_tell=~flagged & np.where(voted, wrong > 0.5, judgment.cannot_tell),
+        suggested=suggested,
+        p_suggested=p_suggested,
+        probs=np.where(voted[:, None], agreed.posterior, judgment.probs),
+        posterior=posterior,
+        rate=rate,
+        low=min(judgment.low, rate),
+        high=max(judgment.high, rate, doubted),
+        consensus=agreed,
+    )
 
 
 def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) -> float:
@@ -133,12 +189,51 @@ def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) ->
     return 1.0 if t >= STEADY else t * t / STEADY
 
 
-def as_array(values: Any) -> Array:
-    """An array or tensor as an array."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.float() if values.is_floating_point() else values  # NumPy has no bfloat16
-    return np.asarray(values)
+def _rows(scores: Any, labels: Any) -> tuple[Array, Array, Smooth | None]:
+    """Scores (N, K) or (M, R, K) and labels (R,) with parts as rows; for pixels, a function that smooths values (R,)."""
+    if isinstance(scores, list | tuple):
+        found = parts_of([as_array(one) for one in scores], [as_array(one) for one in labels])
+        return with_frequencies(found.logits.numpy(), found.labels), found.labels, None
+    s, y = as_array(scores), as_array(labels)
+    if y.ndim < 2:
+        return s, y, None
+    positions = s.ndim == 3 and (s.shape[0], s.shape[2]) == y.shape
+    if several_classes(s.shape[-2:], y.shape) and s.ndim <= 3 and not positions:
+        return *binary_scores(s.reshape(-1, *y.shape), y), None
+    found = parts_of(torch.from_numpy(s), y)
+    smooth = partial(smooth_grid, y != NO_LABEL) if y.ndim > 2 else None
+    return with_frequencies(found.logits.numpy(), found.labels), found.labels, smooth
+
+
+def with_frequencies(scores: Array, labels: Array) -> Array:
+    """Scores (R, K), with the logarithm of each class's frequency among the labels (R,), and its negative: (3, R, K)."""
+    r, k = scores.shape
+    log_share = np.log((np.bincount(labels[labels < k], minlength=k) + 0.5) / (r + 0.5 * k))
+    known: Array = np.asarray(np.isfinite(scores).all(1))
+    log_p = _logs(scores, known)
+    return np.stack([log_p, *(np.broadcast_to(sign * log_share, (r, k)) for sign in (1, -1))])
+
+
+def binary_scores(scores: Array, labels: Array) -> tuple[Array, Array]:
+    """Scores (M, N, K) and labels (N, K) of several classes -> scores (M + 2, R, 2) and labels (R,) of yes or no."""
+    unit = np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1
+    z = logit(scores.astype(np.float64).clip(LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)) if unit else scores
+    share = ((labels == 1).sum(0) + 0.5) / ((labels != NO_LABEL).sum(0) + 1)
+    odds = np.broadcast_to(logit(share), labels.shape)
+    found = [parts_of(torch.from_numpy(np.ascontiguousarray(one, np.float32)), labels) for one in (*z, odds, -odds)]
+    return np.stack([one.logits.numpy() for one in found]), found[0].labels
+
+
+def smooth_grid(given: Array, values: Array) -> Array:
+    """√(v v̄) of the values v (R,) of the given entries (N, d1, ...); v̄: mean over the given entries next to it and itself."""
+    from scipy.ndimage import uniform_filter
+
+    size = (1, *[NEARBY] * (given.ndim - 1))
+    spread = np.zeros(given.shape)
+    spread[given] = values
+    mean = uniform_filter(spread, size, mode="constant") / uniform_filter(given.astype(float), size, mode="constant").clip(TINY)
+    smoothed: Array = np.sqrt(values * mean[given].clip(0, 1))
+    return smoothed
 
 
 def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
@@ -165,7 +260,16 @@ def _logs(scores: Array, known: Array) -> Array:
     return scores
 
 
-def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: float, z: float, ambiguity: float) -> LabelJudgment:
+def _judgment(
+    model: NoiseModel,
+    s: Array,
+    y: Array,
+    known: Array,
+    precision: float,
+    z: float,
+    ambiguity: float,
+    smooth: Smooth | None,
+) -> LabelJudgment:
     (_, n, k), rows = s.shape, np.arange(s.shape[1])
     filled = np.where(known[None, :, None], s, 0.0)
     p, posterior = model.probs(filled), model.posterior(filled, y)
@@ -181,20 +285,17 @@ def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: fl
         p, posterior = q, _with_noise(posterior, q, y, beyond)
         wrong = 1 - (1 - wrong) * (1 - beyond)
     wrong = wrong + AMBIGUOUS * (1 - p[rows, y]) * (1 - wrong)
-    flagged = known & choose_flags(np.where(known, wrong, 0.0), precision)
-    others = posterior.copy()
-    others[rows, y] = 0
-    best = others.argmax(1)
-    p_best = wrong * others[rows, best] / others.sum(1).clip(1e-300)
-    moved = known & (p_best > 1 - wrong)
+    if smooth is not None:
+        wrong = np.where(known, smooth(np.where(known, wrong, 0.0)), wrong)
+    flagged, suggested, p_suggested = decide(np.where(known, wrong, np.nan), posterior, y, precision)
     rate, doubted = float(wrong[known].mean()), float((p.argmax(1) != y)[known].mean())
     sure = max(0.0, apparent - 2 * kappa * unsure)
     return LabelJudgment(
         p_mislabeled=np.where(known, wrong, np.nan),
         flagged=flagged,
         cannot_tell=known & ~flagged & (p[rows, y] < 0.5),
-        suggested=np.where(moved, best, y),
-        p_suggested=np.where(known, np.where(moved, p_best, 1 - wrong), np.nan),
+        suggested=suggested,
+        p_suggested=p_suggested,
         probs=np.where(known[:, None], p, np.nan),
         posterior=posterior,
         rate=rate,
@@ -203,6 +304,25 @@ def _judgment(model: NoiseModel, s: Array, y: Array, known: Array, precision: fl
         trust=trust,
         model=model,
     )
+
+
+def decide(wrong: Array, posterior: Array, labels: Array, precision: float) -> tuple[Array, Array, Array]:
+    """The fields flagged, suggested and p_suggested of a judgment.
+
+    Args:
+        wrong: Probability that each label is wrong (N,); NaN where it is unknown.
+        posterior: Probabilities of the true class (N, K).
+        labels: Class indices (N,).
+        precision: Expected share of the flagged examples whose label is wrong.
+    """
+    rows, known = np.arange(len(labels)), ~np.isnan(wrong)
+    others = posterior.copy()
+    others[rows, labels] = 0
+    best = others.argmax(1)
+    p_best = wrong * others[rows, best] / others.sum(1).clip(1e-300)
+    moved = known & (p_best > 1 - wrong)
+    flagged: Array = known & choose_flags(np.where(known, wrong, 0.0), precision)
+    return flagged, np.where(moved, best, labels), np.where(moved, p_best, 1 - wrong)
 
 
 def _scaled_odds(wrong: Array, factor: Any) -> Array:

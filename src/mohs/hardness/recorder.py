@@ -7,9 +7,9 @@ The state is O(N) and lives on the logits' device; an update never synchronizes 
 `epoch=` an id counts once per epoch, however often it occurs (padded batches, resumed epochs). A bad row (an
 id or label out of range, logits that are NaN or infinite; −∞ may mask a class that is not the label) raises at once
 on the CPU, and none of its batch is recorded; on other devices it is skipped, counted, and reported by `end_epoch()` or
-`table()`. With logits (B, K, d1, ...) every position whose label is not −100 is an example of its own: position j of example
-i is number i·P + j of a `Recorder(N, positions=P)`. Under torch.distributed call `end_epoch()` on every rank: each then holds the
-whole record, as a single process would.
+`table()`. Where an example has several labels (logits (B, K, d1, ...), or labels (B, K) of 0 and 1), every part whose label
+is not −100 is a row: part j of example i is number i·P + j of a `Recorder(N, positions=P)` (`parts`). Under torch.distributed
+call `end_epoch()` on every rank: each then holds the whole record, as a single process would.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torch import distributed as dist
 from mohs.hardness.angular import avh
 from mohs.hardness.classes import decode
 from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, observe, summarize
+from mohs.hardness.parts import several_classes
 from mohs.hardness.table import make_table
 from mohs.heads.fused import RowStatistics
 from mohs.margin import INTEGERS, NO_LABEL, check_logits
@@ -42,8 +43,8 @@ class Recorder:
         num_examples: Number of examples N; ids are 0..N−1.
         head: The head, or anything with a `.weight` (K, D), to record AVH as well.
         track: Columns to record; default: all. `("aum",)` is the fastest and takes no `epoch=`.
-        positions: Largest number of positions P per example (tokens, pixels), for logits (B, K, d1, ...); the record then has
-            N·P rows.
+        positions: Largest number of labels P per example: tokens or pixels, for logits (B, K, d1, ...), or the number of classes
+            K, for labels (B, K) of 0 and 1; the record then has N·P rows.
     """
 
     def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None, positions: int = 1) -> None:
@@ -77,7 +78,8 @@ class Recorder:
             ids: (B,), integers from 0 to N − 1, as a tensor, an array or a list; one per position (B, d1, ...) counts from 0 to
                 N·P − 1.
             logits: (B, K), or (B, K, d1, ...) for positions.
-            labels: (B,) or (B, d1, ...), class indices; positions with the label −100 are not recorded.
+            labels: (B,) or (B, d1, ...), class indices; or (B, K) of 0 and 1, if an example can have several classes. Labels of
+                −100 are not recorded.
             features: (B, D) or (B, D, d1, ...), the inputs of the head; required if the recorder has one.
             epoch: Number of the epoch, so that repeated ids count once per epoch.
         """
@@ -86,7 +88,7 @@ class Recorder:
         if not isinstance(labels, Tensor):
             labels = torch.as_tensor(labels)
         ignored = None
-        if logits.dim() > 2:
+        if logits.dim() > 2 or labels.dim() > 1:
             ids, logits, labels, features, ignored = self._flat(ids, logits, labels, features)
         ids, labels = self._check(ids, logits, labels, features, epoch)
         try:
@@ -158,7 +160,7 @@ class Recorder:
         self._raise_counted()
 
     def table(self, *, classes: Sequence[Any] | None = None, skip_bad: bool = False) -> Any:
-        """The record as a hardness table, one row per example (no values if it was never seen).
+        """The record as a hardness table, one row per example or part (no values if it was never seen).
 
         Args:
             classes: Class names in the order of the logits.
@@ -167,7 +169,10 @@ class Recorder:
         if not skip_bad:
             self._raise_counted()
         sums, state = self._sums[:, :-1].cpu(), self._state[:, :-1].cpu()
-        columns: dict[str, Any] = {"id": torch.arange(self.num_examples), **summarize(sums, state, self.track)}
+        ids = torch.arange(self.num_examples)
+        columns: dict[str, Any] = {"id": ids, **summarize(sums, state, self.track)}
+        if self.positions > 1:
+            columns |= {"example": ids // self.positions, "part": ids % self.positions}
         if not self._quick:
             columns |= {"margin": state[1], "confidence": state[2], "top_confidence": state[8]}
             columns |= {"predicted": _names(state[3].long(), classes), "label": _names(state[4].long(), classes)}
@@ -191,7 +196,11 @@ class Recorder:
     def _flat(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Positions as rows: ids and labels (B',), logits (B', K), features (B', D), and the rows to ignore if they are left."""
+        """Parts as rows: ids and labels (B',), logits (B', K), features (B', D), and the rows to ignore if they are left."""
+        if several_classes(logits.shape, labels.shape):
+            if "mean_avh" in self.track:
+                raise ValueError("AVH needs one label per example: create the Recorder of several classes without a head")
+            logits, features, labels = torch.stack([torch.zeros_like(logits), logits], 1), None, labels.long()
         if labels.shape != (logits.shape[0], *logits.shape[2:]):
             raise ValueError(
                 f"labels must have shape (B, d1, ...) for logits (B, K, d1, ...), got {tuple(labels.shape)} for "

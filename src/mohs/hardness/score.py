@@ -4,8 +4,8 @@
     score_features(features, weight, labels, bias) the inputs of the head, and the head
     score_logits(logits, labels)                   its outputs: no angles, no norms
 
-With logits (N, K, d1, ...) and labels (N, d1, ...) every position whose label is not −100 is a row: position j of example i has
-the id i·P + j, P the largest number of positions, or "NAME:j" if ids are names.
+Examples may have several labels, of classes, tokens or pixels: every labeled part is then a row, with the columns `example` and
+`part` (`parts`), and `by_example` takes the worst of each.
 
 Work is done in chunks of rows: beyond the inputs and one number per example and column, memory does not grow with N. A row
 whose logits hold NaN or +∞ is kept, with NaN for its scores (`unscored(table)` lists them); with `strict=True` it is an error
@@ -33,9 +33,9 @@ from mohs._core.forward import inference, logits_of, row_slices
 from mohs._core.graphs import graph_inputs, is_graph
 from mohs.angle import products
 from mohs.hardness.batches import Batch, batches
-from mohs.hardness.classes import encode
+from mohs.hardness.classes import decode, encode
 from mohs.hardness.measure import Columns, finished, host, joined, measure, repeated, sound, with_table
-from mohs.hardness.positions import id_of_position, rows_by_position
+from mohs.hardness.parts import BINARY, id_of_part, parts_of, several_classes
 from mohs.heads.find_head import FoundHead, candidates, find_head
 from mohs.margin import NO_LABEL
 
@@ -97,39 +97,55 @@ def score_logits(
     """Score examples from logits alone: without angles, norms and neighbors.
 
     Args:
-        logits: (N, K), an array, a tensor, or anything that can be sliced by rows; or (N, K, d1, ...), an array or tensor.
-        labels: (N,), class names or indices; or (N, d1, ...).
+        logits: (N, K), an array, a tensor, or anything that can be sliced by rows; (N, K, d1, ...) for tokens or pixels, an array
+            or tensor; or a list of (T, K), one per sequence.
+        labels: (N,), class names or indices; (N, K) of 0 and 1, if an example can have several classes; (N, d1, ...); or a list
+            of (T,). Entries of −100 are left out.
         classes: Class names in the order of the logits.
         ids: Ids of the examples (N,), an array, a tensor or a list; default: row numbers.
         paths: Files of the examples (N,).
         strict: Raise an error if a row's logits hold NaN or +∞.
 
     Returns:
-        The hardness table, one row per example.
+        The hardness table, one row per example, or one per part with the columns `example` and `part`.
     """
-    if len(logits.shape) < 2:
+    if not isinstance(logits, list | tuple) and len(logits.shape) < 2:
         raise ValueError(f"logits must have shape (N, K) or (N, K, d1, ...), got {tuple(logits.shape)}")
-    if len(logits.shape) > 2:
-        logits, labels, ids, paths = _flat(as_tensor(logits), labels, ids, paths)
+    own: Columns = {}
+    if isinstance(logits, list | tuple) or len(logits.shape) > 2 or several_classes(logits.shape, np.shape(labels)):
+        logits, labels, classes, own = _flat(logits, labels, classes, ids, paths)
+        ids, paths = own.pop("id"), own.pop("path", None)
     index, names, known = _checked("logits", logits, labels, logits.shape[1], classes, ids=ids, paths=paths)
     parts = [
         host(measure(as_tensor(logits[rows]), torch.from_numpy(index[rows]))) for rows in chunks(len(index), logits.shape[1])
     ]
-    return sound(finished({**joined(parts), **known}, names), strict=strict)
+    return sound(finished({**joined(parts), **known, **own}, names), strict=strict)
 
 
-def _flat(logits: Tensor, labels: Any, ids: Any, paths: Any) -> tuple[Tensor, Any, Any, Any]:
-    """Logits with positions as rows (R, K), with their labels, ids and paths (R,)."""
-    examples = logits.shape[0]
-    given = host({"labels": labels, "ids": np.arange(examples) if ids is None else ids})
+def _flat(
+    logits: Any, labels: Any, classes: Sequence[Any] | None, ids: Any, paths: Any
+) -> tuple[Tensor, Any, Sequence[Any] | None, Columns]:
+    """Logits with parts as rows (R, K), their labels (R,) and classes, and the columns id, example, part and path (R,)."""
+    listed = isinstance(logits, list | tuple)
+    logits = [as_tensor(one) for one in logits] if listed else as_tensor(logits)
+    examples = len(logits)
+    given = host({"ids": np.arange(examples) if ids is None else ids})
     given |= {} if paths is None else {"paths": np.asarray(paths)}
-    for name, values in given.items():
+    for name, values in {"labels": labels, **given}.items():
         if len(values) != examples:
             raise ValueError(f"{name} must be {examples}, one per example, got {len(values)}")
-    positions = max(1, given["labels"][:1].size)
-    rows, index, example, position = rows_by_position(logits, given["labels"])
-    numbers = id_of_position(given["ids"][example], position, positions)
-    return rows, index, numbers, None if paths is None else given["paths"][example]
+    labels = list(labels) if listed else host({"labels": labels})["labels"]
+    several = not listed and several_classes(logits.shape, labels.shape)
+    parts = parts_of(logits, labels)
+    own = part_columns(parts.place, given["ids"][parts.example], classes if several else None)
+    own["id"] = parts.ids(given["ids"])
+    own |= {} if paths is None else {"path": given["paths"][parts.example]}
+    return parts.logits, parts.labels, BINARY if several else classes, own
+
+
+def part_columns(place: Any, example: Any, classes: Sequence[Any] | None) -> Columns:
+    """The columns example and part (R,); classes: names of the parts, where these are classes."""
+    return {"example": example, "part": place if classes is None else decode(place, classes)}
 
 
 def score(
@@ -175,7 +191,7 @@ def score(
     everyone = gathered((joined([host(part) for part in parts]), message))
     scored = joined([columns for columns, _ in everyone if columns])
     names = list(range(found.weight.shape[0])) if classes is None else list(classes)
-    table = finished(_in_order(scored), names, device=place) if scored else None
+    table = finished(*_in_order(scored, names), device=place) if scored else None
     message = next(filter(None, (words for _, words in everyone)), "")
     if message:
         raise with_table(failure or DataError(message), table)
@@ -193,27 +209,29 @@ def _score_batch(
         arguments, keywords = graph_inputs(found.model, arguments[0])
     outputs, features = run(found.run, *arguments, **keywords)
     logits = logits_of(outputs)
-    labels, example, position = batch.labels, np.arange(len(batch)), None
-    if logits.dim() > 2 and logits.numel() == features.shape[0] * weight.shape[0]:
+    labels, example, places = batch.labels, np.arange(len(batch)), {}
+    head: tuple[Tensor, ...] = (features, weight.to(features.device))
+    several = several_classes(logits.shape, np.shape(labels)) and features.shape[0] == len(batch)
+    if several or (logits.dim() > 2 and logits.numel() == features.shape[0] * weight.shape[0]):
         labels = host({"labels": labels})["labels"]
         kept = torch.from_numpy(labels.reshape(-1) != NO_LABEL)
-        logits, labels, example, position = rows_by_position(logits, labels)
-        features = features[kept.to(features.device)]
-    if logits.shape != (len(example), weight.shape[0]) or features.shape[0] != len(example):
+        parts = parts_of(logits, labels)
+        logits, labels, example = parts.logits, parts.labels, parts.example
+        places = {"class" if several else "position": parts.place}
+        head = () if several else (features[kept.to(features.device)], head[1])  # one angle for K labels says little
+    if not several and (logits.shape != (len(example), weight.shape[0]) or head[0].shape[0] != len(example)):
         raise ValueError(
             f"the model gives logits of shape {tuple(logits.shape)} for {len(batch)} examples, but layer {found.name!r} has "
             f'{weight.shape[0]} rows and saw {features.shape[0]}: it is not the classifier; pass layer="name" of the one that '
             f"is ({candidates(found.model)}) or, where the classifier is a convolution, features and weight to score_features"
         )
-    allowed = range(weight.shape[0]) if classes is None else classes
+    allowed = BINARY if several else range(weight.shape[0]) if classes is None else classes
     try:
-        index, _ = encode(labels, num_classes=weight.shape[0], classes=allowed, first_row=batch.start)
+        index, _ = encode(labels, num_classes=logits.shape[1], classes=allowed, first_row=batch.start)
     except ValueError as error:
         raise DataError(str(error)) from error
-    made: Columns = {"row": batch.start + example}
-    made |= {} if position is None else {"position": position}
-    made |= measure(logits, torch.from_numpy(index), features, weight.to(features.device))
-    made |= {"features": features} if keep_features else {}
+    made: Columns = {"row": batch.start + example, **places, **measure(logits, torch.from_numpy(index), *head)}
+    made |= {"features": features[torch.from_numpy(example)] if several else head[0]} if keep_features else {}
     given = host({name: value for name, value in (("id", batch.ids), ("path", batch.paths)) if value is not None})
     return made | {name: value[example] for name, value in given.items()}
 
@@ -267,12 +285,15 @@ def _checked(
     return index, names, {kind.removesuffix("s"): value for kind, value in host(given).items()}
 
 
-def _in_order(columns: Columns) -> Columns:
-    """The rows of all processes in the data's order, by the number `row`, which is the id by default."""
-    position = columns.pop("position", np.zeros(len(columns["row"]), np.int64))
-    order = np.lexsort((position, columns["row"]))
+def _in_order(columns: Columns, classes: Sequence[Any]) -> tuple[Columns, Sequence[Any]]:
+    """The rows of all processes in the data's order, by the number `row`, the id by default; and the classes of these rows."""
+    several = "class" in columns
+    parts = columns.pop("class" if several else "position", None)
+    order = np.argsort(columns["row"], kind="stable") if parts is None else np.lexsort((parts, columns["row"]))
     columns = {name: values[order] for name, values in columns.items()}
     columns = {"id": columns.pop("row"), **columns}
-    if position.any():
-        columns["id"] = id_of_position(columns["id"], position[order], int(position.max()) + 1)
-    return columns
+    if parts is None:
+        return columns, classes
+    columns |= part_columns(parts[order], columns["id"], classes if several else None)
+    columns["id"] = id_of_part(columns["id"], parts[order], len(classes) if several else int(parts.max()) + 1)
+    return columns, BINARY if several else classes

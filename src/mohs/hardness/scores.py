@@ -48,6 +48,8 @@ SCORES: dict[str, Score] = {
     "forgetting": Score("forgetting", 1, "it was learned and forgotten again, or never learned"),
     "first_learned": Score("first_learned", 1, "it was learned late or never"),
     "neighbors": Score("neighbors", -1, "its nearest neighbors have other labels"),
+    "residual": Score("residual", 1, "the given number is far from the expected one"),
+    "disagreement": Score("disagreement", 1, "people disagree on its label"),
 }
 
 # Averages over training follow human judgment best, margins before angles (CIFAR-10H); scores that ignore the label are left out.

@@ -38,6 +38,8 @@ class Column:
 
 COLUMNS: dict[str, Column] = {
     "id": Column("the example's own number or name"),
+    "example": Column("the example that the row is a part of, where an example has several labels"),
+    "part": Column("the part that the label is of: a class, or the place of a token or pixel"),
     "path": Column("the file it was read from"),
     "text": Column("the example itself, where it is a text"),
     "fields": Column("some fields of the example's row, as a JSON object"),
@@ -65,7 +67,10 @@ COLUMNS: dict[str, Column] = {
     "first_learned": Column("first epoch (from 0) at which it was correct; the number of epochs if never", "harder"),
     "p_suggested": Column("probability of the suggested label"),
     "epochs": Column("number of epochs at which the example was recorded"),
+    "residual": Column("distance of a number given as label from the expected one, in units of its usual spread", "harder"),
     "neighbors": Column("share of its nearest neighbors in feature space that have its label", "easier"),
+    "disagreement": Column("probability that two more people's votes on it would differ", "harder"),
+    "gain": Column("how much one more vote would raise the probability that the consensus is right, in expectation"),
     "p_easy": Column("probability that it is easy"),
     "p_hard": Column("probability that it is hard but correctly labeled"),
     "p_ambiguous": Column("probability that it lies between classes"),

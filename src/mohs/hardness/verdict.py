@@ -85,6 +85,8 @@ def verdict(
     best = np.where(flagged, 3, np.where(unsupported, 4, best))
     columns: dict[str, Any] = {f"p_{name}": p[:, i] for i, name in enumerate(PROBABILITIES)}
     columns["verdict"] = pa.array([VERDICTS[i] if ok else None for i, ok in zip(best, known, strict=True)])
+    if judgment is not None and judgment.consensus is not None:
+        columns |= {"disagreement": judgment.consensus.disagreement, "gain": judgment.consensus.gain}
     if {"label", "predicted"} <= set(table.column_names):
         columns |= _suggestions(table, judgment, wrong, flagged)
     return with_grade(add_columns(table, columns | {"why": reasons(table, by)}))
@@ -94,10 +96,12 @@ def _suggestions(table: pa.Table, judgment: LabelJudgment | None, wrong: Array, 
     """The suggested label of every example and its probability; the given one unless the example is flagged."""
     label, predicted = table.column("label").to_pylist(), table.column("predicted").to_pylist()
     if judgment is not None:
-        classes = classes_of(table)
-        if classes is None:
-            raise ValueError("the table does not know its classes: make it with classes=")
-        other = [classes[i] for i in judgment.suggested.tolist()]
+        other = judgment.suggested.tolist()
+        if judgment.suggested.dtype.kind != "f":  # an index; numbers are suggested as they are
+            classes = classes_of(table)
+            if classes is None:
+                raise ValueError("the table does not know its classes: make it with classes=")
+            other = [classes[i] for i in other]
         chance = np.where(flagged, judgment.p_suggested, 1 - wrong)
     else:
         other, chance = predicted, np.where(flagged, wrong, 1 - wrong)
@@ -197,15 +201,16 @@ def reasons(table: pa.Table, by: str) -> list[str]:
     return ["; ".join(_facts(dict(zip(names, row, strict=True)), by)) for row in rows]
 
 
-FACTS = ("label", "predicted", *MARGINS, "neighbors", "first_learned", "forgetting", "epochs", "mean_confidence")
+FACTS = ("part", "label", "predicted", *MARGINS, "neighbors", "first_learned", "forgetting", "epochs", "mean_confidence")
 
 
 def _facts(row: dict[str, Any], by: str) -> list[str]:
     if row[by] is None or row[by] != row[by]:
         return ["not scored"]
-    agrees = row.get("predicted") == row.get("label")
-    outcome = "predicted as labeled" if agrees else f"predicted {row.get('predicted')}, not {row.get('label')}"
-    facts = [f"{outcome} ({by.replace('_', ' ')} {row[by]:+.1f})"]
+    predicted, label = (f"{one:.4g}" if isinstance(one, float) else one for one in (row.get("predicted"), row.get("label")))
+    outcome = "predicted as labeled" if predicted == label else f"predicted {predicted}, not {label}"
+    part = f"{row['part']}: " if row.get("part") is not None else ""
+    facts = [f"{part}{outcome} ({by.replace('_', ' ')} {row[by]:+.1f})"]
     if row.get("neighbors") is not None:
         facts.append(f"{row['neighbors']:.0%} of its neighbors have its label")
     epochs = row.get("epochs")

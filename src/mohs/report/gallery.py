@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mohs._core.plain_text import shorten, visible
 from mohs.audit.gallery_rows import GROUPS, group_rows, ranked_by, surest
 
 FLAGGED_AT_MOST = 20_000  # suggestions that can be accepted at once; more would make the page slow
+ASKED = 20  # examples to show to one more person
 EXCERPT = 280  # characters of a text on its card
 FIELDS, FIELD = 6, 48  # fields of a row on its card, and characters of each
 
@@ -73,11 +75,33 @@ def flagged(table: pa.Table, names: Sequence[Any]) -> list[list[Any]]:
     ]
 
 
+def examples_to_ask(table: pa.Table) -> list[dict[str, Any]]:
+    """The examples that one more person's vote would help most: title, label, disagreement and gain; empty without votes."""
+    if "gain" not in table.column_names:
+        return []
+    best = table.take(pc.select_k_unstable(table, ASKED, [("gain", "descending")])).to_pylist()
+    return [
+        {
+            "title": _title(str(entry["id"]), entry.get("path")),
+            "label": shorten(entry["label"]),
+            "suggested": shorten(entry["suggested_label"]),
+            "disagreement": entry["disagreement"],
+            "gain": entry["gain"],
+        }
+        for entry in best
+        if entry["gain"] > 0
+    ]
+
+
 def title(card: Card) -> str:
     """The example's file name, or its id."""
-    if card["path"]:
-        return shorten(card["path"].replace("\\", "/").rstrip("/").rpartition("/")[2] or card["path"], 40)
-    return shorten(card["id"], 40)
+    return _title(card["id"], card["path"])
+
+
+def _title(id_: str, path: str | None) -> str:
+    if path:
+        return shorten(path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path, 40)
+    return shorten(id_, 40)
 
 
 def excerpt(text: Any) -> str | None:

@@ -29,7 +29,7 @@ from mohs.hardness.table import VERDICTS
 from mohs.report.data_map import DataMap, data_map
 from mohs.report.drawings import specification
 from mohs.report.figures import Figure, figures
-from mohs.report.gallery import Card, cards, flagged, names_of, title
+from mohs.report.gallery import Card, cards, examples_to_ask, flagged, names_of, title
 from mohs.report.summary import Kind, kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
 from mohs.report.verdict_labels import NOT_SCORED, css_name, label_of, shown_order
 
@@ -158,6 +158,8 @@ def _words(result: AuditResult) -> dict[str, Any]:
         "noise": noise_sentence(result),
         "training": training_sentence(result),
         "steps": next_steps(result),
+        "annotators": [] if result.annotators is None else result.annotators.to_pylist(),
+        "asked": examples_to_ask(result.table),
         "classes": [shorten(name) for name in result.classes],
         "left_out": list(result.left_out)[:LEFT_OUT_SHOWN],
         "left_out_count": len(result.left_out),

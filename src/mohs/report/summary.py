@@ -116,6 +116,8 @@ def next_steps(result: AuditResult) -> list[Step]:
         Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
         Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked."),
     ]
+    if result.annotators is not None:
+        steps.append(Step("Show the examples listed under “Annotators” to one more person: their votes help most."))
     if unsure:
         better = "a stronger model, embeddings from a pretrained one, or more examples per class"
         steps.append(Step(f"To judge the {unsure:,} examples that this audit cannot, use {better}."))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mohs._core.specs import as_spec, create_spec
 from mohs.data.examples import Data, Examples
+from mohs.data.votes import vote_shares
 from mohs.hardness.recorder import Recorder
 from mohs.losses.early_learning import EarlyLearning
 from mohs.models import Network, Scale, create_model, scale_of
@@ -49,6 +50,8 @@ def build(
     """The job of a resolved run on prepared data; start: initial weights, instead of those drawn from the seed."""
     accelerator = create_accelerator(run.precision, device=device, graph=graph, **trackers)
     train, here = data.train, accelerator.device
+    if soft is None and train.votes is not None:
+        soft = vote_shares(train)
     training = training_of(run, train, start, here)
     network = training.network
     schedule: LRSchedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from accelerate.state import PartialState
 
+from mohs._core.errors import DataError
 from mohs._core.specs import as_spec, check_spec, create_spec
 from mohs.data.examples import Data, Examples
 from mohs.data.long_tail import long_tail
 from mohs.data.noise import NOISES, add_noise
 from mohs.data.split import split
 from mohs.data.validate import check_examples, check_numeric
+from mohs.data.votes import labeled_by_votes
 from mohs.heads import HEADS
 from mohs.losses import LOSSES, REGULARIZERS
 from mohs.losses.objective import check_weight
@@ -37,10 +39,11 @@ def resolve(run: Run, data: Data, *, device: str = "auto") -> tuple[Run, Data, s
     use_device(device)
     check_examples(data.train)
     check_numeric(data.train)
+    if data.train.separator is not None:
+        raise DataError(f"{data.name}: examples with several labels can be audited, not trained on: give each one label")
     fingerprint = data.fingerprint()
     run = with_defaults(run, data.train, cuda=PartialState().device.type == "cuda")
-    if run.recipe is not None or any(as_spec(spec)["name"] == "mixup" for spec in run.augment or ()):
-        check_soft_labels(run, data.train)
+    check_soft_labels(run, data.train)
     return run, prepare_data(run, data), fingerprint
 
 
@@ -70,18 +73,28 @@ def check_run(run: Run, *, where: str = "") -> None:
 
 
 def check_soft_labels(run: Run, train: Examples) -> None:
-    """Raise unless the loss takes soft labels, which a recipe and mixup train on."""
-    loss = build_loss(run, train)
+    """Raise unless the loss takes soft labels, which votes, mixup and a recipe train on."""
+    mixes = any(as_spec(spec)["name"] == "mixup" for spec in run.augment or ())
+    if train.votes is None and run.recipe is None and not mixes:
+        return
+    if train.votes is not None and run.noise is not None:
+        raise ValueError("noise changes labels, but votes are trained on instead of them: leave out noise or votes")
     try:
-        loss(torch.zeros(2, len(train.classes)), torch.full((2, len(train.classes)), 1 / len(train.classes)))
+        build_loss(run, train)(torch.zeros(2, len(train.classes)), torch.full((2, len(train.classes)), 1 / len(train.classes)))
     except ValueError as error:
-        what = "mixup" if run.recipe is None else f"the recipe {as_spec(run.recipe)['name']}"
-        raise ValueError(f"{what} trains on soft labels: {error}, or choose another loss, such as gce") from error
+        what = (
+            "votes are"
+            if train.votes is not None
+            else "mixup is"
+            if mixes
+            else f"the recipe {as_spec(run.recipe or '')['name']} is"
+        )
+        raise ValueError(f"{what} trained on as soft labels: {error}, or choose another loss, such as gce") from error
 
 
 def prepare_data(run: Run, data: Data) -> Data:
     """The data that the run trains on: with its long tail, its label noise, and a validation split if there is none."""
-    train, val = data.train, data.val
+    train, val = data.train if data.train.votes is None else labeled_by_votes(data.train), data.val
     if run.long_tail is not None:
         train = train.take(long_tail(train.labels, ratio=run.long_tail, num_classes=len(train.classes), seed=run.labels_seed))
     if run.noise is not None:

@@ -40,6 +40,7 @@ OPEN: dict[str, Any] = {  # options of opening the data (`train.run_data`, `open
     "split": str | None,
     "root": str | None,
     "without": str | None,
+    "votes": str | None,
     "memory_limit": int,
 }
 

@@ -4,6 +4,8 @@ Features become float32. Images become uint8 where that loses nothing (integers 
 levels beyond 255 are scaled by the largest and rounded to 256; other floats stay as they are, in float32. NaN and infinite
 values are errors that name the row. Pickled objects are not loaded.
 
+Labels (N, K) of 0 and 1 are several labels of one example; only the training split of such data is read.
+
 npz files: inputs under one of INPUTS (or TEXTS, for strings), labels under one of LABELS, splits as a prefix or suffix
 (train_x, x_test, val_images); `classes` (or `class_names`) are the names of the classes 0..K−1, and an array under one of IDS
 (ids, test_ids) with a distinct value for each example has their ids.
@@ -12,6 +14,7 @@ npz files: inputs under one of INPUTS (or TEXTS, for strings), labels under one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mohs._core.arrays import read_arrays
+from mohs._core.arrays import as_array, read_arrays
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import CLASSES, IDS, INPUTS, LABELS, TEXTS, find_name
 from mohs.data.examples import Data, Examples, LeftOut
-from mohs.data.labels import class_numbers, classes_in, label_values
+from mohs.data.labels import SEPARATOR, Array, as_set, class_numbers, classes_in, label_values
 from mohs.data.row_inputs import Texts
 from mohs.data.split import SPLITS
 
@@ -56,6 +59,9 @@ def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, text: s
     named = find_name(arrays, CLASSES)
     classes = None if named is None else [one.item() if hasattr(one, "item") else one for one in arrays[named]]
     parts: dict[str, Examples] = {}
+    if several(arrays[found["train"][1]]):
+        x, y = found["train"]
+        return Data(from_arrays(arrays[x], arrays[y], classes=classes, keys=_ids(arrays, "train", len(arrays[y])), name=name))
     for split, (x, y) in found.items():
         known = parts["train"].classes if parts else classes
         top = _top(arrays[found["train"][0]])
@@ -75,8 +81,12 @@ def from_arrays(
 ) -> Examples:
     """Inputs (N, ...) and labels (N,) -> examples; rows without a label or without text are skipped, keys keep their numbers.
 
+    Labels (N, K) of 0 and 1 say which of K classes an example has: every set of them becomes a class.
     top: the level that is white, for images of more than 256 levels; by default the largest level.
     """
+    if several(labels):
+        made = from_arrays(inputs, label_sets(as_array(labels), classes, name), keys=keys, name=name, top=top)
+        return replace(made, separator=SEPARATOR)
     strings = as_strings(inputs)
     rows, notes = as_inputs(inputs, name=name, top=top) if strings is None else (Texts(strings), [])
     values, missing = label_values(labels, name)
@@ -95,6 +105,20 @@ def from_arrays(
     rows = rows[own] if isinstance(rows, Tensor) else rows.take(own)
     keys = kept.tolist() if keys is None else [keys[row] for row in kept.tolist()]
     return Examples(rows, found, names, name=name, keys=keys, left_out=left_out, notes=notes)
+
+
+def several(labels: Any) -> bool:
+    """Whether labels are (N, K) of 0 and 1, for examples with several labels."""
+    shape: Sequence[int] = getattr(labels, "shape", ())
+    return len(shape) == 2 and shape[1] > 1 and bool(np.isin(as_array(labels), (0, 1)).all())
+
+
+def label_sets(labels: Array, classes: Sequence[Any] | None, name: str) -> list[str]:
+    """Labels (N, K) of 0 and 1 -> the set of each example's classes as a string (N,)."""
+    names = range(labels.shape[1]) if classes is None else classes
+    if len(names) != labels.shape[1]:
+        raise DataError(f"{name}: {len(names)} class names for labels of {labels.shape[1]} classes: give one per column")
+    return [as_set([names[k] for k in np.flatnonzero(row).tolist()], SEPARATOR, name) for row in labels]
 
 
 def as_strings(inputs: Any) -> list[str] | None:

@@ -25,7 +25,7 @@ from mohs._core.vocabulary import FEATURES, IDS, SPLIT, TEXTS, find_name
 from mohs.data.cells import Array, is_text
 from mohs.data.columns import USED, Column, infer_columns, looks_like_text, to_table
 from mohs.data.examples import Data, Examples, LeftOut
-from mohs.data.labels import class_numbers, classes_in, label_values, numbers_where_whole
+from mohs.data.labels import as_set, class_numbers, classes_in, label_values, numbers_where_whole
 from mohs.data.row_inputs import TableRows, Texts
 from mohs.data.split import SPLITS, split_called
 
@@ -66,14 +66,22 @@ class Rows:
         return f"{self.source} row {self.numbers[place]}"
 
 
-def labeled_rows(columns: pa.Table, *, label: str, name: str, source: str) -> Rows:
-    """The rows of a table that have a label, with their splits and keys where there are columns of them."""
+def labeled_rows(columns: pa.Table, *, label: str, name: str, source: str, separator: str | None = None) -> Rows:
+    """The rows of a table that have a label, with their splits and keys where there are columns of them.
+
+    separator: what separates several labels in a cell, or in the strings that lists of labels become; only the training rows of
+    such data are kept.
+    """
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
-    given = columns.column(label).to_pylist()
-    values, missing = label_values(_objects(numbers_where_whole(given) if _all_text(given) else given), source)
     splits = _splits(columns, source)
-    rows = np.flatnonzero(~missing).tolist()
+    given = columns.column(label).to_pylist()
+    if separator is not None:
+        text = _all_text(given)  # where an empty cell is an empty set
+        given = [None if one is None and not text else as_set(one or "", separator, source) for one in given]
+    values, missing = label_values(_objects(numbers_where_whole(given) if _all_text(given) else given), source)
+    kept = ~missing & np.array([separator is None or split == "train" for split in splits])
+    rows = np.flatnonzero(kept).tolist()
     train = [row for row in rows if splits[row] == "train"]
     if not train:
         raise DataError(f"{source}: no row with a label" + (" in the train split" if rows else ""))
@@ -85,7 +93,7 @@ def labeled_rows(columns: pa.Table, *, label: str, name: str, source: str) -> Ro
     return Rows(
         name,
         source,
-        columns.filter(pa.array(~missing)) if missing.any() else columns,
+        columns if kept.all() else columns.filter(pa.array(kept)),
         [one for one in columns.column_names if one.lower() not in reserved],
         rows,
         class_numbers(values[rows], classes, source).tolist(),

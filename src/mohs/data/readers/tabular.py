@@ -25,6 +25,7 @@ from mohs.data.decode import Size
 from mohs.data.examples import Data, LeftOut
 from mohs.data.image_stores import EncodedImages, FolderFiles, printable
 from mohs.data.images import MEMORY_LIMIT
+from mohs.data.labels import SEPARATOR
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
 from mohs.data.readers.rows import KEYS, Rows, labeled_rows, rows_data, text_column
 from mohs.data.readers.tabular_file import CSV, read_columns, separator_of
@@ -38,6 +39,7 @@ def table(
     *,
     label: str | None = None,
     text: str | None = None,
+    separator: str | None = None,
     image_size: int | Size | None = None,
     memory_limit: int = MEMORY_LIMIT,
     name: str | None = None,
@@ -46,7 +48,22 @@ def table(
     path = Path(path)
     columns = read_columns(path, as_text=lambda names: _strings(names, label))
     called = label_column(columns.column_names, label, str(path))
-    rows = labeled_rows(columns, label=called, name=printable(path.stem) if name is None else name, source=printable(str(path)))
+    separator = separator_in(columns, called, separator)
+    about = {"name": printable(path.stem) if name is None else name, "source": printable(str(path))}
+    rows = labeled_rows(columns, label=called, separator=separator, **about)
+    made = _inputs(path, rows, text, image_size, memory_limit)
+    return made if separator is None else replace(made, train=replace(made.train, separator=separator))
+
+
+def separator_in(columns: pa.Table, label: str, separator: str | None) -> str | None:
+    """What separates several labels of an example: as given, or the usual sign if they are lists."""
+    kind = columns.schema.field(label).type
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return SEPARATOR if separator is None and listed else separator
+
+
+def _inputs(path: Path, rows: Rows, text: str | None, image_size: int | Size | None, memory_limit: int) -> Data:
+    """The rows with their inputs: images, or features, text or a table."""
     if text is None:
         folder = path if path.is_dir() else path.parent
         images = _images(rows, folder, image_size, memory_limit)
@@ -59,10 +76,14 @@ def table(
     return rows_data(rows, text=text, as_strings=lambda: read_columns(path, as_text=list).select(rows.inputs).take(rows.numbers))
 
 
-def in_memory_table(columns: pa.Table, *, label: str | None = None, text: str | None = None, name: str = "data") -> Data:
+def in_memory_table(
+    columns: pa.Table, *, label: str | None = None, text: str | None = None, separator: str | None = None, name: str = "data"
+) -> Data:
     """The data of an Arrow table, as of a file."""
     called = label_column(columns.column_names, label, name)
-    return rows_data(labeled_rows(columns, label=called, name=name, source=name), text=text)
+    separator = separator_in(columns, called, separator)
+    made = rows_data(labeled_rows(columns, label=called, name=name, source=name, separator=separator), text=text)
+    return made if separator is None else replace(made, train=replace(made.train, separator=separator))
 
 
 def label_column(names: Sequence[str], label: str | None, source: str) -> str:

@@ -1,0 +1,123 @@
+"""Judge examples that have several labels: every class is a problem of its own, of yes or no, under one noise model.
+
+features     as given, or those of images, texts and tables
+scores       for each class, heads in folds that tell the examples with it from those without (`train.fold_heads`)
+judgment     of all N · K labels together (`hardness.judgment`); the table shows each example by its worst label
+
+A suggested set is the given one with the flagged classes added or removed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from mohs._core.device import choose_device
+from mohs._core.errors import DataError
+from mohs.audit.evidence import evidence_table, on_map
+from mohs.audit.judge_features import features_of, kept_scores, neighbors_of
+from mohs.audit.judge_table import columns_of, embed_texts
+from mohs.audit.options import Array, AuditOptions
+from mohs.audit.result import AuditResult
+from mohs.data.examples import Data
+from mohs.data.labels import as_set, set_members
+from mohs.hardness.judgment import judge_labels
+from mohs.hardness.noise_rate import estimate_from
+from mohs.hardness.parts import BINARY, by_example
+from mohs.hardness.score import score_logits
+from mohs.hardness.table import make_table
+from mohs.hardness.verdict import verdict
+from mohs.train.fold_heads import fold_scores
+from mohs.train.table_heads import smooth_view
+from mohs.train.trained import with_origin
+
+FEWEST = 10  # examples with a class, and without it, from which it is judged
+LEAST = 1e-12
+
+
+def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
+    """Judge features, images, texts or tables whose examples have several labels."""
+    began, train = time.perf_counter(), data.train
+    assert train.separator is not None
+    names, members = set_members(train.classes, train.separator)
+    given = members[train.labels]  # (N, K)
+    features, about = _features(data, options)
+    counts = given.sum(0)
+    judged = ((counts >= FEWEST) & (len(given) - counts >= FEWEST)).nonzero().flatten().tolist()
+    if not judged:
+        raise DataError(f"{train.name}: no label is on {FEWEST} examples and absent from {FEWEST} others: add examples")
+    options.step("judge", f"heads on {about} in {options.folds} folds for each of {len(judged)} labels")
+    own = given[:, judged]
+    kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: (_scores(features, own, options), 1.0))
+    judgment = judge_labels(kept.scores, own.numpy(), precision=options.precision)
+    options.step("scores", "margins")
+    odds = np.log(judgment.probs.clip(LEAST))
+    parts = score_logits((odds[:, 1] - odds[:, 0]).reshape(own.shape), own.numpy(), classes=[names[k] for k in judged])
+    options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
+    parts = verdict(parts, judgment=judgment, precision=options.precision)
+    flips, believed = np.zeros(given.shape, bool), given.numpy().astype(bool)
+    flips[:, judged] = judgment.flagged.reshape(own.shape)
+    probs = believed.astype(float)  # of a class that is not judged: as given
+    probs[:, judged] = judgment.probs[:, 1].reshape(own.shape)
+
+    def sets(which: Array) -> list[str]:
+        return [as_set([names[k] for k in np.flatnonzero(row)], train.separator or "", train.name) for row in which]
+
+    found = {"label": [train.classes[i] for i in train.labels.tolist()], "predicted": sets(probs > 0.5)}
+    found |= {"suggested_label": sets(believed ^ flips)}
+    classes = list(dict.fromkeys([*train.classes, *found["suggested_label"], *found["predicted"]]))
+    table = with_origin(_with_sets(by_example(parts), found, classes), train)
+    first = next(iter(features.values()))
+    result = AuditResult.of(
+        train,
+        table=on_map(table, first),
+        estimate=estimate_from(judgment, own.numpy().ravel(), BINARY, seed=options.seed),
+        evidence=evidence_table(probs, names, neighbors_of(first)),
+        facts={
+            "features": about,
+            "model": f"{len(kept.names)} heads in {options.folds} folds for each label",
+            "labels": len(names),
+            **({"labels not judged": len(names) - len(judged)} if len(judged) < len(names) else {}),
+            "seconds": round(time.perf_counter() - began, 1),
+            "out of sample": "yes: no head saw the labels it judges",
+            "seed": options.seed,
+            "expected precision": options.precision,
+            "trust": round(judgment.trust, 3),
+        },
+    )
+    return replace(result, classes=classes)
+
+
+def _features(data: Data, options: AuditOptions) -> tuple[Mapping[str, Any], str]:
+    """The sets of features to judge by, by name, and what they are."""
+    if data.train.kind != "table":
+        return features_of(data, options)
+    view = smooth_view(columns_of(data.train, options), embed_texts)
+    return {"columns": view.astype(np.float32)}, f"{data.train.shape[0]} columns"
+
+
+def _scores(features: Mapping[str, Any], given: torch.Tensor, options: AuditOptions) -> dict[str, Array]:
+    """Log-odds (N, K) of each class by each head, by its name."""
+    made: dict[str, list[Array]] = {}
+    tell, number = options.progress("judging"), given.shape[1]
+    for k in range(number):
+        found = fold_scores(
+            features, given[:, k], num_classes=2, folds=options.folds, seed=options.seed, device=choose_device(options.device)
+        )
+        for name, scores in zip(found.names, found.scores, strict=True):
+            made.setdefault(name, []).append(scores[:, 1] - scores[:, 0])
+        tell(k + 1, number)
+    return {name: np.stack(parts, 1) for name, parts in made.items()}
+
+
+def _with_sets(table: pa.Table, found: Mapping[str, list[str]], classes: list[Any]) -> pa.Table:
+    """The table with these columns, and with sets of labels for classes."""
+    columns = {name: table.column(name) for name in table.column_names if name not in found}
+    return make_table({**columns, **found}, classes=classes)
