@@ -22,6 +22,7 @@ from torch import Tensor
 from mohs._core.device import choose_device
 from mohs.audit.evidence import Near, evidence_table, on_map
 from mohs.audit.options import Array, AuditOptions
+from mohs.audit.other_issues import other_issues
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
@@ -63,20 +64,21 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
         "out of sample": "yes: no head saw the labels it judges",
         "neighbors": "exact" if among == len(train) else f"among {among:,} examples drawn at random",
     }
-    return judged(train, on_map(table, first), judgment, options, facts, near)
+    return judged(data, on_map(table, first), judgment, options, facts, first, near)
 
 
 def judged(
-    train: Examples,
+    data: Data,
     table: pa.Table,
     judgment: LabelJudgment,
     options: AuditOptions,
     facts: Mapping[str, Any],
+    features: Any = None,
     near: Near | None = None,
 ) -> AuditResult:
-    """The result of an out-of-sample judgment; near: the nearest examples, if there are features."""
+    """The result of an out-of-sample judgment; near: the nearest examples by the features, if there are any."""
     options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
-    labels = train.labels.numpy()
+    train, labels = data.train, data.train.labels.numpy()
     known = ~np.isnan(judgment.p_mislabeled)
     return AuditResult.of(
         train,
@@ -84,6 +86,7 @@ def judged(
         estimate=estimate_from(judgment, labels, train.classes, seed=options.seed),
         held_out=(judgment.probs[known], labels[known]),
         evidence=evidence_table(judgment.probs, train.classes, near),
+        issues=other_issues(data, options, features=features, near=near, probs=judgment.probs),
         facts={**facts, "seed": options.seed, "expected precision": options.precision, "trust": round(judgment.trust, 3)},
     )
 

@@ -19,6 +19,7 @@ from mohs._core.device import choose_device
 from mohs._core.specs import as_spec
 from mohs.audit.evidence import evidence_table
 from mohs.audit.options import Array, AuditOptions
+from mohs.audit.other_issues import other_issues
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors, score_network, with_dynamics
 from mohs.audit.trajectory import course_by_hardness, settled_variability
@@ -67,6 +68,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
         dynamics=course_by_hardness(trained.trace, table) if trained.trace else None,
         held_out=unseen(trained, data, options.device),
         evidence=evidence_table(judgment.probs, data.train.classes, near),
+        issues=other_issues(data, options, features=features, near=near, probs=judgment.probs),
         facts=facts(trained, judgment.trust, options),
     )
 

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from mohs._core.validation import check_between, check_fields
+from mohs.issues.catalog import chosen_issues
 
 Array = np.ndarray[Any, Any]
 Tell = Callable[[str], None]
 Watch = Callable[[dict[str, Any]], None]
-CHECKED = ("finetune", "precision", "model", "loss", "epochs", "batch", "folds", "seed", "device")
-STEPS = ("data", "features", "judge", "scores", "verdict")
+CHECKED = ("finetune", "precision", "model", "loss", "epochs", "batch", "folds", "issues", "seed", "device")
+STEPS = ("data", "features", "judge", "scores", "verdict", "issues")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class AuditOptions:
         loss: Its loss; "auto": cross-entropy with early-learning regularization.
         epochs, batch: Its epochs and batch size; default: by the size of the data.
         folds: Number of cross-validation folds.
+        issues: Issues besides labels to look for: "auto" (all that fit the data), "none", or names separated by commas.
+        against: Second data set, a path or name as `open_data` takes it: leaks between the two are sought.
         seed: Random seed.
         device: "auto", "cpu", "cuda" or "cuda:1".
         run: Folder of a finished run whose network judges.
@@ -46,6 +49,8 @@ class AuditOptions:
     epochs: int | None = None
     batch: int | None = None
     folds: int = 5
+    issues: str = "auto"
+    against: str | Path | None = None
     seed: int = 0
     device: str = "auto"
     run: str | Path | None = None
@@ -58,6 +63,7 @@ class AuditOptions:
             if getattr(self, name) is not None:
                 check_between(name, getattr(self, name), least)
         check_between("precision", self.precision, 0, 1, ends="()")
+        chosen_issues(self.issues)
 
     def step(self, name: str, text: str) -> None:
         """Tell that this step begins."""
