@@ -218,7 +218,7 @@ def test_interrupted_and_resumed_gives_the_same_result(kind: str, few_rows: tupl
         assert not list(out.glob("**/*.part*")), name
     told: list[str] = []
     run_audit(data, out=out, tell=told.append, **options)  # finished: nothing is computed again
-    assert [line.split()[1] for line in told if line[1:3] == "/5"] == ["data:"]
+    assert [line.split()[1] for line in told if line[1:3] == "/6"] == ["data:"]
 
 
 def test_scores_of_an_interrupted_audit_are_kept(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def other_issues(
     if not wanted:
         return None
     train = data.train
-    given = {**_content(train), "labels": train.labels.numpy(), "sizes": train.sizes, "probs": probs, "classes": train.classes}
+    given = {**_content(train), "labels": train.labels.numpy(), "sizes": train.sizes, "probs": probs}
+    given["classes"] = [str(name) for name in train.classes]  # labels are indices of names
     if near is not None:
         given |= {"features": features, "near": near}
     other = _other_splits(data, options)

@@ -4,7 +4,7 @@ An image is reduced to 16 × 16 gray levels. The middle 12 × 12 of one, and of 
 scales (the other reduced to 16, 18 and 20 pixels), at every offset. The distance is √(2 − 2c), where c is the largest normalized
 correlation of the two patches, in both directions of the search.
 
-Candidates come from the nearest neighbors in feature space and of the 16 × 16 gray levels themselves.
+Candidates are the nearest neighbors in feature space, and those of the 16 × 16 gray levels and of their mirror image.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate, unfold
 
-from mohs.hardness.neighbors import nearest
+from mohs.hardness.neighbors import directions_of, nearest_among
 from mohs.issues.duplicates import View
 from mohs.issues.found import Array
 from mohs.issues.image_defects import BATCH_PIXELS, gray_levels
 
 SIDE, PATCH, SCALES = 16, 12, (16, 18, 20)
-NEAREST = 6  # candidates by features, and as many by gray levels
+NEAREST = 3  # candidates by gray levels and by those of the mirror image; twice as many by features
 KEPT = 10
 BATCH = 256
 LEAST_NORM = 4.0  # gray levels; a flat patch has no pattern to compare
@@ -37,13 +37,15 @@ def aligned_view(images: Any, rows: Any = None) -> View:
         rows: (N, k) the nearest examples by features, if there are features; −1 where there are fewer.
     """
     scaled = _scaled(images)
-    flat = scaled[SIDE].flatten(1)
-    near = nearest(flat - flat.mean(1, keepdim=True), k=NEAREST)
+    gray = scaled[SIDE]
+    flat, mirrored = (directions_of((one - one.mean((1, 2), keepdim=True)).flatten(1))[0] for one in (gray, gray.flip(2)))
+    every = torch.arange(len(flat))
+    near = torch.cat([nearest_among(one, flat, every, k=NEAREST) for one in (flat, mirrored)], 1)
     if rows is not None:
-        near = torch.cat([near, torch.as_tensor(rows)[:, :NEAREST]], 1)
+        near = torch.cat([near, torch.as_tensor(rows)[:, : 2 * NEAREST]], 1)
     edge = (SIDE - PATCH) // 2
     middle = slice(edge, edge + PATCH)
-    patches = torch.stack([_normalized(one[:, middle, middle].flatten(1)) for one in (scaled[SIDE], scaled[SIDE].flip(2))], 1)
+    patches = torch.stack([_normalized(one[:, middle, middle].flatten(1)) for one in (gray, gray.flip(2))], 1)
     found = torch.empty(near.shape)
     for part in torch.split(torch.arange(len(near)), BATCH):
         places = torch.cat([unfold(scaled[side][part].unsqueeze(1), PATCH).transpose(1, 2) for side in SCALES], 1)  # (B, P, 144)

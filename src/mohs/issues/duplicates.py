@@ -1,12 +1,15 @@
 """Which examples are copies of one another: exactly the same, or nearer to each other than chance explains.
 
-    E(i, j) = N · R · max(d(i, j)/D_i, d(i, j)/D_j)^m
+    E(i, j) = N · R · max(s_i, s_j),        s_i = (1 + ln(D_i / d(i, j)) / (b + S_i))^−(a + 5)
 
-D_i is the mean distance of i to its 5th to 10th nearest, R = 7 the number of neighbors within about that distance, and m the
-intrinsic dimension of the data: in m dimensions R · (d/D)^m examples lie within a distance d by chance. m is the
-maximum-likelihood estimate of Levina & Bickel (NeurIPS 2004) from the spacings of these same neighbors, which the copies of an
-example do not reach. So the distance of a pair is compared with what is usual around both of its ends, not with a threshold. A
-pair may be seen in several views (features, aligned pixels, character trigrams): the most telling one counts.
+D_i is the mean distance of i to its 5th to 10th nearest and R = 7 the number of neighbors within about that distance. In m
+dimensions a share (d/D)^m of them lies within a distance d by chance. m differs from place to place: its prior is a gamma
+distribution with parameters a and b, fitted by moments to the spacings of these same neighbors, which the copies of an example
+do not reach; S_i, the sum of the normalized log spacings of i (Levina & Bickel, NeurIPS 2004), makes the posterior of i, and s_i
+is the mean of (d/D_i)^m over it. So a distance is compared with what is usual around both of its ends, not with a threshold.
+
+Content (aligned pixels, character trigrams) tells copies better than features, which also bring examples of one topic together:
+where there is content, E is multiplied by the root of the features' share, since the two are not independent.
 
 Pairs beyond chance (`by_chance`) are joined to groups. More than about five altered copies of one example are each other's usual
 neighborhood, and are only found if they are exact.
@@ -26,6 +29,8 @@ from mohs.issues.found import Array, Found
 USUAL = slice(4, 10)  # ranks of the neighbors that are not copies
 WITHIN = 7  # number of neighbors within their mean distance
 LEAST = 1e-4  # smallest distance that rounding leaves
+MOST_ALIKE = 200.0  # largest a: dimensions that hardly differ
+SUPPORT = 0.5  # weight of the features beside content
 FEWEST = 30  # examples from which on a neighborhood means something
 
 
@@ -36,10 +41,12 @@ class View:
     Attributes:
         rows: (N, k), the nearest first; −1 where there are fewer.
         distances: (N, k), ascending; infinite where there are fewer.
+        weight: 1 for the view that decides, less for one that only supports it.
     """
 
     rows: Array = field(repr=False)
     distances: Array = field(repr=False)
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +65,14 @@ def view_of(rows: Any, cosines: Any) -> View:
 
 
 def candidate_pairs(views: Sequence[View]) -> Pairs:
-    """The pairs that any of the views makes neighbors, with the smallest ln E of all views."""
-    if not views:
+    """The pairs that any of the views makes neighbors, with the ln E of all views together."""
+    count = len(views[0].rows) if views else 0
+    if count < FEWEST:
         return Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-    count = len(views[0].rows)
-    keys, values = zip(*(_expected(view, count) for view in views), strict=True)
-    every, value = np.concatenate(keys), np.concatenate(values) + np.log(len(views))  # several views: several chances
-    order = np.lexsort((value, every))
-    every, value = every[order], value[order]
-    first = np.r_[True, every[1:] != every[:-1]] if len(every) else np.empty(0, bool)
-    return Pairs(every[first] // count, every[first] % count, value[first])
+    keys, values = zip(*(_log_shares(view, count) for view in views), strict=True)
+    pair, place = np.unique(np.concatenate(keys), return_inverse=True)
+    log_share = np.bincount(place, np.concatenate(values), minlength=len(pair))
+    return Pairs(pair // count, pair % count, np.log(count * WITHIN) + log_share)
 
 
 def duplicates(pairs: Pairs, exact: Array, labels: Array | None = None, splits: Array | None = None) -> dict[str, Found]:
@@ -109,24 +114,43 @@ def joined_groups(count: int, first: Array, second: Array) -> Array:
     return _numbered(np.where(np.bincount(member)[member] > 1, member, -1))
 
 
-def _expected(view: View, count: int) -> tuple[Array, Array]:
-    """first · N + second of each pair (first < second) of a view, and its ln E."""
+def _log_shares(view: View, count: int) -> tuple[Array, Array]:
+    """first · N + second of each pair (first < second) of a view, once, and the log of its share, times the view's weight."""
     rows, distances = view.rows, np.maximum(view.distances, LEAST)
     usual = distances[:, USUAL]
-    if count < FEWEST or usual.shape[1] < 2:
-        return np.empty(0, np.int64), np.empty(0)
-    ranks = np.arange(USUAL.start + 1, USUAL.start + usual.shape[1])
     known = np.isfinite(usual)
     scale = np.where(known, usual, 0).sum(1) / np.maximum(known.sum(1), 1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        steps = np.log(usual[:, 1:] / usual[:, :-1]) * ranks
-    steps = steps[np.isfinite(steps)]
-    dimension = 1 / max(float(steps.mean()), 1e-3) if len(steps) else 1.0
+    spacing, prior, rate = _spacings(usual)
     own = np.repeat(np.arange(count), rows.shape[1]).reshape(rows.shape)
     there = (rows >= 0) & np.isfinite(distances) & (scale[:, None] > 0) & (scale[rows] > 0)
     i, j, d = own[there], rows[there], distances[there]
-    value = np.log(count * WITHIN) + dimension * np.log(d / np.minimum(scale[i], scale[j]))
-    return np.minimum(i, j) * count + np.maximum(i, j), value
+    power = prior + usual.shape[1] - 1
+
+    def at(end: Array) -> Array:
+        nearer = np.log(scale[end] / d) / (rate + spacing[end])
+        return -power * np.log1p(np.maximum(nearer, -0.9))
+
+    value = np.maximum(at(i), at(j))
+    if view.weight < 1:
+        value = view.weight * np.minimum(value, 0)
+    key = np.minimum(i, j) * count + np.maximum(i, j)
+    key, first = np.unique(key, return_index=True)
+    return key, value[first]
+
+
+def _spacings(usual: Array) -> tuple[Array, float, float]:
+    """Distances (N, k) of the usual neighbors -> S of each example (N,), and the prior a and b of its intrinsic dimension."""
+    steps = usual.shape[1] - 1
+    ranks = np.arange(USUAL.start + 1, USUAL.start + 1 + steps)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spacing = (np.log(usual[:, 1:] / usual[:, :-1]) * ranks).sum(1)
+    known = np.isfinite(spacing) & (spacing > 0)
+    if steps < 1 or not known.any():
+        return np.zeros(len(usual)), MOST_ALIKE, MOST_ALIKE
+    mean = float(spacing[known].mean())
+    excess = float((spacing[known] ** 2).mean()) / mean**2 * steps / (steps + 1)  # 1 if all examples have one dimension
+    prior = min(MOST_ALIKE, (2 * excess - 1) / (excess - 1)) if excess > 1 else MOST_ALIKE
+    return np.where(known, spacing, mean), prior, mean * (prior - 1) / steps
 
 
 def _with_exact(pairs: Pairs, exact: Array) -> tuple[Array, Pairs]:

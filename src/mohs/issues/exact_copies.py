@@ -60,7 +60,7 @@ def _rows(codes: Sequence[Array], count: int) -> Array:
     """Columns as numbers -> the number of each row's content; a row that chance may repeat has a number of its own."""
     if not codes:
         return np.arange(count)
-    log_expected = np.log(count) + sum(np.log(np.bincount(code) / count)[code] for code in codes)
+    log_expected = np.log(count) + sum(np.log(np.bincount(code)[code] / count) for code in codes)
     number = contents([row.tobytes() for row in np.stack(codes, 1)])
     alone = number.max(initial=-1) + 1 + np.arange(count)
     return np.where(beyond_chance(np.asarray(log_expected)), number, alone)

@@ -6,7 +6,7 @@ Each check is a pure function in a file of its own. The nearest neighbors are se
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from mohs.issues.aligned_pixels import aligned_view
 from mohs.issues.catalog import ISSUES, chosen_issues
 from mohs.issues.class_overlap import class_overlap
 from mohs.issues.column_defects import column_defects
-from mohs.issues.duplicates import View, candidate_pairs, duplicates, view_of
+from mohs.issues.duplicates import SUPPORT, View, candidate_pairs, duplicates, view_of
 from mohs.issues.exact_copies import exact_copies
 from mohs.issues.found import Array, Found
 from mohs.issues.image_defects import image_defects
@@ -172,11 +172,13 @@ class _Inputs:
 def _duplicates(given: _Inputs) -> dict[str, Found]:
     exact = exact_copies(given.images, given.texts, given.table, given.vectors, given.count)
     rows = None if given.neighbors is None else given.neighbors[0]
-    views = [] if given.view is None else [given.view]
+    views = []
     if given.images is not None:
         views.append(aligned_view(given.images, rows))
     if given.texts is not None and rows is not None:
         views.append(written_view(given.texts, rows))
+    if given.view is not None:
+        views.append(replace(given.view, weight=SUPPORT if views else 1.0))
     labels = None if given.labels is None else given.index[0]
     return duplicates(candidate_pairs(views), exact, labels, given.splits)
 

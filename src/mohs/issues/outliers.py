@@ -4,8 +4,9 @@
     p_doubt   share of the examples that are at least as undecided: entropy of the out-of-sample probabilities of the classes
     p         Fisher's combination of the two: the tail of χ² with four degrees of freedom at −2 ln(p_far · p_doubt)
 
-The fit uses the median and the upper quartile only, which a tenth of outliers hardly move. Doubt alone never flags: an example
-between two classes is hard, not foreign. E = N p examples are expected to look so by chance (`by_chance`).
+The fit uses the median and the wider of two spreads, to the upper quartile and to the upper decile, which a few percent of
+outliers hardly move. Doubt alone never flags: an example between two classes is hard, not foreign. E = N p examples are expected
+to look so by chance (`by_chance`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mohs.issues.by_chance import beyond_chance, chance_score
 from mohs.issues.found import Array, Found
 
 RANK = 9  # of the neighbor whose distance counts, from 0: copies of an outlier do not hide it
-QUARTILE = 0.6744897501960817  # of the standard normal distribution
+NORMAL = {0.75: 0.6744897501960817, 0.9: 1.2815515655446004}  # quantiles of the standard normal distribution
 LEAST_SPREAD = 1e-6
 FEWEST = 30  # examples from which on a distribution means something
 
@@ -30,8 +31,9 @@ def outliers(distances: Array, probs: Array | None = None) -> Found:
         return Found(np.full(count, np.nan), np.zeros(count, bool))
     far = np.log(np.maximum(distances[:, min(RANK, distances.shape[1] - 1)], 1e-12))
     known = np.isfinite(far)
-    middle, upper = np.quantile(far[known], (0.5, 0.75)) if known.any() else (0.0, 0.0)
-    log_p = log_ndtr((middle - far) / max((upper - middle) / QUARTILE, LEAST_SPREAD))
+    middle, *upper = np.quantile(far[known], (0.5, *NORMAL)) if known.any() else (0.0, 0.0)
+    spread = max((at - middle) / z for at, z in zip(upper, NORMAL.values(), strict=False))
+    log_p = log_ndtr((middle - far) / max(spread, LEAST_SPREAD))
     if probs is not None:
         log_p = _combined(log_p, np.log(_tail(_entropy(probs))))
     log_expected = np.where(known, np.log(count) + log_p, np.nan)

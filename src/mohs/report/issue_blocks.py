@@ -106,7 +106,7 @@ def _members(found: Found, result: AuditResult) -> list[Member]:
                 None if picture is None else data_address(picture),
                 picture is not None and max(picture.size) < 64,
                 shorten(text, EXCERPT) if text else None,
-                place > 0 and groups[place] is not None and groups[place] != groups[place - 1],
+                groups[place] is not None and (place == 0 or groups[place] != groups[place - 1]),
             )
         )
     return made

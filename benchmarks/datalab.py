@@ -1,0 +1,279 @@
+"""Measure `mohs.find_issues` beside cleanlab's Datalab and cleanvision: same data, same features, one run.
+
+    MOHS_DATA=FOLDER python benchmarks/datalab.py --out results/issues.md      also writes results/issues.csv
+
+Issues are made (`made_issues.py`), so that it is known which examples have them; "untouched" is the number of examples flagged in
+the same data before anything was made. Leaks: Datalab has no check for them, so its near duplicates of both splits together count.
+The test splits are measured; the checks were designed on training splits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import gzip
+import io
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from PIL import Image
+from sklearn.metrics import average_precision_score
+
+import mohs
+from made_issues import COPIES, DEFECTS, REWRITES, as_image, changed
+from mohs.train.fold_heads import fold_scores
+
+from machine import machine
+
+Array = np.ndarray[Any, Any]
+Row = dict[str, Any]
+DATALAB = {"near_duplicate": "near_duplicate", "outlier": "outlier", "leak": "near_duplicate"}
+CLEANVISION = {
+    "dark": "dark", "bright": "light", "blurry": "blurry", "low_information": "low_information", "grayscale": "grayscale",
+    "odd_size": "odd_size", "odd_aspect": "odd_aspect_ratio", "near_duplicate": "near_duplicates",
+}  # fmt: skip
+Scored = dict[str, tuple[Array, Array]]  # score, the higher the worse, and flag, by issue
+
+
+def take(examples: Any, rows: Array) -> tuple[Array, Array]:
+    return examples.inputs[torch.as_tensor(rows)].numpy(), examples.labels[torch.as_tensor(rows)].numpy()
+
+
+def features_of(content: Any) -> Array:
+    labels = [i % 2 for i in range(len(content))]
+    given = torch.from_numpy(content) if isinstance(content, np.ndarray) else content
+    return np.asarray(mohs.embed((given, labels)).features)
+
+
+def out_of_fold(features: Array, labels: Array, classes: int) -> Array:
+    """Probabilities of the heads that `mohs audit` judges by; all tools get the same."""
+    made = fold_scores({"f": features}, torch.from_numpy(labels), num_classes=classes, folds=5, seed=0)
+    return mohs.judge_labels(made.scores, labels, ambiguity=made.ambiguity).probs
+
+
+def by_mohs(features: Array | None, labels: Array | None = None, **given: Any) -> Scored:
+    found = mohs.find_issues(features, labels, **given).found
+    return {name: (one.score, one.flag) for name, one in found.items()}
+
+
+def by_datalab(features: Array, labels: Array | None, probs: Array | None = None) -> Scored:
+    from cleanlab import Datalab
+
+    lab = Datalab({"y": labels if labels is not None else np.zeros(len(features), int)}, label_name=None if labels is None else "y",
+                  verbosity=0)  # fmt: skip
+    lab.find_issues(features=features, pred_probs=probs, issue_types={"near_duplicate": {}, "outlier": {}})
+    table = lab.get_issues()
+    return {name: (1 - table[f"{theirs}_score"].to_numpy(), table[f"is_{theirs}_issue"].to_numpy()) for name, theirs in DATALAB.items()}
+
+
+def by_cleanvision(images: list[Image.Image]) -> Scored:
+    from cleanvision import Imagelab
+    from datasets import Dataset, Features
+    from datasets import Image as Stored
+
+    rows = Dataset.from_dict({"image": images}, features=Features({"image": Stored()}))
+    lab = Imagelab(hf_dataset=rows, image_key="image")
+    lab.find_issues(n_jobs=1, verbose=False)
+    found = {}
+    for name, theirs in CLEANVISION.items():
+        if f"{theirs}_score" in lab.issues:
+            found[name] = (1 - lab.issues[f"{theirs}_score"].to_numpy(), lab.issues[f"is_{theirs}_issue"].to_numpy())
+    return found
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    import warnings
+
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def compared(issue: str, data: str, truth: Array, tools: dict[str, Any], untouched: dict[str, Any]) -> list[Row]:
+    """A row for each tool: AP, what it flagged, and what it flags in untouched data; tools are functions."""
+    made = []
+    for tool, run in tools.items():
+        began = time.perf_counter()
+        with quiet():
+            found = run()
+        seconds = time.perf_counter() - began
+        if issue not in found:
+            continue
+        score, flag = found[issue]
+        clean = untouched[tool].get(issue)
+        made.append({
+            "issue": issue, "data": data, "tool": tool, "examples": len(truth), "with issue": int(truth.sum()),
+            "ap": round(float(average_precision_score(truth, np.nan_to_num(score))), 3), "flagged": int(flag.sum()),
+            "flagged right": int((flag & truth).sum()), "flagged untouched": int(clean[1].sum()) if clean else "",
+            "seconds": round(seconds, 1),
+        })  # fmt: skip
+        print(made[-1], flush=True)
+    return made
+
+
+def duplicate_rows(name: str, content: Any, labels: Array, copies: Any, source: Array, features: Array) -> list[Row]:
+    """Near duplicates: the content followed by copies of some of it."""
+    both = np.concatenate([content, copies]) if isinstance(content, np.ndarray) else [*content, *copies]
+    truth = np.zeros(len(both), bool)
+    truth[len(content) :] = truth[source] = True
+    y = np.concatenate([labels, labels[source]])
+    kind = "images" if isinstance(content, np.ndarray) else "texts"
+    tools = {"mohs": lambda: by_mohs(features, y, **{kind: both}), "mohs, features only": lambda: by_mohs(features, y),
+             "Datalab": lambda: by_datalab(features, y)}  # fmt: skip
+    n = len(content)
+    untouched = {"mohs": lambda: by_mohs(features[:n], labels, **{kind: content}),
+                 "mohs, features only": lambda: by_mohs(features[:n], labels), "Datalab": lambda: by_datalab(features[:n], labels)}  # fmt: skip
+    if kind == "images":
+        tools["cleanvision"] = lambda: by_cleanvision([as_image(one) for one in both])
+        untouched["cleanvision"] = lambda: by_cleanvision([as_image(one) for one in content])
+    with quiet():
+        clean = {tool: run() for tool, run in untouched.items()}
+    return compared("near_duplicate", name, truth, tools, clean)
+
+
+def leak_rows(name: str, train: Any, test: Any, copied: Array, features: Array) -> list[Row]:
+    """Leaks: some of the test examples, marked in `copied`, are altered copies of training examples."""
+    both = np.concatenate([train, test]) if isinstance(train, np.ndarray) else [*train, *test]
+    kind = "images" if isinstance(train, np.ndarray) else "texts"
+    n = len(train)
+    splits = np.array(["train"] * n + ["test"] * len(test))
+
+    def test_only(found: Scored) -> Scored:
+        return {issue: (score[n:], flag[n:]) for issue, (score, flag) in found.items()}
+
+    kept = np.r_[np.ones(n, bool), ~copied]
+    clean_content = both[kept] if isinstance(both, np.ndarray) else [one for one, keep in zip(both, kept, strict=True) if keep]
+    tools = {"mohs": lambda: test_only(by_mohs(features, splits=splits, **{kind: both})),
+             "mohs, pixels only": lambda: test_only(by_mohs(None, splits=splits, **{kind: both})),
+             "Datalab": lambda: test_only(by_datalab(features, None))}  # fmt: skip
+    untouched = {"mohs": lambda: test_only(by_mohs(features[kept], splits=splits[kept], **{kind: clean_content})),
+                 "mohs, pixels only": lambda: test_only(by_mohs(None, splits=splits[kept], **{kind: clean_content})),
+                 "Datalab": lambda: test_only(by_datalab(features[kept], None))}  # fmt: skip
+    if kind == "texts":
+        del tools["mohs, pixels only"], untouched["mohs, pixels only"]
+    with quiet():
+        clean = {tool: run() for tool, run in untouched.items()}
+    return compared("leak", name, copied, tools, clean)
+
+
+def outlier_rows(name: str, features: Array, labels: Array, foreign: Array, rng: Any) -> list[Row]:
+    """Outliers: features of the data, followed by those of examples of other data, which get random labels."""
+    n, classes = len(features), int(labels.max()) + 1
+    both, y = np.concatenate([features, foreign]), np.concatenate([labels, rng.integers(classes, size=len(foreign))])
+    truth = np.r_[np.zeros(n, bool), np.ones(len(foreign), bool)]
+    probs, clean_probs = out_of_fold(both, y, classes), out_of_fold(features, labels, classes)
+    tools = {"mohs": lambda: by_mohs(both, y, probs=probs), "mohs, features only": lambda: by_mohs(both),
+             "Datalab": lambda: by_datalab(both, y, probs)}  # fmt: skip
+    with quiet():
+        clean = {"mohs": by_mohs(features, labels, probs=clean_probs), "mohs, features only": by_mohs(features),
+                 "Datalab": by_datalab(features, labels, clean_probs)}  # fmt: skip
+    return compared("outlier", name, truth, tools, clean)
+
+
+def defect_rows(name: str, images: Array, rng: Any, each: int) -> list[Row]:
+    """Image defects: `each` images get each defect; every kind is measured against the untouched images."""
+    originals = [as_image(one) for one in images]
+    with quiet():
+        clean = {"mohs": mohs_on_pictures(originals), "cleanvision": by_cleanvision(originals)}
+    rows = []
+    for issue, change in DEFECTS.items():
+        if issue == "grayscale" and images.shape[1] == 1:
+            continue
+        at = rng.choice(len(images), each, replace=False)
+        pictures = list(originals)
+        for place in at:
+            pictures[place] = change(originals[place], rng)
+        truth = np.zeros(len(images), bool)
+        truth[at] = True
+        if issue == "grayscale":
+            truth |= np.array([(np.ptp(one.astype(int), axis=0) == 0).all() for one in images])  # gray already
+        tools = {"mohs": lambda p=pictures: mohs_on_pictures(p), "cleanvision": lambda p=pictures: by_cleanvision(p)}
+        rows += compared(issue, name, truth, tools, clean)
+    return rows
+
+
+def mohs_on_pictures(pictures: list[Image.Image]) -> Scored:
+    """As the reader of folders gives them: one size, with the sizes as stored."""
+    from mohs.data.decode import Header, choose_size, pixels
+
+    heads = [Header(one.height, one.width, one.mode == "L") for one in pictures]
+    size, _ = choose_size(heads, None)
+    images = np.stack([pixels(one, pictures[0].mode, size) for one in pictures])
+    sizes = np.array([(one.height, one.width) for one in heads])
+    found = mohs.find_issues(images=images, sizes=sizes, names=[name for name in DEFECTS if name != "grayscale" or images.shape[1] > 1])
+    return {name: (one.score, one.flag) for name, one in found.found.items()}
+
+
+def measured(size: int, seed: int) -> list[Row]:
+    rng = np.random.default_rng(seed)
+    rows: list[Row] = []
+    cifar, mnist = mohs.open_data("cifar10").test, mohs.open_data("mnist").test
+    pacs = mohs.open_data(Path(os.environ["MOHS_DATA"]) / "pacs64.zip").train
+    photos = np.array([i for i, path in enumerate(pacs.paths) if "/photo/" in path.replace("pacs64.zip", "")])
+    lines = gzip.open(Path(os.environ["MOHS_DATA"]) / "multi30k-en-de/train.en.gz", "rt", encoding="utf-8").read().splitlines()
+
+    x, y = take(pacs, rng.permutation(photos))
+    rows += defect_rows("PACS photos", x, rng, 50)
+    rows += defect_rows("CIFAR-10", take(cifar, rng.permutation(len(cifar))[:size])[0], rng, 50)
+    rows += defect_rows("MNIST", take(mnist, rng.permutation(len(mnist))[:size])[0], rng, 50)
+
+    texts = [lines[i] for i in rng.permutation(len(lines))[: 2 * size]]
+    source = rng.choice(len(texts), size // 10, replace=False)
+    ways = list(REWRITES.values())
+    rewritten = [ways[i % len(ways)](texts[row], rng) for i, row in enumerate(source)]
+    features = features_of([*texts, *rewritten])
+    rows += duplicate_rows("Multi30k (English)", texts, rng.integers(5, size=len(texts)), rewritten, source, features)
+    half = len(texts) // 2
+    early = source[source < half]
+    own = [text for row, text in zip(source, rewritten, strict=True) if row < half]
+    both = np.r_[features[:half], features[half : len(texts)], features[len(texts) :][source < half]]
+    rows += leak_rows("Multi30k (English)", texts[:half], [*texts[half:], *own], np.r_[np.zeros(half, bool), np.ones(len(early), bool)], both)
+
+    for name, examples, chosen in (("CIFAR-10", cifar, rng.permutation(len(cifar))[:size]), ("PACS photos", pacs, rng.permutation(photos))):
+        x, y = take(examples, chosen)
+        source = rng.choice(len(x), len(x) // 10, replace=False)
+        copies, _ = changed(x[source], rng, COPIES)
+        features = features_of(np.concatenate([x, copies]))
+        rows += duplicate_rows(name, x, y, copies, source, features)
+        half = len(x) // 2
+        early = source < half
+        both = np.r_[features[: len(x)], features[len(x) :][early]]
+        copied = np.r_[np.zeros(len(x) - half, bool), np.ones(int(early.sum()), bool)]
+        rows += leak_rows(name, x[:half], np.concatenate([x[half:], copies[early]]), copied, both)
+        if name == "CIFAR-10":
+            other = mohs.open_data("cifar100").test
+            foreign = features_of(take(other, rng.permutation(len(other))[: len(x) // 20])[0])
+            rows += outlier_rows("CIFAR-100 in CIFAR-10", features[: len(x)], y, foreign, rng)
+    x, y = take(mnist, rng.permutation(len(mnist))[:size])
+    fashion = mohs.open_data("fashion-mnist").test
+    foreign, _ = take(fashion, rng.permutation(len(fashion))[: size // 20])
+    features = features_of(np.concatenate([x, foreign]))
+    rows += outlier_rows("Fashion in MNIST", features[:size], y, features[size:], rng)
+    return rows
+
+
+def write(rows: list[Row], out: Path) -> None:
+    about = machine()
+    with out.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*rows[0], "git"])
+        writer.writeheader()
+        writer.writerows({**row, "git": about["commit"]} for row in rows)
+    print(f"{out.with_suffix('.csv')}: {len(rows)} rows, {about}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("results/issues.md"))
+    parser.add_argument("--size", type=int, default=2000, help="Examples of each data set.")
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    write(measured(chosen.size, chosen.seed), chosen.out)
