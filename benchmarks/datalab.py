@@ -1,10 +1,11 @@
 """Measure `mohs.find_issues` beside cleanlab's Datalab and cleanvision: same data, same features, one run.
 
-    MOHS_DATA=FOLDER python benchmarks/datalab.py --out results/issues.md      also writes results/issues.csv
+    MOHS_DATA=FOLDER python benchmarks/datalab.py --out results/issues.csv
+    python benchmarks/datalab.py --sizes 10000 100000 1000000 --out results/issues_scale.csv
 
-Issues are made (`made_issues.py`), so that it is known which examples have them; "untouched" is the number of examples flagged in
-the same data before anything was made. Leaks: Datalab has no check for them, so its near duplicates of both splits together count.
-The test splits are measured; the checks were designed on training splits.
+Issues are made (`made_issues.py`), so that it is known which examples have them; "flagged untouched" is the number of examples
+flagged in the same data before anything was made. Leaks: Datalab has no check for them, so its near duplicates among both splits
+count. Test splits are measured (CIFAR-10, MNIST); the checks were designed on training splits. results/issues.md has the tables.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import contextlib
 import csv
 import gzip
 import io
+import json
 import os
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,11 +72,12 @@ def by_mohs(features: Array | None, labels: Array | None = None, **given: Any) -
 def by_datalab(features: Array, labels: Array | None, probs: Array | None = None) -> Scored:
     from cleanlab import Datalab
 
-    lab = Datalab({"y": labels if labels is not None else np.zeros(len(features), int)}, label_name=None if labels is None else "y",
-                  verbosity=0)  # fmt: skip
+    given = np.zeros(len(features), int) if labels is None else labels
+    lab = Datalab({"y": given}, label_name=None if labels is None else "y", verbosity=0)
     lab.find_issues(features=features, pred_probs=probs, issue_types={"near_duplicate": {}, "outlier": {}})
     table = lab.get_issues()
-    return {name: (1 - table[f"{theirs}_score"].to_numpy(), table[f"is_{theirs}_issue"].to_numpy()) for name, theirs in DATALAB.items()}
+    columns = {name: (f"{theirs}_score", f"is_{theirs}_issue") for name, theirs in DATALAB.items()}
+    return {name: (1 - table[score].to_numpy(), table[flag].to_numpy()) for name, (score, flag) in columns.items()}
 
 
 def by_cleanvision(images: list[Image.Image]) -> Scored:
@@ -131,7 +137,8 @@ def duplicate_rows(name: str, content: Any, labels: Array, copies: Any, source: 
              "Datalab": lambda: by_datalab(features, y)}  # fmt: skip
     n = len(content)
     untouched = {"mohs": lambda: by_mohs(features[:n], labels, **{kind: content}),
-                 "mohs, features only": lambda: by_mohs(features[:n], labels), "Datalab": lambda: by_datalab(features[:n], labels)}  # fmt: skip
+                 "mohs, features only": lambda: by_mohs(features[:n], labels),
+                 "Datalab": lambda: by_datalab(features[:n], labels)}  # fmt: skip
     if kind == "images":
         tools["cleanvision"] = lambda: by_cleanvision([as_image(one) for one in both])
         untouched["cleanvision"] = lambda: by_cleanvision([as_image(one) for one in content])
@@ -209,8 +216,7 @@ def mohs_on_pictures(pictures: list[Image.Image]) -> Scored:
     size, _ = choose_size(heads, None)
     images = np.stack([pixels(one, pictures[0].mode, size) for one in pictures])
     sizes = np.array([(one.height, one.width) for one in heads])
-    found = mohs.find_issues(images=images, sizes=sizes, names=[name for name in DEFECTS if name != "grayscale" or images.shape[1] > 1])
-    return {name: (one.score, one.flag) for name, one in found.found.items()}
+    return by_mohs(None, images=images, sizes=sizes, names=list(DEFECTS))
 
 
 def measured(size: int, seed: int) -> list[Row]:
@@ -219,7 +225,8 @@ def measured(size: int, seed: int) -> list[Row]:
     cifar, mnist = mohs.open_data("cifar10").test, mohs.open_data("mnist").test
     pacs = mohs.open_data(Path(os.environ["MOHS_DATA"]) / "pacs64.zip").train
     photos = np.array([i for i, path in enumerate(pacs.paths) if "/photo/" in path.replace("pacs64.zip", "")])
-    lines = gzip.open(Path(os.environ["MOHS_DATA"]) / "multi30k-en-de/train.en.gz", "rt", encoding="utf-8").read().splitlines()
+    with gzip.open(Path(os.environ["MOHS_DATA"]) / "multi30k-en-de/train.en.gz", "rt", encoding="utf-8") as file:
+        lines = file.read().splitlines()
 
     x, y = take(pacs, rng.permutation(photos))
     rows += defect_rows("PACS photos", x, rng, 50)
@@ -236,9 +243,11 @@ def measured(size: int, seed: int) -> list[Row]:
     early = source[source < half]
     own = [text for row, text in zip(source, rewritten, strict=True) if row < half]
     both = np.r_[features[:half], features[half : len(texts)], features[len(texts) :][source < half]]
-    rows += leak_rows("Multi30k (English)", texts[:half], [*texts[half:], *own], np.r_[np.zeros(half, bool), np.ones(len(early), bool)], both)
+    copied = np.r_[np.zeros(half, bool), np.ones(len(early), bool)]
+    rows += leak_rows("Multi30k (English)", texts[:half], [*texts[half:], *own], copied, both)
 
-    for name, examples, chosen in (("CIFAR-10", cifar, rng.permutation(len(cifar))[:size]), ("PACS photos", pacs, rng.permutation(photos))):
+    places = {"CIFAR-10": (cifar, rng.permutation(len(cifar))[:size]), "PACS photos": (pacs, rng.permutation(photos))}
+    for name, (examples, chosen) in places.items():
         x, y = take(examples, chosen)
         source = rng.choice(len(x), len(x) // 10, replace=False)
         copies, _ = changed(x[source], rng, COPIES)
@@ -261,19 +270,72 @@ def measured(size: int, seed: int) -> list[Row]:
     return rows
 
 
-def write(rows: list[Row], out: Path) -> None:
-    about = machine()
-    with out.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*rows[0], "git"])
+def made_embeddings(count: int, seed: int) -> Array:
+    """Unit vectors (N, 64) of a thousand clusters of 16 dimensions, a twentieth of them copies with a little noise."""
+    rng = np.random.default_rng(seed)
+    centers, axes = rng.normal(size=(1000, 64)), rng.normal(size=(16, 64)).astype(np.float32)
+    x = centers.astype(np.float32)[rng.integers(1000, size=count)] + 0.5 * rng.standard_normal((count, 16), np.float32) @ axes
+    x += 0.1 * rng.standard_normal(x.shape, np.float32)
+    x[-count // 20 :] = x[: count // 20] + 0.01 * rng.standard_normal((count // 20, 64), np.float32)
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def one_size(tool: str, count: int, seed: int) -> None:
+    """Print seconds, peak memory in MB and the AP of near duplicates of one tool, run in a process of its own."""
+    x = made_embeddings(count, seed)
+    truth = np.zeros(count, bool)
+    truth[: count // 20] = truth[-count // 20 :] = True
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    with quiet():
+        found = by_mohs(x, names=["near_duplicate", "outlier"]) if tool == "mohs" else by_datalab(x, None)
+    seconds, peak = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    score, flag = found["near_duplicate"]
+    ap = average_precision_score(truth, score)
+    print(json.dumps({"seconds": round(seconds, 1), "peak MB": (peak - before) // 1024, "ap": round(float(ap), 3),
+                      "flagged": int(flag.sum()), "flagged right": int((flag & truth).sum())}))  # fmt: skip
+
+
+def sizes_measured(sizes: list[int], seed: int, limit: int) -> list[Row]:
+    rows = []
+    for count in sizes:
+        for tool in ("mohs", "Datalab"):
+            row: Row = {"issue": "near_duplicate", "data": "made embeddings, 64 dimensions", "tool": tool, "examples": count}
+            command = [sys.executable, __file__, "--one", tool, "--sizes", str(count), "--seed", str(seed)]
+            try:
+                answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit)
+                row |= json.loads(answer.stdout.splitlines()[-1])
+            except subprocess.TimeoutExpired:
+                row |= {"seconds": f"over {limit}"}
+            except subprocess.CalledProcessError as error:
+                row |= {"seconds": f"failed: {error.stderr.strip().splitlines()[-1][:80]}"}
+            rows.append(row)
+            print(row, flush=True)
+    return rows
+
+
+def write(rows: list[Row], out: Path, about: dict[str, Any]) -> None:
+    fields = list(dict.fromkeys(name for row in rows for name in row))
+    with out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*fields, "git"])
         writer.writeheader()
         writer.writerows({**row, "git": about["commit"]} for row in rows)
-    print(f"{out.with_suffix('.csv')}: {len(rows)} rows, {about}")
+    print(f"{out}: {len(rows)} rows; {about}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/issues.md"))
+    parser.add_argument("--out", type=Path, default=Path("results/issues.csv"))
     parser.add_argument("--size", type=int, default=2000, help="Examples of each data set.")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--sizes", type=int, nargs="*", help="Measure time and memory at these numbers of made embeddings instead."
+    )
+    parser.add_argument("--limit", type=int, default=900, help="Seconds for one tool at one size.")
+    parser.add_argument("--one", choices=("mohs", "Datalab"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    write(measured(chosen.size, chosen.seed), chosen.out)
+    if chosen.one:
+        one_size(chosen.one, chosen.sizes[0], chosen.seed)
+    else:
+        code = machine()  # before the work: the code that does it
+        made = sizes_measured(chosen.sizes, chosen.seed, chosen.limit) if chosen.sizes else measured(chosen.size, chosen.seed)
+        write(made, chosen.out, code)

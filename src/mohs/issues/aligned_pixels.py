@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate, unfold
 
-from mohs.hardness.neighbors import directions_of, nearest_among
+from mohs.hardness.neighbor_index import nearest_of
+from mohs.hardness.neighbors import directions_of
 from mohs.issues.duplicates import View
 from mohs.issues.found import Array
 from mohs.issues.image_defects import BATCH_PIXELS, gray_levels
@@ -40,7 +41,7 @@ def aligned_view(images: Any, rows: Any = None) -> View:
     gray = scaled[SIDE]
     flat, mirrored = (directions_of((one - one.mean((1, 2), keepdim=True)).flatten(1))[0] for one in (gray, gray.flip(2)))
     every = torch.arange(len(flat))
-    near = torch.cat([nearest_among(one, flat, every, k=NEAREST) for one in (flat, mirrored)], 1)
+    near = torch.cat([nearest_of(one, flat, every, k=NEAREST)[0] for one in (flat, mirrored)], 1)
     if rows is not None:
         near = torch.cat([near, torch.as_tensor(rows)[:, : 2 * NEAREST]], 1)
     edge = (SIDE - PATCH) // 2

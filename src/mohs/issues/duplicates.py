@@ -128,7 +128,8 @@ def _log_shares(view: View, count: int) -> tuple[Array, Array]:
 
     def at(end: Array) -> Array:
         nearer = np.log(scale[end] / d) / (rate + spacing[end])
-        return -power * np.log1p(np.maximum(nearer, -0.9))
+        log_share: Array = -power * np.log1p(np.maximum(nearer, -0.9))
+        return log_share
 
     value = np.maximum(at(i), at(j))
     if view.weight < 1:

@@ -6,7 +6,7 @@ as copies: with independent columns N · Π p_c(value) rows agree with it by cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,22 +30,23 @@ def exact_copies(
     """A number for the content of each example (N,), the same for the same content; the first that is given counts."""
     if images is not None:
         parts = torch.split(torch.arange(len(images)), CHUNK)
-        return contents([one.tobytes() for rows in parts for one in torch.as_tensor(images[rows]).numpy()])
+        return contents(one.tobytes() for rows in parts for one in torch.as_tensor(images[rows]).numpy())
     if texts is not None:
-        return contents([text.strip().encode("utf-8", "surrogatepass") for text in texts])
+        return contents(text.strip().encode("utf-8", "surrogatepass") for text in texts)
     if table is not None:
         return _rows([_codes(column) for column in table.columns], table.num_rows)
     if features is None:
         return np.arange(count)
-    if features.shape[1] <= NARROW:
-        return _rows([np.unique(column, return_inverse=True)[1] for column in features.T], len(features))
-    return contents([row.tobytes() for row in features])
+    number = contents(row.tobytes() for row in np.ascontiguousarray(features))
+    if features.shape[1] > NARROW or number.max(initial=-1) + 1 == len(number):
+        return number
+    return _rows([np.unique(column, return_inverse=True)[1] for column in features.T], len(features))
 
 
-def contents(rows: Sequence[bytes]) -> Array:
-    """The bytes of each example -> a number for each (N,), the same for the same bytes."""
-    seen: dict[bytes, int] = {}
-    return np.array([seen.setdefault(row, len(seen)) for row in rows], dtype=np.int64)
+def contents(rows: Iterable[bytes]) -> Array:
+    """The bytes of each example -> a number for each (N,), the same for the same bytes (their hash of 64 bits is kept)."""
+    seen: dict[int, int] = {}
+    return np.array([seen.setdefault(hash(row), len(seen)) for row in rows], dtype=np.int64)
 
 
 def _codes(column: pa.ChunkedArray) -> Array:
@@ -61,6 +62,6 @@ def _rows(codes: Sequence[Array], count: int) -> Array:
     if not codes:
         return np.arange(count)
     log_expected = np.log(count) + sum(np.log(np.bincount(code)[code] / count) for code in codes)
-    number = contents([row.tobytes() for row in np.stack(codes, 1)])
+    number = contents(row.tobytes() for row in np.stack(codes, 1))
     alone = number.max(initial=-1) + 1 + np.arange(count)
     return np.where(beyond_chance(np.asarray(log_expected)), number, alone)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import torch
 
 from mohs.hardness.classes import encode
-from mohs.hardness.neighbors import nearest_with_cosines
+from mohs.hardness.neighbor_index import many_nearest
 from mohs.issues.aligned_pixels import aligned_view
 from mohs.issues.catalog import ISSUES, chosen_issues
 from mohs.issues.class_overlap import class_overlap
@@ -155,9 +155,7 @@ class _Inputs:
         """Rows (N, k) and cosines (N, k) of the nearest; None without features."""
         if self.features is None:
             return None
-        rows, cosines = self.near or nearest_with_cosines(
-            torch.as_tensor(np.asarray(self.features)).float(), k=NEIGHBORS, references=self.count
-        )
+        rows, cosines = self.near or many_nearest(torch.as_tensor(np.asarray(self.features)).float(), k=NEIGHBORS)
         return np.asarray(rows), np.asarray(cosines)
 
     @cached_property
