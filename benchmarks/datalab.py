@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,26 +105,41 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def compared(issue: str, data: str, truth: Array, tools: dict[str, Any], untouched: dict[str, Any]) -> list[Row]:
-    """A row for each tool: AP, what it flagged, and what it flags in untouched data; tools are functions."""
-    made = []
+def timed(tools: dict[str, Any]) -> tuple[dict[str, Scored], dict[str, float]]:
+    """What each tool, a function, finds, and its seconds."""
+    found, seconds = {}, {}
     for tool, run in tools.items():
         began = time.perf_counter()
         with quiet():
-            found = run()
-        seconds = time.perf_counter() - began
-        if issue not in found:
+            found[tool] = run()
+        seconds[tool] = time.perf_counter() - began
+    return found, seconds
+
+
+def compared(
+    issue: str,
+    data: str,
+    truth: Array,
+    found: dict[str, Scored],
+    clean: dict[str, Scored],
+    seconds: dict[str, float],
+    counted: Array | slice = slice(None),
+) -> list[Row]:
+    """A row for each tool: AP and flags among the examples that count, and what it flags in untouched data."""
+    rows = []
+    for tool, one in found.items():
+        if issue not in one:
             continue
-        score, flag = found[issue]
-        clean = untouched[tool].get(issue)
-        made.append({
-            "issue": issue, "data": data, "tool": tool, "examples": len(truth), "with issue": int(truth.sum()),
-            "ap": round(float(average_precision_score(truth, np.nan_to_num(score))), 3), "flagged": int(flag.sum()),
-            "flagged right": int((flag & truth).sum()), "flagged untouched": int(clean[1].sum()) if clean else "",
-            "seconds": round(seconds, 1),
+        score, flag = (values[counted] for values in one[issue])
+        right = truth[counted]
+        rows.append({
+            "issue": issue, "data": data, "tool": tool, "examples": len(right), "with issue": int(right.sum()),
+            "ap": round(float(average_precision_score(right, np.nan_to_num(score))), 3), "flagged": int(flag.sum()),
+            "flagged right": int((flag & right).sum()), "untouched": len(clean[tool][issue][1]),
+            "flagged untouched": int(clean[tool][issue][1].sum()), "seconds": round(seconds[tool], 1),
         })  # fmt: skip
-        print(made[-1], flush=True)
-    return made
+        print(rows[-1], flush=True)
+    return rows
 
 
 def duplicate_rows(name: str, content: Any, labels: Array, copies: Any, source: Array, features: Array) -> list[Row]:
@@ -142,9 +158,8 @@ def duplicate_rows(name: str, content: Any, labels: Array, copies: Any, source: 
     if kind == "images":
         tools["cleanvision"] = lambda: by_cleanvision([as_image(one) for one in both])
         untouched["cleanvision"] = lambda: by_cleanvision([as_image(one) for one in content])
-    with quiet():
-        clean = {tool: run() for tool, run in untouched.items()}
-    return compared("near_duplicate", name, truth, tools, clean)
+    found, seconds = timed(tools)
+    return compared("near_duplicate", name, truth, found, timed(untouched)[0], seconds)
 
 
 def leak_rows(name: str, train: Any, test: Any, copied: Array, features: Array) -> list[Row]:
@@ -167,9 +182,8 @@ def leak_rows(name: str, train: Any, test: Any, copied: Array, features: Array) 
                  "Datalab": lambda: test_only(by_datalab(features[kept], None))}  # fmt: skip
     if kind == "texts":
         del tools["mohs, pixels only"], untouched["mohs, pixels only"]
-    with quiet():
-        clean = {tool: run() for tool, run in untouched.items()}
-    return compared("leak", name, copied, tools, clean)
+    found, seconds = timed(tools)
+    return compared("leak", name, copied, found, timed(untouched)[0], seconds)
 
 
 def outlier_rows(name: str, features: Array, labels: Array, foreign: Array, rng: Any) -> list[Row]:
@@ -183,28 +197,28 @@ def outlier_rows(name: str, features: Array, labels: Array, foreign: Array, rng:
     with quiet():
         clean = {"mohs": by_mohs(features, labels, probs=clean_probs), "mohs, features only": by_mohs(features),
                  "Datalab": by_datalab(features, labels, clean_probs)}  # fmt: skip
-    return compared("outlier", name, truth, tools, clean)
+    found, seconds = timed(tools)
+    return compared("outlier", name, truth, found, clean, seconds)
 
 
 def defect_rows(name: str, images: Array, rng: Any, each: int) -> list[Row]:
     """Image defects: `each` images get each defect; every kind is measured against the untouched images."""
-    originals = [as_image(one) for one in images]
+    pictures = [as_image(one) for one in images]
+    tools = {"mohs": mohs_on_pictures, "cleanvision": by_cleanvision}
     with quiet():
-        clean = {"mohs": mohs_on_pictures(originals), "cleanvision": by_cleanvision(originals)}
-    rows = []
-    for issue, change in DEFECTS.items():
-        if issue == "grayscale" and images.shape[1] == 1:
-            continue
-        at = rng.choice(len(images), each, replace=False)
-        pictures = list(originals)
+        clean = {tool: run(pictures) for tool, run in tools.items()}
+    kinds = [issue for issue in DEFECTS if issue != "grayscale" or images.shape[1] > 1]
+    places = dict(zip(kinds, rng.permutation(len(images))[: each * len(kinds)].reshape(-1, each), strict=True))
+    for issue, at in places.items():
         for place in at:
-            pictures[place] = change(originals[place], rng)
-        truth = np.zeros(len(images), bool)
-        truth[at] = True
-        if issue == "grayscale":
-            truth |= np.array([(np.ptp(one.astype(int), axis=0) == 0).all() for one in images])  # gray already
-        tools = {"mohs": lambda p=pictures: mohs_on_pictures(p), "cleanvision": lambda p=pictures: by_cleanvision(p)}
-        rows += compared(issue, name, truth, tools, clean)
+            pictures[place] = DEFECTS[issue](pictures[place], rng)
+    found, seconds = timed({tool: partial(run, pictures) for tool, run in tools.items()})
+    gray = np.array([(np.ptp(one.astype(int), axis=0) == 0).all() for one in images])
+    rows = []
+    for issue, at in places.items():
+        truth = np.isin(np.arange(len(images)), at) | (gray if issue == "grayscale" else False)
+        counted = truth | ~np.isin(np.arange(len(images)), np.concatenate(list(places.values())))
+        rows += compared(issue, name, truth, found, clean, seconds, counted)
     return rows
 
 
@@ -229,9 +243,9 @@ def measured(size: int, seed: int) -> list[Row]:
         lines = file.read().splitlines()
 
     x, y = take(pacs, rng.permutation(photos))
-    rows += defect_rows("PACS photos", x, rng, 50)
-    rows += defect_rows("CIFAR-10", take(cifar, rng.permutation(len(cifar))[:size])[0], rng, 50)
-    rows += defect_rows("MNIST", take(mnist, rng.permutation(len(mnist))[:size])[0], rng, 50)
+    rows += defect_rows("PACS photos", x, rng, 25)
+    rows += defect_rows("CIFAR-10", take(cifar, rng.permutation(len(cifar))[:size])[0], rng, 25)
+    rows += defect_rows("MNIST", take(mnist, rng.permutation(len(mnist))[:size])[0], rng, 25)
 
     texts = [lines[i] for i in rng.permutation(len(lines))[: 2 * size]]
     source = rng.choice(len(texts), size // 10, replace=False)
