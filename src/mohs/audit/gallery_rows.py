@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from mohs.hardness.table import VERDICTS, column
-from mohs.issues.found import Found
 from mohs.issues.issues_table import Issues
 
 MOST = 600
@@ -60,21 +59,24 @@ def ranked_by(group: str) -> str:
 
 def issue_rows(issues: Issues) -> list[int]:
     """Rows that the report shows of all issues."""
-    return list(dict.fromkeys(row for found in issues.found.values() for row in worst_rows(found)))
+    return list(dict.fromkeys(row for name in issues.found for row in worst_rows(issues, name)))
 
 
-def worst_rows(found: Found) -> list[int]:
-    """The flagged rows with the highest scores; members of a group follow one another, the group with the highest score first."""
+def worst_rows(issues: Issues, name: str) -> list[int]:
+    """The flagged rows with the highest scores; members of a group follow one another, the group with the highest score first.
+
+    Groups of exact duplicates are not shown again among the near ones.
+    """
+    found = issues.found[name]
     rows = np.flatnonzero(found.flag)
     if not len(rows) or len(rows) == len(found.flag):
         return []  # nobody, or everybody: an issue of the data, not of examples
-    score = found.score[rows]
     if found.group is None:
-        order = np.argsort(-score, kind="stable")
-    else:
-        group = found.group[rows]
-        best = np.full(group.max() + 1, -np.inf)
-        np.maximum.at(best, group, score)
-        order = np.lexsort((rows, group, -best[group]))
-    worst: list[int] = rows[order][:WORST].tolist()
-    return worst
+        order = np.argsort(-found.score[rows], kind="stable")
+        return list(rows[order][:WORST].tolist())
+    best = np.full(found.group.max() + 1, -np.inf)
+    if name == "near_duplicate" and "exact_duplicate" in issues.found:
+        rows = rows[np.isin(found.group[rows], found.group[rows[~issues.found["exact_duplicate"].flag[rows]]])]
+    np.maximum.at(best, found.group[rows], found.score[rows])
+    order = np.lexsort((rows, found.group[rows], -best[found.group[rows]]))
+    return list(rows[order][:WORST].tolist())

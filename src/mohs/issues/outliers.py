@@ -32,6 +32,7 @@ def outliers(distances: Array, probs: Array | None = None) -> Found:
     far = np.log(np.maximum(distances[:, min(RANK, distances.shape[1] - 1)], 1e-12))
     known = np.isfinite(far)
     middle, *upper = np.quantile(far[known], (0.5, *NORMAL)) if known.any() else (0.0, 0.0)
+    far = np.where(known, far, middle)  # an example without a direction has no neighbors
     spread = max((at - middle) / z for at, z in zip(upper, NORMAL.values(), strict=False))
     log_p = log_ndtr((middle - far) / max(spread, LEAST_SPREAD))
     if probs is not None:

@@ -77,7 +77,7 @@ def _block(name: str, found: Found, result: AuditResult) -> Block:
     about = ISSUES[name]
     header = list(dict.fromkeys(key for one in found.details for key in one))
     rows = [[_shown(one.get(key)) for key in header] for one in found.details[:DETAILS]]
-    members = _members(found, result)
+    members = _members(name, result)
     return Block(
         name, about.title, _size(found), about.meaning, about.advice, members, header, rows, max(0, len(found.details) - DETAILS)
     )
@@ -90,14 +90,15 @@ def _size(found: Found) -> str:
     return "all examples" if number == len(found.flag) else f"{number:,}, {found.share:.1%}"
 
 
-def _members(found: Found, result: AuditResult) -> list[Member]:
-    rows = worst_rows(found)
+def _members(name: str, result: AuditResult) -> list[Member]:
+    assert result.issues is not None
+    found, rows = result.issues.found[name], worst_rows(result.issues, name)
     entries = result.table.take(pa.array(rows, pa.int64())).to_pylist()
     pictures = [None] * len(rows) if result.thumbnails is None else result.thumbnails(rows)
     groups = [None if found.group is None else int(found.group[row]) for row in rows]
     made = []
     for place, (row, entry, picture) in enumerate(zip(rows, entries, pictures, strict=True)):
-        text = excerpt(entry.get("text")) or "; ".join(f"{name}: {value}" for name, value in fields_of(entry.get("fields")))
+        text = excerpt(entry.get("text")) or "; ".join(f"{key}: {value}" for key, value in fields_of(entry.get("fields")))
         made.append(
             Member(
                 title({"path": entry.get("path"), "id": str(entry["id"])}),  # type: ignore[typeddict-item]
