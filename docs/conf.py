@@ -51,7 +51,11 @@ GROUPS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "data": ("Data", "Readers, label noise, ids and embeddings.", ("data", "embed")),
     "models": ("Models", "Networks by name.", ("models",)),
     "training": ("Training", "Runs of plain values, one training loop, and heads in cross-validation folds.", ("train",)),
-    "audit": ("Audit", "From data to verdicts, report and corrected labels.", ("workflow", "audit", "report", "review")),
+    "audit": (
+        "Audit",
+        "From data to verdicts, other issues, report and corrected labels.",
+        ("workflow", "issues", "audit", "report", "review"),
+    ),
     "adaptation": ("Adaptation", "Self-training for a domain without labels.", ("adapt",)),
     "evaluation": ("Evaluation", "Calibration and robustness.", ("evaluate",)),
     "studies": ("Studies", "Recipes, and comparisons over seeds.", ("studies",)),

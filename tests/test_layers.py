@@ -23,6 +23,7 @@ LAYERS = (  # the lowest first; packages of one layer do not import each other
     {"evaluate"},
     {"embed"},
     {"train"},
+    {"issues"},
     {"audit", "adapt"},
     {"studies", "integrations"},
     {"report"},

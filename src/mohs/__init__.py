@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from mohs.heads.normface import NormFaceHead
     from mohs.heads.sphereface import SphereFaceHead
     from mohs.integrations.sklearn import MohsClassifier
+    from mohs.issues.catalog import ISSUES
+    from mohs.issues.find_issues import find_issues
+    from mohs.issues.issues_table import Issues
     from mohs.losses import LOSSES, REGULARIZERS, create_loss, create_regularizer
     from mohs.losses.adr import ADR, EntropyPenalty
     from mohs.losses.amc import AMC, EuclideanContrastive
@@ -133,6 +136,9 @@ NAMES = {  # module: the public names it defines
     "heads.normface": "NormFaceHead",
     "heads.sphereface": "SphereFaceHead",
     "integrations.sklearn": "MohsClassifier",
+    "issues.catalog": "ISSUES",
+    "issues.find_issues": "find_issues",
+    "issues.issues_table": "Issues",
     "losses": "LOSSES REGULARIZERS create_loss create_regularizer",
     "losses.adr": "ADR EntropyPenalty",
     "losses.amc": "AMC EuclideanContrastive",
@@ -185,6 +191,7 @@ __all__ = [
     "D2L",
     "EMBEDDERS",
     "HEADS",
+    "ISSUES",
     "LOSSES",
     "MODELS",
     "NOISES",
@@ -219,6 +226,7 @@ __all__ = [
     "FusedHead",
     "GeneralizedCrossEntropyLoss",
     "GradientRescalingLoss",
+    "Issues",
     "LDAMLoss",
     "LSoftmaxHead",
     "LogitAdjustedLoss",
@@ -267,6 +275,7 @@ __all__ = [
     "emphasis",
     "estimate_noise",
     "find_head",
+    "find_issues",
     "fit_temperature",
     "focus",
     "judge_labels",

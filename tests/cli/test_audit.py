@@ -53,8 +53,8 @@ def test_gates_json_and_cleanlab_columns(embeddings: Path, tmp_path: Path) -> No
     assert all(float(row["label_score"]) < 0.5 for row in flagged)
     assert all(row["given_label"] == row["label"] and row["predicted_label"] == row["predicted"] for row in rows)
     assert RUNNER.invoke(app, [*words, "--gate", "mislabeled<0.5"]).exit_code == 0  # the second time: nothing is trained
-    steps = [line.split()[0] for line in shown.stderr.splitlines() if "/5 " in line]
-    assert [step for step in steps if step != "2/5"] == ["1/5", "3/5", "4/5", "5/5"]  # features need no embedding
+    steps = [line.split()[0] for line in shown.stderr.splitlines() if "/6 " in line]
+    assert [step for step in steps if step != "2/6"] == ["1/6", "3/6", "4/6", "5/6", "6/6"]  # features need no embedding
 
 
 def test_quiet_prints_nothing_and_keeps_the_gate(embeddings: Path, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_ctrl_c_says_how_to_resume(tmp_path: Path) -> None:
     begun = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, preexec_fn=listen)
     assert begun.stderr is not None
     for line in begun.stderr:
-        if line.startswith("3/5 judge"):
+        if line.startswith("3/6 judge"):
             break
     begun.send_signal(signal.SIGINT)
     out, errors = begun.communicate(timeout=60)

@@ -1,8 +1,8 @@
-"""Which examples the report's gallery shows.
+"""Which examples the report shows: in the gallery, and of each issue besides labels.
 
 At most 600: half of them the most likely mislabeled (more where the other groups are small), the rest shared by the other
 groups. Each group holds the examples with that verdict, the most certain first; the hardest are filled up to 60 with the
-hardest of the easy ones.
+hardest of the easy ones. Of each issue the WORST examples are shown, of copies whole groups.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from mohs.hardness.table import VERDICTS, column
+from mohs.issues.issues_table import Issues
 
 MOST = 600
 GROUPS: tuple[str, ...] = tuple(name for name in ("mislabeled", "cannot tell", "hard", "ambiguous") if name in VERDICTS)
 SHARES = {group: MOST // 2 if group == "mislabeled" else MOST // 2 // (len(GROUPS) - 1) for group in GROUPS}
+WORST = 12  # examples of each issue
 AT_LEAST = 60  # examples in the group of the hardest
 
 
@@ -53,3 +55,28 @@ def surest(table: pa.Table, group: str) -> list[int]:
 def ranked_by(group: str) -> str:
     """The column that orders a group: its own probability; that of a wrong label where the audit cannot tell."""
     return "p_mislabeled" if group == "cannot tell" else f"p_{group}"
+
+
+def issue_rows(issues: Issues) -> list[int]:
+    """Rows that the report shows of all issues."""
+    return list(dict.fromkeys(row for name in issues.found for row in worst_rows(issues, name)))
+
+
+def worst_rows(issues: Issues, name: str) -> list[int]:
+    """The flagged rows with the highest scores; members of a group follow one another, the group with the highest score first.
+
+    Groups of exact duplicates are not shown again among the near ones.
+    """
+    found = issues.found[name]
+    rows = np.flatnonzero(found.flag)
+    if not len(rows) or len(rows) == len(found.flag):
+        return []  # nobody, or everybody: an issue of the data, not of examples
+    if found.group is None:
+        order = np.argsort(-found.score[rows], kind="stable")
+        return list(rows[order][:WORST].tolist())
+    best = np.full(found.group.max() + 1, -np.inf)
+    if name == "near_duplicate" and "exact_duplicate" in issues.found:
+        rows = rows[np.isin(found.group[rows], found.group[rows[~issues.found["exact_duplicate"].flag[rows]]])]
+    np.maximum.at(best, found.group[rows], found.score[rows])
+    order = np.lexsort((rows, found.group[rows], -best[found.group[rows]]))
+    return list(rows[order][:WORST].tolist())

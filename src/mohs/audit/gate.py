@@ -2,6 +2,7 @@
 
 mislabeled<0.02          share of examples judged mislabeled (or cannot_tell, hard, ambiguous, easy) under 2 %
 noise<=0.05               the estimated share of wrong labels
+near_duplicate<0.01       share of examples with an issue besides their label (`mohs.issues.catalog`)
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ class Gate:
     bound: float
 
     def holds(self, shares: Mapping[str, float]) -> bool:
+        """Whether the results are within the bound; an error if the audit did not look for what it bounds."""
+        if self.name not in shares:
+            raise ValueError(f"gate {self}: this audit has no {self.name}: the data do not allow it, or --issues left it out")
         return OPERATORS[self.sign](shares[self.name], self.bound)
 
     def __str__(self) -> str:

@@ -22,13 +22,15 @@ from torch import Tensor
 from mohs._core.device import choose_device
 from mohs.audit.evidence import Near, evidence_table, on_map
 from mohs.audit.options import Array, AuditOptions
+from mohs.audit.other_issues import other_issues
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
 from mohs.hardness.judgment import LabelJudgment, judge_by_votes, judge_labels
 from mohs.hardness.measure import host, measure, overall, table_of
-from mohs.hardness.neighbors import agreement, nearest_with_cosines
+from mohs.hardness.neighbor_index import how_nearest, many_nearest
+from mohs.hardness.neighbors import agreement
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict
@@ -40,7 +42,6 @@ from mohs.train.trained import with_origin
 PIXELS, PIXELS_FROM = 32, 64  # side of the pixel features; largest side of images whose pixels may tell
 EMBEDDED_FROM = 20  # smallest side of images that are worth embedding
 FOREST = 100  # features up to which a forest is fitted
-EXACT, FEWEST, COSINES = 50_000, 10_000, 2.5e9  # examples all of which are compared; references; comparisons beyond
 CHUNK = 4096
 
 
@@ -52,8 +53,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: head_scores(features, train, options))
     judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity)
     first = next(iter(features.values()))
-    among = references(len(train))
-    options.step("scores", f"margins, angles and neighbors among {among:,} examples")
+    options.step("scores", f"margins, angles and neighbors ({how_nearest(len(train))})")
     near = neighbors_of(first)
     table = neighbor_column(scored_table(judgment, train, first), train, near)
     facts = {
@@ -61,9 +61,9 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
         "model": f"{len(kept.names)} heads in {options.folds} folds",
         "seconds": round(time.perf_counter() - began, 1),
         "out of sample": "yes: no head saw the labels it judges",
-        "neighbors": "exact" if among == len(train) else f"among {among:,} examples drawn at random",
+        "neighbors": how_nearest(len(train)),
     }
-    return judged(train, on_map(table, first), judgment, options, facts, near)
+    return judged(data, on_map(table, first), judgment, options, facts, first, near)
 
 
 def judge_examples(scores: Any, examples: Examples, options: AuditOptions, *, ambiguity: float = 1.0) -> LabelJudgment:
@@ -76,16 +76,17 @@ def judge_examples(scores: Any, examples: Examples, options: AuditOptions, *, am
 
 
 def judged(
-    train: Examples,
+    data: Data,
     table: pa.Table,
     judgment: LabelJudgment,
     options: AuditOptions,
     facts: Mapping[str, Any],
+    features: Any = None,
     near: Near | None = None,
 ) -> AuditResult:
-    """The result of an out-of-sample judgment; near: the nearest examples, if there are features."""
+    """The result of an out-of-sample judgment; near: the nearest examples by the features, if there are any."""
     options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
-    labels = train.labels.numpy()
+    train, labels = data.train, data.train.labels.numpy()
     known = ~np.isnan(judgment.p_mislabeled)
     return AuditResult.of(
         train,
@@ -94,6 +95,7 @@ def judged(
         held_out=(judgment.probs[known], labels[known]),
         evidence=evidence_table(judgment.probs, train.classes, near),
         annotators=None if judgment.consensus is None else judgment.consensus.annotators,
+        issues=other_issues(data, options, features=features, near=near, probs=judgment.probs),
         facts={**facts, "seed": options.seed, "expected precision": options.precision, "trust": round(judgment.trust, 3)},
     )
 
@@ -180,14 +182,9 @@ def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None)
 
 def neighbors_of(features: Any) -> Near:
     """The nearest examples of each, and their cosines."""
-    return nearest_with_cosines(torch.as_tensor(np.asarray(features)).float(), references=references(len(features)))
+    return many_nearest(torch.as_tensor(np.asarray(features)).float())
 
 
 def neighbor_column(table: pa.Table, train: Examples, near: Near) -> pa.Table:
     """The table with the agreement of the nearest neighbors, and with the examples' keys and paths."""
     return with_origin(add_columns(table, {"neighbors": agreement(near[0], train.labels)}), train)
-
-
-def references(examples: int) -> int:
-    """Number of examples that neighbors are sought among."""
-    return examples if examples <= EXACT else max(FEWEST, min(EXACT, int(COSINES / examples)))

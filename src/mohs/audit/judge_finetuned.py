@@ -61,7 +61,7 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
         "seconds": round(time.perf_counter() - began, 1),
         "out of sample": "yes: no model saw the labels it judges",
     }
-    return judged(examples, table, judgment, options, facts, near)
+    return judged(data, table, judgment, options, facts, first, near)
 
 
 def tuned_scores(data: Data, options: AuditOptions, folder: Path) -> Array:

@@ -22,6 +22,7 @@ from mohs._core.specs import as_spec
 from mohs.audit.evidence import evidence_table
 from mohs.audit.judge_features import judge_examples
 from mohs.audit.options import Array, AuditOptions
+from mohs.audit.other_issues import other_issues
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors, score_network, with_dynamics
 from mohs.audit.trajectory import course_by_hardness, settled_variability
@@ -72,6 +73,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
         held_out=unseen(trained, data, options.device),
         evidence=evidence_table(judgment.probs, data.train.classes, near),
         annotators=None if judgment.consensus is None else judgment.consensus.annotators,
+        issues=other_issues(data, options, features=features, near=near, probs=judgment.probs),
         facts=facts(trained, judgment.trust, options),
     )
 

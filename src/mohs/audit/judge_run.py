@@ -18,6 +18,7 @@ from mohs._core.specs import as_spec
 from mohs.audit.evidence import evidence_table
 from mohs.audit.judge_features import judge_examples
 from mohs.audit.options import AuditOptions
+from mohs.audit.other_issues import other_issues
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors, score_network
 from mohs.data.examples import Data, Examples
@@ -38,7 +39,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     own = matched(data.train, trained)
     mirror = mirrors(trained.run)
     options.step("scores", f"the network of {trained.folder}{', each image and its mirror' if mirror else ''}")
-    table, logits, _, near = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
+    table, logits, features, near = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
     seen = trained_on(trained, data.train)
     options.step("verdict", "by a network that saw these labels" if seen else "out of sample")
     labels = own.labels.numpy()
@@ -53,6 +54,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
         held_out=None if seen else (judgment.probs, labels),
         evidence=evidence_table(judgment.probs, own.classes, near),
         annotators=None if judgment.consensus is None else judgment.consensus.annotators,
+        issues=other_issues(replace(data, train=own), options, features=features, near=near, probs=judgment.probs),
         facts={
             "model": as_spec(trained.run.model)["name"],
             "network of": str(trained.folder),

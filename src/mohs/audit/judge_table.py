@@ -36,7 +36,7 @@ def judge_table(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
         "seconds": round(time.perf_counter() - began, 1),
         "out of sample": "yes: no model saw the labels it judges",
     }
-    return judged(train, table, judgment, options, facts)
+    return judged(data, table, judgment, options, facts)
 
 
 def embed_texts(texts: Sequence[str]) -> Array:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from mohs._core.validation import check_between, check_fields
+from mohs.issues.catalog import chosen_issues
 
 Array = np.ndarray[Any, Any]
 Tell = Callable[[str], None]
 Watch = Callable[[dict[str, Any]], None]
-CHECKED = ("finetune", "precision", "model", "loss", "recipe", "epochs", "batch", "folds", "seed", "device")
-STEPS = ("data", "features", "judge", "scores", "verdict")
+CHECKED = ("finetune", "precision", "model", "loss", "recipe", "epochs", "batch", "folds", "issues", "seed", "device")
+STEPS = ("data", "features", "judge", "scores", "verdict", "issues")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class AuditOptions:
             more on a GPU.
         epochs, batch: Its epochs and batch size; default: by the size of the data.
         folds: Number of cross-validation folds.
+        issues: Issues besides labels to look for: "auto" (all that fit the data), "none", or names separated by commas.
+        against: Second data set, a path or name as `open_data` takes it: leaks between the two are sought.
         seed: Random seed.
         device: "auto", "cpu", "cuda" or "cuda:1".
         run: Folder of a finished run whose network judges.
@@ -49,6 +52,8 @@ class AuditOptions:
     epochs: int | None = None
     batch: int | None = None
     folds: int = 5
+    issues: str = "auto"
+    against: str | Path | None = None
     seed: int = 0
     device: str = "auto"
     run: str | Path | None = None
@@ -61,6 +66,7 @@ class AuditOptions:
             if getattr(self, name) is not None:
                 check_between(name, getattr(self, name), least)
         check_between("precision", self.precision, 0, 1, ends="()")
+        chosen_issues(self.issues)
 
     def step(self, name: str, text: str) -> None:
         """Tell that this step begins."""

@@ -5,6 +5,7 @@
     thumbnails.parquet a small picture of each example that the gallery shows, by its row of the table
     evidence.parquet   neighbors and probabilities of each example (`evidence`)
     annotators.parquet quality of each annotator, where several people voted
+    issues.parquet     score, flag and group of each example for each issue besides its label (`mohs.issues`)
 
 Nothing is pickled. Each file is written completely or not at all, findings.json last: if it exists, so do the others.
 """
@@ -28,12 +29,13 @@ from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.plain_text import finite
 from mohs.audit.evidence import write_evidence
-from mohs.audit.gallery_rows import gallery_rows
-from mohs.audit.run_files import ANNOTATORS, ARRAYS, EVIDENCE, PICTURES, REPAIR, TABLE, WORDS
+from mohs.audit.gallery_rows import gallery_rows, issue_rows
+from mohs.audit.run_files import ANNOTATORS, ARRAYS, EVIDENCE, ISSUES, PICTURES, REPAIR, TABLE, WORDS
 from mohs.audit.thumbnails import Thumbnails, store_pictures, stored_pictures
 from mohs.data.examples import Examples, LeftOut
 from mohs.hardness.noise_rate import NoiseEstimate
 from mohs.hardness.table import VERDICTS, read_parquet, read_table, write_table
+from mohs.issues.issues_table import Issues
 
 VERSION = 1
 NEEDED = ("id", "label", "verdict", "p_mislabeled", "p_hard", "p_ambiguous")
@@ -59,6 +61,7 @@ class AuditResult:
         thumbnails: Function from rows of the table to images.
         evidence: Nearest neighbors and most probable classes of each example (`mohs.audit.evidence`).
         annotators: Quality of each annotator, where several people voted (`Consensus.annotators`).
+        issues: Issues besides labels, if they were looked for.
         left_out: Examples that could not be read.
         facts: Everything else that the report shows.
         folder: Folder of the audit.
@@ -78,6 +81,7 @@ class AuditResult:
     thumbnails: Thumbnails | None = field(default=None, repr=False)
     evidence: pa.Table | None = field(default=None, repr=False)
     annotators: pa.Table | None = field(default=None, repr=False)
+    issues: Issues | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: Path = Path()
@@ -96,11 +100,12 @@ class AuditResult:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of examples with each verdict, and `noise`, the estimated share of wrong labels (0 if none was found)."""
+        """Share of examples with each verdict, `noise` (the estimated share of wrong labels, 0 if none was found), and issues."""
         counts = Counter(self.table.column("verdict").to_pylist())
         shares = {name.replace(" ", "_"): counts[name] / len(self.table) for name in VERDICTS}
         found = self.estimate
-        return shares if found is None else shares | {"noise": 0.0 if found.kind == "none found" else found.rate}
+        shares |= {} if found is None else {"noise": 0.0 if found.kind == "none found" else found.rate}
+        return shares if self.issues is None else shares | self.issues.shares
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame."""
@@ -133,7 +138,7 @@ def save_audit(findings: AuditResult, folder: str | Path) -> Path:
     if findings.thumbnails is None:
         remove_file(folder / PICTURES)
     else:
-        rows = gallery_rows(findings.table)
+        rows = pictured_rows(findings)
         store_pictures(rows, findings.thumbnails(rows), folder / PICTURES)
     if findings.evidence is None:
         remove_file(folder / EVIDENCE)
@@ -144,11 +149,21 @@ def save_audit(findings: AuditResult, folder: str | Path) -> Path:
     else:
         with written_whole(folder / ANNOTATORS, sync=False) as part:
             pyarrow.parquet.write_table(findings.annotators, part)
+    if findings.issues is None:
+        remove_file(folder / ISSUES)
+    else:
+        write_table(findings.issues.table, folder / ISSUES)
     with written_whole(folder / ARRAYS, sync=False) as part, part.open("wb") as file:
         np.savez_compressed(file, **_arrays(findings))  # type: ignore[arg-type]
     with written_whole(folder / WORDS, sync=False) as part:
         part.write_text(json.dumps(_words(findings), indent=1, allow_nan=False), encoding="ascii")
     return folder
+
+
+def pictured_rows(result: AuditResult) -> list[int]:
+    """Rows of the table that the report shows: those of the gallery, and those of the other issues."""
+    shown = gallery_rows(result.table)
+    return shown if result.issues is None else list(dict.fromkeys([*shown, *issue_rows(result.issues)]))
 
 
 def load_audit(folder: str | Path) -> AuditResult:
@@ -170,8 +185,8 @@ def load_audit(folder: str | Path) -> AuditResult:
         if not isinstance(kept["facts"], dict):
             raise TypeError("its facts are not an object")
     table = read_table(folder / TABLE, lost="the hardness table is lost", repair=REPAIR)
-    optional = (PICTURES, EVIDENCE, ANNOTATORS)
-    pictured, known, voted = ((folder / name).exists() or name in listed(folder) for name in optional)
+    optional = (PICTURES, EVIDENCE, ANNOTATORS, ISSUES)
+    pictured, known, voted, checked = ((folder / name).exists() or name in listed(folder) for name in optional)
     with reading(folder / ARRAYS, lost="the noise matrix, dynamics and held-out predictions are lost", repair=REPAIR):
         with np.load(folder / ARRAYS, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -183,6 +198,7 @@ def load_audit(folder: str | Path) -> AuditResult:
             thumbnails=stored_pictures(folder / PICTURES, lost="the thumbnails are lost", repair=REPAIR) if pictured else None,
             evidence=read_parquet(folder / EVIDENCE, lost="the neighbors are lost", repair=REPAIR) if known else None,
             annotators=read_parquet(folder / ANNOTATORS, lost="the annotators are lost", repair=REPAIR) if voted else None,
+            issues=Issues.of_table(read_parquet(folder / ISSUES, lost="the issues are lost", repair=REPAIR)) if checked else None,
             left_out=left_out,
             folder=folder,
             **kept,

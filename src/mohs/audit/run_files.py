@@ -8,6 +8,7 @@ WORDS = "findings.json"  # names, estimate, losses, history, facts; written last
 ARRAYS = "findings.npz"  # their arrays
 PICTURES = "thumbnails.parquet"  # a small picture of each example that the gallery shows, by its row of the table
 EVIDENCE = "evidence.parquet"  # neighbors and probabilities of each example, for `mohs review`
+ISSUES = "issues.parquet"  # score, flag and group of each example for each issue besides its label
 EVIDENCE_ROWS = 8192  # in a group of that file: what is read to show one example
 ANNOTATORS = "annotators.parquet"  # quality of each annotator, where several people voted
 REPAIR = "run the audit again with the same options; finished training and features are kept"

@@ -21,7 +21,8 @@ from mohs.audit.options import Array
 from mohs.data.examples import Examples
 from mohs.evaluate.outputs import output_batches
 from mohs.hardness.measure import finished, host, joined, measure
-from mohs.hardness.neighbors import agreement, nearest_with_cosines
+from mohs.hardness.neighbor_index import many_nearest
+from mohs.hardness.neighbors import agreement
 from mohs.hardness.table import add_columns, read_table, write_table
 from mohs.models.network import Network, head_weight
 from mohs.train.run import Run
@@ -53,7 +54,7 @@ def score_network(network: Network, examples: Examples, *, mirror: bool) -> Scor
         outputs.append(logits.cpu())
     columns = joined(parts)
     features = columns.pop("features")
-    near = nearest_with_cosines(torch.as_tensor(features))
+    near = many_nearest(torch.as_tensor(features))
     columns |= {"label": examples.labels.numpy(), "neighbors": agreement(near[0], examples.labels).numpy()}
     table = on_map(with_origin(finished(columns, examples.classes), examples), features)
     return Scored(table, np.asarray(torch.cat(outputs)), np.asarray(features), near)

@@ -21,8 +21,9 @@ Examples:
   mohs audit flowers.csv --label species        a table
   mohs audit films.csv --label genres --separator ,   several labels per example
   mohs audit photos/ --votes votes.csv          labels by several people
-  mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration"""
-NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound
+  mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
+  mohs audit photos/ --gate "leak<=0"           no copies in another split"""
+NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound, besides issues
 Loss = Annotated[
     str,
     typer.Option(
@@ -44,6 +45,13 @@ Folds = Annotated[int, typer.Option(metavar="N", help="Number of cross-validatio
 GateWord = Annotated[
     list[str] | None,
     typer.Option("--gate", metavar="CONDITION", help="Condition, such as mislabeled<0.02; exit with 1 if it fails. Repeatable."),
+]
+IssueNames = Annotated[
+    str,
+    typer.Option("--issues", metavar="NAMES", help="Issues besides labels: auto, none, or names (mohs list issues), by commas."),
+]
+Against = Annotated[
+    str | None, typer.Option(metavar="DATA", help="Second data set, such as the test set: leaks between the two are sought.")
 ]
 RunFolder = Annotated[
     Path | None,
@@ -90,25 +98,28 @@ def audit(
     run: RunFolder = None,
     corrected: Corrected = None,
     votes: o.Votes = None,
+    issues: IssueNames = "auto",
+    against: Against = None,
     gate: GateWord = None,
     csv: Csv = False,
     cleanlab: Cleanlab = False,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Find the mislabeled, ambiguous, hard and easy examples of DATA; writes a table and an HTML report.
+    """Find the mislabeled, ambiguous, hard and easy examples of DATA, and other issues; writes a table and an HTML report.
 
     Without DATA: a demonstration on digits with 10 % wrong labels. Run the same command again to resume.
     """
     from mohs.audit.gate import parse_gate
+    from mohs.issues.catalog import ISSUES
 
-    gates = [parse_gate(text, NAMES) for text in gate or ()]
-    given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run}
+    gates = [parse_gate(text, (*NAMES, *ISSUES)) for text in gate or ()]
+    given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run, "against": against}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     reading = {"label": label, "separator": separator, "image_size": image_size, "text": text, "votes": votes}
     how = {name: value for name, value in reading.items() if value is not None}
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "recipe": recipe}
-    judge |= {"folds": folds, "device": device}
+    judge |= {"folds": folds, "issues": issues, "device": device}
     done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
@@ -143,8 +154,11 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
         plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares, "gates broken": broken}
         typer.echo(json.dumps({**plain, "loss": done.chosen}, default=str))
         return
-    counts = ", ".join(f"{share * len(done.table):,.0f} {name}" for name, share in done.shares.items() if name != "noise")
-    typer.echo(f"{len(done.table):,} examples: {counts}")
+    shares, total = done.shares, len(done.table)
+    typer.echo(f"{total:,} examples: {', '.join(f'{shares[name] * total:,.0f} {name}' for name in NAMES if name != 'noise')}")
+    if done.issues is not None:
+        found = [f"{share:.1%} {name}" for name, share in done.issues.shares.items() if share]
+        typer.echo(f"other issues: {', '.join(found) or 'none'}")
     if "labels made wrong" in facts:
         wrong, flagged, hits = (facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong"))
         typer.echo(f"{wrong} labels were made wrong on purpose; {hits} of them are among the {flagged} flagged")

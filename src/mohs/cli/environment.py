@@ -56,6 +56,7 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
         {"duckdb": "duckdb", "starlette": "starlette", "uvicorn": "uvicorn"},
         "deciding on labels in the browser (mohs review)",
     ),
+    "neighbors": ({"faiss-cpu": "faiss"}, "nearest neighbors of over 50,000 examples (copies, leaks and outliers of mohs audit)"),
     "explain": ({"captum": "captum"}, "Grad-CAM (measure cam of mohs study)"),
     "hf": (
         {"datasets": "datasets", "transformers": "transformers"},

@@ -37,6 +37,7 @@ TABLES = {  # kind: module and name of its table, and what it lists
     "robust": ("mohs.train.robust", "RECIPES", "recipes of robust training (--recipe)"),
     "selections": ("mohs.adapt.selection", "SELECTIONS", "pseudo-label selections of mohs adapt (--selection)"),
     "measures": ("mohs.studies.run_measures", "MEASURES", "measures of a recipe"),
+    "issues": ("mohs.issues.catalog", "ISSUES", "issues besides labels (mohs audit --issues, --gate)"),
     "attacks": ("mohs.evaluate.attack", "ATTACKS", "adversarial attacks, for the measure attack"),
     "degradations": ("mohs.data.degrade", "DEGRADATIONS", "image degradations, for the measure degrade"),
 }
@@ -75,6 +76,10 @@ def entries(kind: str) -> list[Row]:
     if kind == "embedders":
         extras = {key: f"pip install 'mohs[{one.extra}]'" if one.extra else "" for key, one in table.items()}
         return [_row(key, one.formula, one.purpose, extras[key]) for key, one in table.items()]
+    if kind == "issues":
+        return [
+            _row(key, one.title, one.meaning, f"needs {', '.join(one.needs).replace('|', ' or ')}") for key, one in table.items()
+        ]
     rows = [_piece(key, piece) for key, piece in table.items()]
     if kind == "losses":
         return [{**row, "focus": _focus(table[row["name"]])} for row in rows]

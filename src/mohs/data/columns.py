@@ -19,6 +19,7 @@ A legitimate column cannot predict more of the given labels than are correct.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,7 @@ LEAK_ROWS = 50  # with fewer rows there is no search for leaks
 LEAK_SAMPLE = 20_000
 FOLDS = 3
 SHOWN = 5
+CONSTANT = b"constant columns"  # key of a table's metadata
 BIG_DATES = (19_000_101, 21_001_231)  # YYYYMMDD as integers
 
 
@@ -93,7 +95,10 @@ def infer_columns(table: pa.Table, labels: Array | None = None, *, seed: int = 0
 
 
 def to_table(columns: Sequence[Column]) -> pa.Table:
-    """The columns that can be used as an Arrow table whose types say their roles; null where a value is missing."""
+    """The columns that can be used as an Arrow table whose types say their roles; null where a value is missing.
+
+    Its metadata name the constant columns that were dropped.
+    """
     arrays = {}
     for column in columns:
         if column.role == "categorical":
@@ -110,7 +115,14 @@ def to_table(columns: Sequence[Column]) -> pa.Table:
                 arrays[column.name] = pa.array((values * DAY).round().astype("datetime64[s]"), mask=missing)
             else:
                 arrays[column.name] = pa.array(values, mask=missing)
-    return pa.table(arrays)
+    constant = [column.name for column in columns if column.role == "constant"]
+    return pa.table(arrays).replace_schema_metadata({CONSTANT: json.dumps(constant)})
+
+
+def constant_columns(table: pa.Table) -> list[str]:
+    """The constant columns that `to_table` left out."""
+    found: list[str] = json.loads((table.schema.metadata or {}).get(CONSTANT, b"[]"))
+    return found
 
 
 def from_table(table: pa.Table) -> list[Column]:

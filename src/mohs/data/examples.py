@@ -63,6 +63,7 @@ class Examples:
         truth: labels before noise was added, where known.
         votes: labels that several people gave, where known.
         separator: what separates the names in a class, where every class is a set of names: examples with several labels.
+        sizes: height and width (N, 2) of the images as stored, where they were read from files.
         left_out: examples that were skipped, with the reason.
         notes: what the reader changed or dropped.
     """
@@ -76,6 +77,7 @@ class Examples:
     truth: Tensor | None = field(default=None, repr=False)
     votes: Votes | None = field(default=None, repr=False)
     separator: str | None = field(default=None, repr=False)
+    sizes: Tensor | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     notes: Sequence[str] = field(default=(), repr=False)
     _known: str | None = field(default=None, init=False, repr=False)  # the fingerprint of inputs in memory
@@ -108,9 +110,10 @@ class Examples:
         keys = rows if self.keys is None else [self.keys[i] for i in rows]
         paths = None if self.paths is None else [self.paths[i] for i in rows]
         inputs = self.inputs[places] if isinstance(self.inputs, Tensor) else self.inputs.take(places)
-        truth = None if self.truth is None else self.truth[places]
+        truth, sizes = (None if one is None else one[places] for one in (self.truth, self.sizes))
         votes = None if self.votes is None else self.votes.take(places.numpy())
-        return replace(self, inputs=inputs, labels=self.labels[places], keys=keys, paths=paths, truth=truth, votes=votes)
+        kept = {"keys": keys, "paths": paths, "truth": truth, "sizes": sizes, "votes": votes}
+        return replace(self, inputs=inputs, labels=self.labels[places], **kept)  # type: ignore[arg-type]
 
     def relabeled(self, labels: Tensor) -> Examples:
         """The same examples with other labels; the original labels are kept as the truth."""
@@ -153,7 +156,8 @@ def joined(parts: Sequence[Examples], *, name: str | None = None) -> Examples:
         name=first.name if name is None else name,
         keys=_chained([part.keys for part in parts]),
         paths=_chained([part.paths for part in parts]),
-        truth=None if any(part.truth is None for part in parts) else torch.cat([part.truth for part in parts]),  # type: ignore[misc]
+        truth=_stacked([part.truth for part in parts]),
+        sizes=_stacked([part.sizes for part in parts]),
         left_out=[one for part in parts for one in part.left_out],
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
     )
@@ -165,6 +169,11 @@ def _joined_inputs(inputs: Sequence[Any]) -> Any:
     if all(hasattr(one, "joined") for one in inputs):
         return inputs[0].joined(inputs[1:])
     raise DataError("examples that are decoded on access cannot be concatenated: raise memory_limit")
+
+
+def _stacked(tensors: Sequence[Tensor | None]) -> Tensor | None:
+    known = [one for one in tensors if one is not None]
+    return torch.cat(known) if len(known) == len(tensors) else None
 
 
 def _chained(lists: Sequence[Sequence[Any] | None]) -> list[Any] | None:

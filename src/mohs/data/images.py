@@ -62,12 +62,13 @@ class ImageFiles:
 
 @dataclass(frozen=True)
 class Read:
-    """Images as inputs, the places of the readable ones among the names, the skipped ones, and notes."""
+    """Images as inputs, the places of the readable ones among the names, the skipped ones, notes, and sizes (N, 2) as stored."""
 
     inputs: Inputs | Tensor
     kept: list[int]
     left_out: dict[int, LeftOut]
     notes: list[str]
+    sizes: Tensor
 
 
 def read_images(
@@ -80,7 +81,7 @@ def read_images(
         sound = [i for i, one in enumerate(heads) if isinstance(one, Header)]
         known = [one for one in heads if isinstance(one, Header)]
         if not known:
-            return Read(torch.empty(0, 3, 1, 1, dtype=torch.uint8), [], left_out, [])
+            return Read(torch.empty(0, 3, 1, 1, dtype=torch.uint8), [], left_out, [], torch.empty(0, 2, dtype=torch.int64))
         mode, (size, notes) = choose_mode(known), choose_size(known, image_size)
         shape = (len(sound), 1 if mode == "L" else 3, *size)
         fits = int(np.prod(shape, dtype=np.int64)) <= memory_limit
@@ -98,9 +99,10 @@ def read_images(
     left_out |= {sound[at]: one for at, one in enumerate(failed) if one is not None}
     good = [at for at, one in enumerate(failed) if one is None]
     kept = [sound[at] for at in good]
+    sizes = torch.tensor([(known[at].height, known[at].width) for at in good], dtype=torch.int64).view(-1, 2)
     if not fits:
-        return Read(ImageFiles(store, [names[i] for i in kept], mode=mode, size=size), kept, left_out, notes)
-    return Read(torch.from_numpy(whole if len(good) == len(whole) else whole[good]), kept, left_out, notes)
+        return Read(ImageFiles(store, [names[i] for i in kept], mode=mode, size=size), kept, left_out, notes, sizes)
+    return Read(torch.from_numpy(whole if len(good) == len(whole) else whole[good]), kept, left_out, notes, sizes)
 
 
 def over_names(store: Store, names: Sequence[Any], work: Callable[[Any], Result]) -> list[Result]:

@@ -30,6 +30,7 @@ from mohs.report.data_map import DataMap, data_map
 from mohs.report.drawings import specification
 from mohs.report.figures import Figure, figures
 from mohs.report.gallery import Card, cards, examples_to_ask, flagged, names_of, title
+from mohs.report.issue_blocks import issue_blocks, not_found
 from mohs.report.summary import Kind, kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
 from mohs.report.verdict_labels import NOT_SCORED, css_name, label_of, shown_order
 
@@ -96,6 +97,9 @@ def page(result: AuditResult) -> str:
             points=points,
             cards=list(_shown(found, result, [shorten(name) for name in names])),
             groups=list(_groups(found, result)),
+            issue_blocks=issue_blocks(result),
+            not_found=not_found(result),
+            checked=result.issues is not None,
             style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
             policy=content_policy(scripts),
             scripts=[Markup(script) for script in scripts],

@@ -53,6 +53,7 @@ def picture_data(plan: Pictures, *, image_size: int | Size | None = None, memory
         name=plan.name,
         keys=[entry.key for entry in kept] if kept[0].key is not None else None,
         paths=[plan.store.path(entry.name) for entry in kept],
+        sizes=read.sizes,
         notes=[*plan.notes, *read.notes],
     )
     splits = {split: [i for i, entry in enumerate(kept) if entry.split == split] for split in order}
@@ -73,7 +74,8 @@ def _between(every: Examples, rows: list[int]) -> Examples:
     inputs = every.inputs[first:last] if isinstance(every.inputs, torch.Tensor) else every.inputs.take(torch.tensor(rows))
     keys = list(range(first, last)) if every.keys is None else every.keys[first:last]
     paths = None if every.paths is None else every.paths[first:last]
-    return replace(every, inputs=inputs, labels=every.labels[first:last], keys=keys, paths=paths)
+    sizes = None if every.sizes is None else every.sizes[first:last]
+    return replace(every, inputs=inputs, labels=every.labels[first:last], keys=keys, paths=paths, sizes=sizes)
 
 
 def _check_read(plan: Pictures, entries: Sequence[Picture], kept: Sequence[Picture], left: Sequence[LeftOut]) -> None:

@@ -1,0 +1,71 @@
+"""Nearest neighbors of many examples: exact for few, by an index for many, so that time grows as N log N.
+
+    up to EXACT examples      every pair is compared (`neighbors.cosines_among`)
+    more, with faiss          a graph of navigable small worlds (HNSW; Malkov & Yashunin, TPAMI 2020) over all examples
+    more, without it          all examples, among SAMPLED drawn at random: fine for agreement, but copies are missed
+
+faiss is the extra `neighbors`. Of the indexes of usearch, hnswlib and faiss, all of which find the same neighbors, hnswlib is the
+fastest but unmaintained; see results/issues.md.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from mohs.hardness.neighbors import NONE, cosines_among, directions_of, nearest_with_cosines
+
+EXACT = 50_000
+SAMPLED, FEWEST, COSINES = 50_000, 10_000, 2.5e9  # references drawn at random: at most, at least, and comparisons in all
+LINKS, BUILD, SEARCH = 16, 64, 64  # of a node of the graph; candidates while building and searching
+
+
+def has_index() -> bool:
+    """Whether faiss is installed."""
+    return find_spec("faiss") is not None
+
+
+def how_nearest(examples: int) -> str:
+    """How the neighbors of this many examples are searched, in words."""
+    if examples <= EXACT:
+        return "exact"
+    return (
+        "approximate, by an index of all examples" if has_index() else f"among {references(examples):,} examples drawn at random"
+    )
+
+
+def references(examples: int) -> int:
+    """Number of examples that neighbors are sought among without an index."""
+    return examples if examples <= EXACT else max(FEWEST, min(SAMPLED, int(COSINES / examples)))
+
+
+@torch.no_grad()
+def many_nearest(features: Tensor, *, k: int = 10) -> tuple[Tensor, Tensor]:
+    """features (N, D) -> rows of the k nearest (N, k), the nearest first, and their cosines, as `nearest_with_cosines`."""
+    count = len(features)
+    if count <= EXACT or not has_index():
+        return nearest_with_cosines(features, k=k, references=references(count))
+    directions, usable = directions_of(features)
+    return nearest_of(directions, directions, usable.nonzero().squeeze(1), k=k)
+
+
+@torch.no_grad()
+def nearest_of(queries: Tensor, directions: Tensor, rows: Tensor, *, k: int) -> tuple[Tensor, Tensor]:
+    """The k nearest of each query (N, D) among the unit vectors `directions` (N, D) at these rows, its own row left out."""
+    if len(rows) <= EXACT or not has_index():
+        return cosines_among(queries, directions[rows], rows, k=k)
+    import faiss
+
+    graph = faiss.IndexHNSWFlat(directions.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
+    graph.hnsw.efConstruction, graph.hnsw.efSearch = BUILD, SEARCH
+    graph.add(directions[rows].cpu().contiguous().numpy())
+    cosines, places = map(torch.from_numpy, graph.search(queries.cpu().contiguous().numpy(), k + 1))
+    found = torch.where(places < 0, NONE, rows.cpu()[places.clamp(min=0)])
+    found = found.masked_fill((queries == 0).all(1, keepdim=True).cpu(), NONE)
+    own = found == torch.arange(len(queries)).unsqueeze(1)
+    cosines = cosines.masked_fill(own | (found == NONE), -torch.inf)
+    best, order = cosines.topk(k, 1)
+    near = found.gather(1, order).masked_fill(best == -torch.inf, NONE)
+    return near, best.masked_fill(near == NONE, torch.nan)

@@ -1,0 +1,99 @@
+"""How alike two images are after the best alignment: mirrored, moved, cropped or scaled.
+
+An image is reduced to 16 × 16 gray levels. The middle 12 × 12 of one, and of its mirror image, is searched in the other at three
+scales (the other reduced to 16, 18 and 20 pixels), at every offset. The distance is √(2 − 2c), where c is the largest normalized
+correlation of the two patches, in both directions of the search.
+
+Candidates are the nearest neighbors in feature space, and those of the 16 × 16 gray levels and of their mirror image.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d, interpolate, unfold
+
+from mohs.hardness.neighbor_index import nearest_of
+from mohs.hardness.neighbors import directions_of
+from mohs.issues.duplicates import View
+from mohs.issues.found import Array
+from mohs.issues.image_defects import BATCH_PIXELS, gray_levels
+
+SIDE, PATCH, SCALES = 16, 12, (16, 18, 20)
+NEAREST = 3  # candidates by gray levels and by those of the mirror image; twice as many by features
+KEPT = 10
+BATCH = 256
+LEAST_NORM = 4.0  # gray levels; a flat patch has no pattern to compare
+
+
+@torch.no_grad()
+def aligned_view(images: Any, rows: Any = None) -> View:
+    """The nearest examples of each by their aligned pixels.
+
+    Args:
+        images: (N, C, H, W) uint8, a tensor or anything that gives one for a tensor of rows.
+        rows: (N, k) the nearest examples by features, if there are features; −1 where there are fewer.
+    """
+    scaled = _scaled(images)
+    gray = scaled[SIDE]
+    flat, mirrored = (directions_of((one - one.mean((1, 2), keepdim=True)).flatten(1))[0] for one in (gray, gray.flip(2)))
+    every = torch.arange(len(flat))
+    near = torch.cat([nearest_of(one, flat, every, k=NEAREST)[0] for one in (flat, mirrored)], 1)
+    if rows is not None:
+        near = torch.cat([near, torch.as_tensor(rows)[:, : 2 * NEAREST]], 1)
+    edge = (SIDE - PATCH) // 2
+    middle = slice(edge, edge + PATCH)
+    patches = torch.stack([_normalized(one[:, middle, middle].flatten(1)) for one in (gray, gray.flip(2))], 1)
+    found = torch.empty(near.shape)
+    for part in torch.split(torch.arange(len(near)), BATCH):
+        places = torch.cat([unfold(scaled[side][part].unsqueeze(1), PATCH).transpose(1, 2) for side in SCALES], 1)  # (B, P, 144)
+        wanted = patches[near[part].clamp(min=0)].flatten(1, 2)  # (B, 2k, 144)
+        best = (_normalized(places) @ wanted.transpose(1, 2)).amax(1)
+        found[part] = best.view(len(part), -1, 2).amax(2)
+    return _both_ways(near.numpy(), found.numpy())
+
+
+def _scaled(images: Any) -> dict[int, Tensor]:
+    """Gray levels (N, side, side) of all images at each scale."""
+    count, _, height, width = images.shape
+    made: dict[int, list[Tensor]] = {side: [] for side in SCALES}
+    for rows in torch.split(torch.arange(count), max(1, BATCH_PIXELS // (height * width))):
+        gray = gray_levels(torch.as_tensor(images[rows])).unsqueeze(1)
+        if min(height, width) > 4 * max(SCALES):  # a coarse mean first: the fine one costs more than all the rest
+            gray = avg_pool2d(gray, min(height, width) // (2 * max(SCALES)))
+        for side in SCALES:
+            made[side].append(interpolate(gray, size=(side, side), mode="bilinear", antialias=True).squeeze(1))
+    return {side: torch.cat(parts) if parts else torch.empty(0, side, side) for side, parts in made.items()}
+
+
+def _normalized(patches: Tensor) -> Tensor:
+    """Patches (..., D) with mean 0 and length 1; one of a single gray level becomes 0."""
+    centered = patches - patches.mean(-1, keepdim=True)
+    lengths: Tensor = centered.norm(dim=-1, keepdim=True)
+    return centered / lengths.clamp(min=LEAST_NORM)
+
+
+def _both_ways(rows: Array, correlation: Array) -> View:
+    """Directed candidates (N, k) and their correlations -> the nearest KEPT of each, whichever found the other."""
+    count = len(rows)
+    own, other, value = np.repeat(np.arange(count), rows.shape[1]), rows.ravel(), correlation.ravel().astype(np.float64)
+    there = other >= 0
+    own, other, value = own[there], other[there], value[there]
+    key = np.r_[own * count + other, other * count + own]
+    value = np.r_[value, value]
+    order = np.lexsort((-value, key))
+    key, value = key[order], value[order]
+    once = np.r_[True, key[1:] != key[:-1]] if len(key) else np.empty(0, bool)
+    key, value = key[once], value[once]
+    order = np.lexsort((-value, key // count))
+    own, other, value = key[order] // count, key[order] % count, value[order]
+    rank = np.arange(len(own)) - np.searchsorted(own, own)
+    kept = rank < KEPT
+    near = np.full((count, KEPT), -1)
+    distances = np.full((count, KEPT), np.inf)
+    near[own[kept], rank[kept]] = other[kept]
+    distances[own[kept], rank[kept]] = np.sqrt(np.maximum(0, 2 - 2 * value[kept]))
+    return View(near, distances)

@@ -1,0 +1,104 @@
+"""Which classes are the same, and which should be split.
+
+same     A model that did not see their labels cannot tell the examples of two classes apart: the AUC of ln p_a − ln p_b between
+         them is near ½ for two names of one class. overlap = 2 (1 − AUC), flagged over ½. Each class is compared with the
+         CONFUSED classes that get most of its probability.
+split    2-means divides the unit features of a class into parts, each at least a tenth, whose means form a larger angle than
+         those of most classes with their nearest class, with a gap between them: Ashman's D over 6. Halves of a normal
+         distribution have 2.7, of a circle 4.3.
+
+The score of an example is the largest overlap of its class, or that it has a split; its flag says that its class is concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mohs.issues.found import Array, Found
+
+SAME, FEWEST, CONFUSED = 0.5, 10, 3
+LEAST_PART, GAP = 0.1, 6.0
+MOST = 5000  # examples of a class that are divided
+
+
+def class_overlap(labels: Array, probs: Array, classes: Sequence[Any], features: Array | None = None, *, seed: int = 0) -> Found:
+    """Classes to merge or to split: labels (N,), out-of-sample probabilities (N, K), features (N, D), if there are any."""
+    log_p = np.log(np.clip(np.nan_to_num(probs), 1e-12, None))
+    rows = [np.flatnonzero((labels == c) & ~np.isnan(probs).any(1)) for c in range(len(classes))]
+    score, flagged, details = np.zeros(len(classes)), np.zeros(len(classes), bool), []
+    for a, b in _confused(rows, probs):
+        overlap = 2 * (1 - _auc(log_p[rows[a], a] - log_p[rows[a], b], log_p[rows[b], a] - log_p[rows[b], b]))
+        overlap = float(np.clip(overlap, 0, 1))
+        score[[a, b]] = np.maximum(score[[a, b]], overlap)
+        if overlap > SAME:
+            flagged[[a, b]] = True
+            details.append(
+                {"classes": f"{classes[a]} and {classes[b]}", "verdict": "nearly the same", "overlap": round(overlap, 3)}
+            )
+    if features is not None:
+        for c, angle, gap in split_classes(labels, features, len(classes), seed=seed):
+            flagged[c], score[c] = True, max(score[c], 1.0)
+            details.append(
+                {"classes": str(classes[c]), "verdict": "two separate parts", "angle": round(angle, 3), "gap": round(gap, 1)}
+            )
+    return Found(score[labels], flagged[labels], details=details)
+
+
+def split_classes(labels: Array, features: Array, number: int, *, seed: int = 0) -> list[tuple[int, float, float]]:
+    """Classes with two separate parts: class, angle between the parts' means in radians, and Ashman's D."""
+    from sklearn.cluster import KMeans
+
+    unit = np.nan_to_num(np.asarray(features, dtype=np.float32))
+    unit = unit - unit.mean(0)
+    unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+    rng = np.random.default_rng(seed)
+    rows = {c: rng.permutation(np.flatnonzero(labels == c))[:MOST] for c in range(number)}
+    rows = {c: one for c, one in rows.items() if len(one) >= FEWEST / LEAST_PART}
+    if len(rows) < 2:
+        return []
+    means = _directions(np.stack([unit[one].mean(0) for one in rows.values()]))
+    cosines = means @ means.T
+    np.fill_diagonal(cosines, -1)
+    usual = float(np.median(np.arccos(np.clip(cosines.max(1), -1, 1))))
+    found = []
+    for c, one in rows.items():
+        fitted = KMeans(2, n_init=3, random_state=seed).fit(unit[one])
+        part = fitted.labels_
+        axis = fitted.cluster_centers_[1] - fitted.cluster_centers_[0]
+        along = unit[one] @ axis
+        left, right = along[part == 0], along[part == 1]
+        if min(len(left), len(right)) < LEAST_PART * len(one):
+            continue
+        gap = float(np.sqrt(2) * abs(right.mean() - left.mean()) / np.sqrt(left.var() + right.var() + 1e-12))
+        first, second = _directions(fitted.cluster_centers_)
+        angle = float(np.arccos(np.clip(first @ second, -1, 1)))
+        if gap > GAP and angle > usual:
+            found.append((c, angle, gap))
+    return found
+
+
+def _confused(rows: Sequence[Array], probs: Array) -> list[tuple[int, int]]:
+    """Pairs of classes worth comparing: each with those that get most of its probability."""
+    pairs = set()
+    for a, own in enumerate(rows):
+        if len(own) < FEWEST:
+            continue
+        mean = probs[own].mean(0)
+        mean[a] = -1
+        pairs |= {(min(a, b), max(a, b)) for b in np.argsort(-mean)[:CONFUSED].tolist() if b != a and len(rows[b]) >= FEWEST}
+    return sorted(pairs)
+
+
+def _auc(higher: Array, lower: Array) -> float:
+    """Probability that a value of the first (n,) is above one of the second (m,); ties count half."""
+    ordered = np.sort(lower)
+    below = np.searchsorted(ordered, higher, side="left") + np.searchsorted(ordered, higher, side="right")
+    return float(below.mean() / 2 / len(lower))
+
+
+def _directions(vectors: Array) -> Array:
+    directions: Array = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return directions

@@ -1,0 +1,229 @@
+"""`find_issues`: everything that is wrong with data besides single labels, from whatever is known of them.
+
+Each check is a pure function in a file of its own. The nearest neighbors are searched once, for copies, outliers and order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from mohs.hardness.classes import encode
+from mohs.hardness.neighbor_index import many_nearest
+from mohs.issues.aligned_pixels import aligned_view
+from mohs.issues.catalog import ISSUES, chosen_issues
+from mohs.issues.class_overlap import class_overlap
+from mohs.issues.column_defects import column_defects
+from mohs.issues.duplicates import SUPPORT, View, candidate_pairs, duplicates, view_of
+from mohs.issues.exact_copies import exact_copies
+from mohs.issues.found import Array, Found
+from mohs.issues.image_defects import image_defects
+from mohs.issues.imbalance import class_imbalance
+from mohs.issues.issues_table import Issues
+from mohs.issues.order import order_dependence
+from mohs.issues.outliers import outliers
+from mohs.issues.text_defects import text_defects, written_view
+from mohs.issues.weak_groups import weak_groups
+
+NEIGHBORS = 10
+Near = tuple[Any, Any]  # rows and cosines (N, k)
+
+
+def find_issues(
+    features: Any = None,
+    labels: Any = None,
+    *,
+    probs: Any = None,
+    images: Any = None,
+    sizes: Any = None,
+    texts: Sequence[str] | None = None,
+    table: pa.Table | None = None,
+    splits: Any = None,
+    classes: Sequence[Any] | None = None,
+    near: Near | None = None,
+    names: str | Sequence[str] = "auto",
+    seed: int = 0,
+) -> Issues:
+    """Find copies, leaks, outliers, defects, rare classes, dependence on order, weak groups and overlapping classes.
+
+    Every input is optional; more of them find more.
+
+    Args:
+        features: Feature vectors (N, D).
+        labels: Class indices or names (N,).
+        probs: Out-of-sample probabilities of the classes (N, K).
+        images: Images (N, C, H, W), uint8.
+        sizes: Height and width (N, 2) of the images as stored.
+        texts: N strings.
+        table: Arrow table with N rows.
+        splits: Name of each example's split (N,), to look for leaks between them.
+        classes: Class names in the order of the columns of `probs`; default: the sorted labels.
+        near: Rows and cosines (N, k) of the nearest examples by the features, if they are known.
+        names: "auto" for every issue that the inputs allow, "none", or names of issues.
+        seed: Random seed of the clusters.
+
+    Returns:
+        Score and flag of every example for each issue, as a table (`Issues.table`), and what was found in words (`details`).
+
+    Example:
+        >>> found = mohs.find_issues(features, labels, probs=probs)
+        >>> found.table.column("is_outlier")
+    """
+    given = {
+        "features": features, "labels": labels, "probs": probs, "images": images, "sizes": sizes, "texts": texts, "table": table,
+        "splits": splits,
+    }  # fmt: skip
+    known = [name for name, value in given.items() if value is not None]
+    if not known:
+        raise ValueError("find_issues needs something to look at: features, labels, images, texts or a table")
+    inputs = _Inputs(**given, classes=classes, near=near, seed=seed)
+    inputs.check(known)
+    wanted = [name for name in chosen_issues(names) if names == "auto" or _possible(name, known)]
+    found: dict[str, Found] = {}
+    for check, made in CHECKS.items():
+        if set(made) & set(wanted) and all(_has(need, known) for need in ISSUES[made[0]].needs):
+            found |= check(inputs)
+    return Issues(inputs.count, {name: found[name] for name in wanted if name in found})
+
+
+def _has(need: str, known: Sequence[str]) -> bool:
+    return any(one in known for one in need.split("|"))
+
+
+def _possible(name: str, known: Sequence[str]) -> bool:
+    """True; an error if the inputs do not allow this issue."""
+    for need in ISSUES[name].needs:
+        if not _has(need, known):
+            raise ValueError(f"issue {name!r} needs {need.replace('|', ' or ')}: pass them, or leave the issue out")
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """What is known of the data; what several checks need is made once."""
+
+    features: Any
+    labels: Any
+    probs: Any
+    images: Any
+    sizes: Any
+    texts: Any
+    table: Any
+    splits: Any
+    classes: Any
+    near: Near | None
+    seed: int
+
+    @cached_property
+    def count(self) -> int:
+        first = next(
+            one for one in (self.labels, self.features, self.images, self.texts, self.table, self.sizes) if one is not None
+        )
+        return len(first)
+
+    def check(self, known: Sequence[str]) -> None:
+        """Raise unless all inputs have one length."""
+        for name in known:
+            length = len(getattr(self, name))
+            if length != self.count:
+                raise ValueError(f"{name} has {length:,} rows, but there are {self.count:,} examples")
+
+    @cached_property
+    def index(self) -> tuple[Array, list[Any]]:
+        """Class indices (N,) and class names."""
+        values = np.asarray(self.labels)
+        if self.classes is not None:
+            return encode(values, num_classes=len(self.classes), classes=self.classes)
+        names, index = np.unique(values, return_inverse=True)
+        width = 0 if self.probs is None else np.shape(self.probs)[1]
+        if width and values.dtype.kind in "iu" and values.min(initial=0) >= 0 and values.max(initial=0) < width:
+            return values.astype(np.int64), list(range(width))
+        if width and width != len(names):
+            raise ValueError(
+                f"probs has {width} columns but labels has {len(names)} classes: pass classes, in the order of the columns"
+            )
+        return index.astype(np.int64), names.tolist()
+
+    @cached_property
+    def neighbors(self) -> tuple[Array, Array] | None:
+        """Rows (N, k) and cosines (N, k) of the nearest; None without features."""
+        if self.features is None:
+            return None
+        rows, cosines = self.near or many_nearest(torch.as_tensor(np.asarray(self.features)).float(), k=NEIGHBORS)
+        return np.asarray(rows), np.asarray(cosines)
+
+    @cached_property
+    def vectors(self) -> Array | None:
+        return None if self.features is None else np.asarray(self.features)
+
+    @cached_property
+    def view(self) -> View | None:
+        return None if self.neighbors is None else view_of(*self.neighbors)
+
+
+def _duplicates(given: _Inputs) -> dict[str, Found]:
+    exact = exact_copies(given.images, given.texts, given.table, given.vectors, given.count)
+    rows = None if given.neighbors is None else given.neighbors[0]
+    views = []
+    if given.images is not None:
+        views.append(aligned_view(given.images, rows))
+    if given.texts is not None and rows is not None:
+        views.append(written_view(given.texts, rows))
+    if given.view is not None:
+        views.append(replace(given.view, weight=SUPPORT if views else 1.0))
+    labels = None if given.labels is None else given.index[0]
+    return duplicates(candidate_pairs(views), exact, labels, given.splits)
+
+
+def _outliers(given: _Inputs) -> dict[str, Found]:
+    assert given.view is not None
+    return {"outlier": outliers(given.view.distances, None if given.probs is None else np.asarray(given.probs))}
+
+
+def _image_defects(given: _Inputs) -> dict[str, Found]:
+    return image_defects(given.images, given.sizes)
+
+
+def _text_defects(given: _Inputs) -> dict[str, Found]:
+    return text_defects(given.texts)
+
+
+def _column_defects(given: _Inputs) -> dict[str, Found]:
+    return column_defects(given.table)
+
+
+def _imbalance(given: _Inputs) -> dict[str, Found]:
+    return {"class_imbalance": class_imbalance(*given.index)}
+
+
+def _order(given: _Inputs) -> dict[str, Found]:
+    return {"order": order_dependence(given.index[0], None if given.neighbors is None else given.neighbors[0])}
+
+
+def _weak_groups(given: _Inputs) -> dict[str, Found]:
+    labels, classes = given.index
+    return {"weak_group": weak_groups(labels, np.asarray(given.probs), classes, given.vectors, seed=given.seed)}
+
+
+def _class_overlap(given: _Inputs) -> dict[str, Found]:
+    labels, classes = given.index
+    return {"class_overlap": class_overlap(labels, np.asarray(given.probs), classes, given.vectors, seed=given.seed)}
+
+
+CHECKS: dict[Callable[[_Inputs], dict[str, Found]], tuple[str, ...]] = {  # and the issues that each finds
+    _duplicates: ("exact_duplicate", "near_duplicate", "conflicting_duplicate", "leak"),
+    _outliers: ("outlier",),
+    _image_defects: ("dark", "bright", "blurry", "low_information", "grayscale", "odd_size", "odd_aspect"),
+    _text_defects: ("empty_text", "truncated_text"),
+    _column_defects: ("missing_values", "constant_column"),
+    _imbalance: ("class_imbalance",),
+    _order: ("order",),
+    _weak_groups: ("weak_group",),
+    _class_overlap: ("class_overlap",),
+}
