@@ -31,7 +31,7 @@ Examples:
 def score(
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="DATA", help="File (.npz or .parquet) or folder of .parquet shards; default: a demonstration."),
+        typer.Argument(metavar="DATA", help="File (.npz or .parquet) or folder of .parquet or .npy files; default: a demonstration."),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Table file to write (.parquet or .csv).")] = Path("hardness.parquet"),
     classes: Annotated[
@@ -119,6 +119,7 @@ def _plain(source: Source, scored: Scored) -> dict[str, Any]:
         "out": str(scored.out),
         "hardest": scored.hardest,
         "problem": scored.problem,
+        "notes": scored.notes,
     }
 
 
@@ -128,4 +129,6 @@ def _print(source: Source, scored: Scored) -> None:
     typer.echo(f"    {'id':<16} {'label':<16} {'predicted':<16} {'margin':>8}")
     for row in scored.hardest:
         typer.echo(f"    {row['id']!s:<16} {row['label']!s:<16} {row['predicted']!s:<16} {row['margin']:>8.2f}")
+    for note in scored.notes:
+        typer.echo(f"note: {note}")
     typer.echo(f"table: {scored.out}")
