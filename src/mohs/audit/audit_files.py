@@ -38,11 +38,12 @@ from mohs._core.errors import DataError
 from mohs._core.executor import Executor, Local
 from mohs._core.files import written_whole
 from mohs._core.folders import claimed
+from mohs._core.specs import safe_name
 from mohs._core.validation import check_between
 from mohs.audit.file_judge import BINS, SAMPLE, FileJudge, fit_judge, load_judge, save_judge
 from mohs.audit.options import Array, Tell
 from mohs.audit.run_files import MARK, REPAIR
-from mohs.hardness.blocks import Block, BlockWork, Tally, blocks_of, class_names, part_of, run_blocks
+from mohs.hardness.blocks import BlockWork, Tally, blocks_of, class_names, part_of, run_blocks
 from mohs.hardness.classes import decode
 from mohs.hardness.judgment import SLACK, rate_interval
 from mohs.hardness.measure import Columns, table_of
@@ -93,8 +94,9 @@ class AuditedFiles:
 
 def audit_files(
     source: Source,
-    out: str | Path,
+    out: str | Path | None = None,
     *,
+    runs: str | Path = "runs",
     classes: Sequence[Any] | None = None,
     sample: int = SAMPLE,
     folds: int = 5,
@@ -108,7 +110,9 @@ def audit_files(
 
     Args:
         source: From `hardness.shards.open_source`, with features or with out-of-sample logits.
-        out: Output folder. The same call again resumes there.
+        out: Output folder; default: a folder under `runs` named after the source and the options. The same call again resumes
+            there.
+        runs: Parent of the default output folder.
         classes: Class names in the order of the logits; default: the source's own, or the labels in order.
         sample: Number of rows that heads, noise model and ranks are fitted to.
         folds: Number of cross-validation folds within the sample.
@@ -126,8 +130,9 @@ def audit_files(
     check_between("sample", sample, 100)
     settings = {"classes": classes, "sample": sample, "folds": folds, "precision": precision, "seed": seed}
     text = json.dumps([source.fingerprint(), settings], default=str)
-    name = f"audit-files-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    with claimed(out, MARK, {"audit": name, "data": source.name, **settings}, kind="audit", key="audit") as folder:
+    name = f"audit-{safe_name(Path(source.name).stem) or 'data'}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    about = {"audit": name, "data": source.name, **settings}
+    with claimed(Path(runs) / name if out is None else out, MARK, about, kind="audit", key="audit") as folder:
         if (folder / f"{SUMMARY}.json").exists():
             return load_audited_files(folder)
         clock = _Clock()
@@ -242,9 +247,7 @@ class Finish:
         known = ~np.isnan(wrong)
         flagged = known & (wrong >= self.threshold)
         place = self.judge.places(table)
-        columns = verdict_columns(
-            wrong, flagged, known & ~flagged & ~supported, variability=np.zeros(len(wrong)), place=place
-        )
+        columns = verdict_columns(wrong, flagged, known & ~flagged & ~supported, variability=np.zeros(len(wrong)), place=place)
         columns["suggested_label"] = decode(np.where(flagged, suggested, raw["label"].to_numpy()), self.classes)
         columns["p_suggested"] = np.where(flagged, p_suggested, 1 - wrong)
         return add_columns(table, {**columns, "why": reasons(table, "margin")})

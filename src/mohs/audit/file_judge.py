@@ -198,15 +198,17 @@ def fit_judge(
     for key in ("features", "logits"):
         known &= np.isfinite(taken[key]).all(1) if key in taken else True
     if known.sum() < max(2 * folds, len(classes)):
-        raise DataError(f"{source.name}: {known.sum()} of {len(rows)} rows drawn hold neither NaN nor infinity: too few to judge by")
+        raise DataError(
+            f"{source.name}: {known.sum()} of {len(rows)} rows drawn hold neither NaN nor infinity: too few to judge by"
+        )
     taken, rows = {key: values[known] for key, values in taken.items()}, rows[known]
     labels = encode(taken["labels"], num_classes=len(classes), classes=classes)[0]
     features = as_tensor(taken["features"]).float() if "features" in taken else None
     head, probabilities, ambiguity = None, False, 1.0
     if "logits" in taken:
-        scores = np.asarray(taken["logits"], np.float32)[None]
-        logs = log_scores(scores[0])
-        probabilities, scores = logs is not scores[0], logs[None]
+        given = np.asarray(taken["logits"], np.float32)
+        logs = log_scores(given)
+        probabilities, scores = logs is not given, logs[None]
     else:
         assert features is not None
         made = fold_scores(

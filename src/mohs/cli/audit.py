@@ -19,7 +19,8 @@ Examples:
   mohs audit photos/                            images, one subfolder per class
   mohs audit reviews.csv --text review          texts in a column
   mohs audit flowers.csv --label species        a table
-  mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration"""
+  mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
+  mohs audit shards/ --stream                   embeddings larger than memory"""
 NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound
 Loss = Annotated[
     str,
@@ -57,6 +58,14 @@ Corrected = Annotated[
     typer.Option(metavar="FILE", help="Corrected labels to audit instead of the original ones: a file that mohs apply wrote."),
 ]
 Csv = Annotated[bool, typer.Option("--csv", help="Also write the table as CSV.")]
+Stream = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Bounded memory: judge features or out-of-sample logits in .parquet or .npy files as they are read; no report.",
+    ),
+]
+STREAMED = ("precision", "folds", "seed", "device", "runs", "out")  # options that --stream takes
 
 
 def audit(
@@ -81,6 +90,7 @@ def audit(
     gate: GateWord = None,
     csv: Csv = False,
     cleanlab: Cleanlab = False,
+    stream: Stream = False,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -94,12 +104,43 @@ def audit(
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how = {name: value for name, value in (("label", label), ("image_size", image_size), ("text", text)) if value is not None}
+    if stream:
+        other = {**given, **how, "corrected": corrected, "csv": csv or None, "cleanlab": cleanlab or None}
+        other |= {"embed": None if embed == "auto" else embed, "loss": None if loss == "auto" else loss}
+        unused = [name for name, value in other.items() if value is not None and name not in STREAMED]
+        if finetune or unused:
+            raise ValueError(f"--stream judges features or logits in files: leave --{(['finetune'] * finetune + unused)[0]} out")
+        how = {"precision": precision, "folds": folds, "seed": seed or 0, "device": device, "runs": runs, "out": out}
+        return _stream(data, gates, how, as_json=as_json, quiet=quiet)
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "folds": folds, "device": device}
     done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
         _print(done, table, broken, as_json=as_json)
+    if broken:
+        raise typer.Exit(1)
+
+
+def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, as_json: bool, quiet: bool) -> None:
+    from mohs.audit.audit_files import audit_files
+    from mohs.hardness.shards import open_source
+
+    if data is None:
+        raise ValueError("--stream needs DATA: a .parquet file, or a folder of .parquet or .npy files")
+    with progress(quiet=quiet) as (tell, _):
+        done = audit_files(open_source(Path(data), headless=True), tell=tell, **how)
+    broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
+    if as_json:
+        plain = {"folder": done.folder, "table": done.table, "shares": done.shares, "gates broken": broken}
+        typer.echo(json.dumps({**plain, "approximate": done.facts["approximate"]}, default=str))
+    elif not quiet:
+        typer.echo(f"{done.rows:,} examples: " + ", ".join(f"{count:,} {name}" for name, count in done.counts.items()))
+        for line in (done.estimate.summary, *(f"note: {note}" for note in done.facts["approximate"])):
+            typer.echo(line)
+        for gate in broken:
+            typer.echo(f"gate failed: {gate}")
+        typer.echo(f"table:  {done.table}")
     if broken:
         raise typer.Exit(1)
 

@@ -31,7 +31,9 @@ Examples:
 def score(
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="DATA", help="File (.npz or .parquet) or folder of .parquet or .npy files; default: a demonstration."),
+        typer.Argument(
+            metavar="DATA", help="File (.npz or .parquet) or folder of .parquet or .npy files; default: a demonstration."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Table file to write (.parquet or .csv).")] = Path("hardness.parquet"),
     classes: Annotated[

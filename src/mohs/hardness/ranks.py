@@ -1,9 +1,9 @@
 """Ranks of values among those of all examples, or of a sample of them that fits in memory.
 
-    rows = drawn_rows(N, k, seed=0)       k of N rows, one in each of k equal stretches: no memory beyond the k
-    ranks = Ranks.of(values[rows])        all values up to k, a sample beyond
-    ranks.rank(values)                    from 0 (the lowest) to 1 (the highest), ties in the middle
-    ranks.grade(values)                   from 1 to 10 by decile
+rows = drawn_rows(N, k, seed=0)       k of N rows, one in each of k equal stretches: no memory beyond the k
+ranks = Ranks.of(values[rows])        all values up to k, a sample beyond
+ranks.rank(values)                    from 0 (the lowest) to 1 (the highest), ties in the middle
+ranks.grade(values)                   from 1 to 10 by decile
 """
 
 from __future__ import annotations

@@ -139,7 +139,9 @@ class NpyFile:
         except (OSError, ValueError, EOFError) as error:
             raise DataError(f"{path}: cannot be read as .npy ({error}); pickled objects are not loaded") from error
         if not held.flags.c_contiguous or not held.ndim:
-            raise DataError(f"{path}: an array in C order with at least one dimension is needed: save np.ascontiguousarray(ARRAY)")
+            raise DataError(
+                f"{path}: an array in C order with at least one dimension is needed: save np.ascontiguousarray(ARRAY)"
+            )
         self.path, self.shape, self.dtype, self.ndim, self.offset = path, held.shape, held.dtype, held.ndim, held.offset
 
     def __len__(self) -> int:

@@ -168,9 +168,7 @@ def _ambiguity(scores: Array, again: Array, labels: Array, width: int) -> float:
     return ambiguous_share(probs, fit_noise(again, probs.argmax(1)).probs(again), labels, width=width)
 
 
-def _heads(
-    features: Any, fold: Tensor, labels: Tensor, classes: int, seed: int, *, linear: bool = False
-) -> dict[str, _Head]:
+def _heads(features: Any, fold: Tensor, labels: Tensor, classes: int, seed: int, *, linear: bool = False) -> dict[str, _Head]:
     """The heads on one set of features (N, D), on the folds' device."""
     device = fold.device
     large = device.type == "cuda"
