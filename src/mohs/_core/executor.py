@@ -7,6 +7,8 @@ that was interrupted resumes, and a machine that is lost costs its unfinished pi
 
 from __future__ import annotations
 
+import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,9 +17,12 @@ from typing import Any, Protocol, TypeVar
 
 from mohs._core.device import choose_device
 from mohs._core.distributed import gathered, ranks
+from mohs._core.errors import FolderInUse
 
 AHEAD = 4  # pieces submitted to Ray per processor or GPU of the cluster, beyond which new ones wait
-Item, Result = TypeVar("Item"), TypeVar("Result")
+PATIENCE = 120.0  # seconds to wait for a folder that the process of a lost machine still holds
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Executor(Protocol):
@@ -33,15 +38,22 @@ class Executor(Protocol):
 
 
 class Local:
-    """In this process, one item after another; rank r of W processes takes items r, r + W, r + 2W, ..."""
+    """In this process, one item after another."""
 
     def has_gpu(self, device: str) -> bool:
         return choose_device(device).type == "cuda"
 
     def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
+        return map(work, items)
+
+
+class Torchrun(Local):
+    """In the processes that torchrun started, or in this one alone: rank r of W takes items r, r + W, r + 2W, ..."""
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
         rank, number = ranks()
         if number == 1:
-            yield from map(work, items)
+            yield from super().map(work, items)
             return
         everyone: list[list[Any]] = gathered([work(item) for item in items[rank::number]])
         for i in range(len(items)):
@@ -49,24 +61,24 @@ class Local:
 
 
 class RayTasks:
-    """On the Ray cluster that this process is connected to: a task for each item, run again if its machine is lost."""
+    """On the Ray cluster that this process is connected to: a task for each item, run again if its machine is lost.
+
+    A task runs in the folder of this process, so relative paths mean the same there.
+    """
 
     def has_gpu(self, device: str) -> bool:
-        import ray
-
-        return device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
+        return device != "cpu" and self._resources().get("GPU", 0) > 0
 
     def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
         import ray
 
-        resources = ray.cluster_resources()
         task = ray.remote(_run).options(num_cpus=1, num_gpus=1 if gpu else 0, max_retries=-1)
-        held = ray.put(work)  # once, not with every item
-        most = AHEAD * max(1, int(resources.get("GPU" if gpu else "CPU", 1)))
+        held, here = ray.put(work), os.getcwd()  # the work travels once, not with every item
+        most = AHEAD * max(1, int(self._resources().get("GPU" if gpu else "CPU", 1)))
         running: deque[Any] = deque()
         left = iter(items)
         while True:
-            running.extend(task.remote(held, item) for item in islice(left, most - len(running)))
+            running.extend(task.remote(held, item, here) for item in islice(left, most - len(running)))
             if not running:
                 return
             try:
@@ -75,27 +87,49 @@ class RayTasks:
                 raise (error.cause if isinstance(error.cause, Exception) else error) from None
             yield result
 
+    def _resources(self) -> dict[str, float]:
+        import ray
 
-def _run(work: Callable[[Item], Result], item: Item) -> Result:
-    return work(item)
+        found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        return found
+
+
+def _run(work: Callable[[Item], Result], item: Item, folder: str) -> Result:
+    """Work on the item in this folder, as a task."""
+    os.chdir(folder)
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return work(item)
+        except FolderInUse:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
 
 
 @contextmanager
-def executor_on(where: str) -> Iterator[Executor]:
-    """The executor that `--on` names: "local", "ray" for a cluster on this machine, or "ray:ADDRESS" for one that is running."""
+def executor_on(where: str, *, local: Executor | None = None) -> Iterator[Executor]:
+    """The executor that `--on` names.
+
+    Args:
+        where: "local"; "ray", a cluster that is started on this machine; or "ray:ADDRESS", one that is running.
+        local: What "local" means; default: this process.
+    """
     name, _, address = where.partition(":")
-    if name == "local" and not address:
-        yield Local()
+    if name not in ("local", "ray") or (name == "local" and address):
+        raise ValueError(f"on must be local, ray or ray:ADDRESS, got {where!r}")
+    if name == "local":
+        yield Local() if local is None else local
         return
-    if name != "ray":
-        raise ValueError(f"--on must be local, ray or ray:ADDRESS, got {where!r}")
     try:
         import ray
     except ImportError:
-        raise ValueError("--on ray needs Ray: pip install 'mohs[ray]'") from None
+        raise ValueError("on ray needs Ray: pip install 'mohs[ray]'") from None
     connected = ray.is_initialized()
     if not connected:
-        ray.init(address=address or None, log_to_driver=False, include_dashboard=None if address else False)
+        kept = {name: value for name, value in os.environ.items() if name.startswith("MOHS_")}
+        how = {"address": address, "runtime_env": {"env_vars": kept}} if address else {"include_dashboard": False}
+        ray.init(log_to_driver=False, **how)
     try:
         yield RayTasks()
     finally:

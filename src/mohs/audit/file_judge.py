@@ -151,10 +151,10 @@ class FileJudge:
         log_p[~known] = torch.nan
         columns: dict[str, Any] = {}
         if x is None or self.geometry is None:
-            columns = measure(log_p, index)
+            columns |= measure(log_p, index)
         else:
             near = self.geometry
-            columns = measure(log_p, index, x - near.center, near.means)
+            columns |= measure(log_p, index, x - near.center, near.means)
             columns["neighbors"] = near.references.agreement(x, index, rows)
             columns["map_x"], columns["map_y"] = plane_of(x, *near.plane).unbind(1)
         unknown = ~known.numpy()

@@ -57,6 +57,12 @@ Corrected = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Corrected labels to audit instead of the original ones: a file that mohs apply wrote."),
 ]
+OutFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER", help="Folder of this audit; default: one in --runs. With --stream also an s3:// or gs:// address."
+    ),
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Also write the table as CSV.")]
 Stream = Annotated[
     bool,
@@ -84,13 +90,14 @@ def audit(
     seed: o.Seed = None,
     device: o.Device = "auto",
     runs: o.Runs = Path("runs"),
-    out: o.Out = None,
+    out: OutFolder = None,
     run: RunFolder = None,
     corrected: Corrected = None,
     gate: GateWord = None,
     csv: Csv = False,
     cleanlab: Cleanlab = False,
     stream: Stream = False,
+    on: o.On = "local",
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -110,8 +117,11 @@ def audit(
         unused = [name for name, value in other.items() if value is not None and name not in STREAMED]
         if finetune or unused:
             raise ValueError(f"--stream judges features or logits in files: leave --{(['finetune'] * finetune + unused)[0]} out")
-        how = {"precision": precision, "folds": folds, "seed": seed or 0, "device": device, "runs": runs, "out": out}
-        return _stream(data, gates, how, as_json=as_json, quiet=quiet)
+        chosen = {"precision": precision, "folds": folds, "seed": seed or 0, "device": device, "runs": runs, "out": out}
+        _stream(data, gates, chosen, on=on, as_json=as_json, quiet=quiet)
+        return
+    if on != "local":
+        raise ValueError("--on is for --stream: the heads of an audit in memory are fitted in one process")
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "folds": folds, "device": device}
     done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
@@ -122,14 +132,20 @@ def audit(
         raise typer.Exit(1)
 
 
-def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, as_json: bool, quiet: bool) -> None:
+def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str, as_json: bool, quiet: bool) -> None:
+    from mohs._core.executor import executor_on
+    from mohs._core.remote import is_remote, upload
     from mohs.audit.audit_files import audit_files
     from mohs.hardness.shards import open_source
 
     if data is None:
         raise ValueError("--stream needs DATA: a .parquet file, or a folder of .parquet or .npy files")
-    with progress(quiet=quiet) as (tell, _):
-        done = audit_files(open_source(Path(data), headless=True), tell=tell, **how)
+    source, remote = open_source(data, headless=True), how["out"] is not None and is_remote(how["out"])
+    with progress(quiet=quiet) as (tell, _), executor_on(on) as executor:
+        done = audit_files(source, tell=tell, executor=executor, **{**how, "out": None if remote else how["out"]})
+        if remote:
+            tell(f"uploading to {how['out']}")
+            upload(done.folder, str(how["out"]))
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if as_json:
         plain = {"folder": done.folder, "table": done.table, "shares": done.shares, "gates broken": broken}

@@ -28,7 +28,7 @@ import torch
 
 from mohs._core.distributed import from_first, ranks
 from mohs._core.errors import DataError
-from mohs._core.executor import Executor, Local
+from mohs._core.executor import Executor, Torchrun
 from mohs.hardness.blocks import BlockWork, Measured, Tally, blocks_of, class_names, part_of, run_blocks
 from mohs.hardness.classes import encode
 from mohs.hardness.measure import Columns, measure, repeated, table_of
@@ -150,7 +150,7 @@ def score_files(
     folder = parts_folder(out, source, [names, neighbors, references, seed])
     work = BlockWork(source, names, ByHead(source.head, found), ScoreTally(source.rows, len(names)), folder)
     folder.mkdir(exist_ok=True)
-    measured = list(run_blocks(work, blocks_of(source.units), executor or Local()))
+    measured = list(run_blocks(work, blocks_of(source.units), executor or Torchrun()))
     message = measured[-1].error
     target = out if message is None else out.with_stem(f"{out.stem}.partial")
     first = ranks()[0] == 0

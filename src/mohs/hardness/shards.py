@@ -12,6 +12,7 @@ names. Errors name the file, the key and the row (from 0).
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
+from mohs._core.remote import TRIES, is_remote, list_files, opened_at, pause, retried, stamp_of
 from mohs._core.vocabulary import CLASSES, FEATURES, IDS, LABELS, PATHS, find_name
 from mohs.hardness.list_columns import matrix, width_of
 from mohs.hardness.score import checked_head
@@ -78,9 +80,11 @@ class Source:
 
     def fingerprint(self) -> str:
         """A hash of the files' names, sizes and dates, their rows, and the head."""
-        files = [Path(name) for name in dict.fromkeys(unit.file for unit in self.units)]
+        names = dict.fromkeys(unit.file for unit in self.units)
+        files = [Path(name) for name in names if not is_remote(name)]
         every = [one for file in files for one in (sorted(file.iterdir()) if file.is_dir() else [file])]
-        stamps = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in every if one.exists()]
+        stamps: list[Any] = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in every if one.exists()]
+        stamps += [stamp_of(name) for name in names if is_remote(name)]
         digest = hashlib.sha256(repr((stamps, [unit.rows for unit in self.units], self.classes)).encode())
         for values in self.head or ():
             digest.update(b"" if values is None else values.numpy().tobytes())
@@ -107,15 +111,21 @@ class Source:
         return {key: np.concatenate(values) for key, values in parts.items()}
 
 
-def open_source(path: Path, *, weight: Path | None = None, headless: bool = False) -> Source:
+def open_source(path: str | Path, *, weight: Path | None = None, headless: bool = False) -> Source:
     """The source a path names: .npz, .parquet, or a folder of .parquet or .npy files.
 
     Args:
-        path: The file or folder.
+        path: The file or folder; or the address of Parquet files, s3://BUCKET/FOLDER.
         weight: File (.npz or .npy) with the head.
         headless: Whether features may come without a head.
     """
     head = {} if weight is None else arrays_in(weight)
+    if is_remote(path):
+        found = list_files(str(path), ".parquet")
+        if not found:
+            raise DataError(f"{path}: holds no .parquet files; give the address of a .parquet file, or of a folder of them")
+        return _parquet_source(found, head, str(path), headless=headless)
+    path = Path(path)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     if path.suffix == ".npz":
@@ -127,7 +137,7 @@ def open_source(path: Path, *, weight: Path | None = None, headless: bool = Fals
     if not files or files[0].suffix != ".parquet":
         what = "holds no .parquet files" if path.is_dir() else "is neither .npz nor .parquet"
         raise DataError(f"{path}: {what}; give a .npz or .parquet file, or a folder of .parquet or .npy files")
-    return _parquet_source(files, head, str(path), headless=headless)
+    return _parquet_source([str(file) for file in files], head, str(path), headless=headless)
 
 
 class NpyFile:
@@ -193,11 +203,11 @@ def array_source(arrays: Mapping[str, Any], name: str, *, headless: bool = False
     return _source(name, units, arrays, widths, labels.dtype.kind in "iu", read)
 
 
-def _parquet_source(files: list[Path], head: Mapping[str, np.ndarray[Any, Any]], name: str, *, headless: bool) -> Source:
+def _parquet_source(files: list[str], head: Mapping[str, np.ndarray[Any, Any]], name: str, *, headless: bool) -> Source:
     schema = _opened(files[0]).schema_arrow
     named = {key: find_name(schema.names, names) for key, names in KEYS.items()}
     columns = {key: column for key, column in named.items() if column and key not in HEAD}
-    _check_keys({**columns, **head}, str(files[0]), headless=headless)
+    _check_keys({**columns, **head}, files[0], headless=headless)
     units: list[Unit] = []
     first = 0
     for file in files:
@@ -206,19 +216,28 @@ def _parquet_source(files: list[Path], head: Mapping[str, np.ndarray[Any, Any]],
         start = 0
         for group in range(opened.num_row_groups):
             rows = opened.metadata.row_group(group).num_rows
-            units += [Unit(str(file), group, start, first, rows)] if rows else []
+            units += [Unit(file, group, start, first, rows)] if rows else []
             start, first = start + rows, first + rows
-    widths: dict[str, int] = {key: width_of(files, columns[key]) for key in ("logits", "features") if key in columns}
+    widths: dict[str, int] = {
+        key: width_of(map(_opened, files), columns[key], files) for key in ("logits", "features") if key in columns
+    }
 
     def read(unit: Unit, keys: tuple[str, ...], batch: int) -> Iterator[dict[str, Any]]:
-        start = unit.start
-        try:
-            wanted = [columns[key] for key in keys]
-            for part in _opened(Path(unit.file)).iter_batches(batch, row_groups=[unit.group], columns=wanted):
-                yield {key: _plain(part.column(columns[key]), key, columns[key], unit, start, widths) for key in keys}
-                start += part.num_rows
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{unit.file}: row group {unit.group} (from row {unit.start}) cannot be read: {error}") from error
+        start, wanted = unit.start, [columns[key] for key in keys]
+        for attempt in range(tries := TRIES if is_remote(unit.file) else 1):
+            row = unit.start
+            try:
+                for part in _opened(unit.file).iter_batches(batch, row_groups=[unit.group], columns=wanted):
+                    if row == start:  # not read by an earlier attempt
+                        yield {key: _plain(part.column(columns[key]), key, columns[key], unit, start, widths) for key in keys}
+                        start += part.num_rows
+                    row += part.num_rows
+                return
+            except (OSError, pa.ArrowException) as error:
+                if attempt == tries - 1:
+                    where = f"row group {unit.group} (from row {unit.start})"
+                    raise DataError(f"{unit.file}: {where} cannot be read: {error}") from error
+                time.sleep(pause(attempt))
 
     kind = schema.field(columns["labels"]).type
     return _source(name, tuple(units), {**columns, **head}, widths, pa.types.is_integer(kind), read)
@@ -255,7 +274,7 @@ def _check_keys(found: Mapping[str, Any], name: str, *, headless: bool) -> None:
         raise DataError(f"{name}: features need the head's weight: pass it with --weight FILE (.npz with weight, bias, or .npy)")
 
 
-def _check_schema(file: Path, schema: pa.Schema, expected: pa.Schema, columns: Mapping[str, str]) -> None:
+def _check_schema(file: str, schema: pa.Schema, expected: pa.Schema, columns: Mapping[str, str]) -> None:
     for column in columns.values():
         if column not in schema.names:
             raise DataError(f"{file}: column {column!r} is missing, which the first shard has; its columns: {schema.names}")
@@ -264,8 +283,11 @@ def _check_schema(file: Path, schema: pa.Schema, expected: pa.Schema, columns: M
             raise DataError(f"{file}: column {column!r} is {kind}, in the first shard {wanted}: all shards need the same columns")
 
 
-def _opened(file: Path) -> pyarrow.parquet.ParquetFile:
+def _opened(file: str) -> pyarrow.parquet.ParquetFile:
     try:
+        if is_remote(file):
+            system, path = opened_at(file)
+            return retried(lambda: pyarrow.parquet.ParquetFile(path, filesystem=system, pre_buffer=True), file)
         return pyarrow.parquet.ParquetFile(file)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{file}: cannot be read as Parquet: {error}") from error
