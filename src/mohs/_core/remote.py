@@ -36,7 +36,8 @@ def filesystem(scheme: str, bucket: str) -> Any:
 
     try:
         if scheme == "s3" and "AWS_ENDPOINT_URL" in os.environ:  # a server of one's own
-            return fs.S3FileSystem(endpoint_override=os.environ["AWS_ENDPOINT_URL"], region=os.environ.get("AWS_REGION"))
+            where = {"endpoint_override": os.environ["AWS_ENDPOINT_URL"], "region": os.environ.get("AWS_REGION")}
+            return fs.S3FileSystem(allow_delayed_open=True, **where)  # small files in one request
         if scheme in NATIVE:
             return fs.FileSystem.from_uri(f"{scheme}://{bucket}/")[0]
         import fsspec
