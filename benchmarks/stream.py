@@ -99,9 +99,9 @@ def child(data: Path, out: Path, on: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-ABOUT = f"""Made embeddings: {DIM} features, {CLASSES} classes, {NOISE:.0%} of the labels wrong; one thread. Labels and judge: seconds of the
-processor in all; the judge is fitted to 50,000 rows whatever their number. Score and verdict: microseconds of the processor for
-each row. Memory: the peak of the process. Precision and recall: of the rows called mislabeled."""
+ABOUT = f"""Made embeddings: {DIM} features, {CLASSES} classes, {NOISE:.0%} of the labels wrong; one thread. Labels, judge: the
+processor seconds in all; the judge is fitted to 50,000 rows whatever their number. Score and verdict: microseconds of the
+processor for each row. Memory: the peak of the process. Precision and recall: of the rows called mislabeled."""
 
 
 def page(rows: list[dict[str, Any]], about: dict[str, str | int], command: str) -> str:

@@ -16,14 +16,15 @@ import torch
 from typer.testing import CliRunner
 
 from mohs._core.errors import DataError, RunError
-from mohs.audit.audit_files import audit_files, flag_threshold, load_audited_files
+from mohs.audit import audit_files as module
+from mohs.audit.audit_files import audit_files, flag_threshold, load_audited_files, write_flagged
 from mohs.audit.file_judge import BINS, fit_judge, load_judge, save_judge
 from mohs.cli import app
 from mohs.hardness import blocks
 from mohs.hardness.judgment import choose_flags, judge_labels
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.shards import open_source
-from mohs.hardness.table import classes_of, column
+from mohs.hardness.table import classes_of, column, read_table
 from mohs.hardness.verdict import Places
 from mohs.train.fold_heads import fold_scores
 
@@ -94,6 +95,10 @@ def test_the_table_has_the_columns_of_an_audit_and_places_are_those_of_all_rows(
     assert (np.abs(grades - N / 10) <= 0.02 * N).all()
     assert dict(whole.counts) == {name: table.column("verdict").to_pylist().count(name) for name in whole.counts}
     assert not (whole.folder / "parts").exists()
+    shown = read_table(whole.flagged)
+    assert len(shown) == whole.counts["mislabeled"]
+    assert set(shown.column("verdict").to_pylist()) == {"mislabeled"}
+    assert (np.diff(column(shown, "p_mislabeled")) <= 0).all()
     again = load_audited_files(whole.folder)
     assert again.shares == whole.shares
     assert again.estimate.summary == whole.estimate.summary
@@ -178,6 +183,17 @@ def test_flags_by_a_histogram_are_those_of_all_rows() -> None:
         assert exact.sum() - found.sum() <= (np.abs(p - threshold) < 2 / BINS).sum()
         assert p[found].mean() >= 0.8
     assert flag_threshold(np.zeros(BINS, int), np.zeros(BINS), 0.8) == 1.0
+
+
+def test_only_so_many_rows_are_shown(whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHOWN", 50)
+    rows = table_of(whole)
+    (tmp_path / "hardness").mkdir()
+    for number in range(4):
+        pq.write_table(rows[600 * number : 600 * number + 600], tmp_path / "hardness" / f"{number}.parquet")
+    write_flagged(tmp_path, whole.threshold)
+    shown = read_table(tmp_path / "flagged.parquet")
+    assert column(shown, "p_mislabeled").tolist() == sorted(column(rows, "p_mislabeled"), reverse=True)[:50]
 
 
 KILLED = """

@@ -72,7 +72,7 @@ class RayTasks:
     def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
         import ray
 
-        task = ray.remote(_run).options(num_cpus=1, num_gpus=1 if gpu else 0, max_retries=-1)
+        task: Any = ray.remote(_run).options(num_cpus=1, num_gpus=1 if gpu else 0, max_retries=-1)
         held, here = ray.put(work), os.getcwd()  # the work travels once, not with every item
         most = AHEAD * max(1, int(self._resources().get("GPU" if gpu else "CPU", 1)))
         running: deque[Any] = deque()

@@ -12,6 +12,7 @@ them in this process or elsewhere, and the same call resumes from those that are
     judge.safetensors          the fitted judge
     parts/                     results before the verdict, removed at the end
     hardness/00017.parquet     the table, a part for each block of rows, in the order of the source
+    flagged.parquet            the rows most probably mislabeled, at most SHOWN, the most probable first: `mohs review` opens it
     summary.json, .npz         shares of the verdicts, the noise estimate, and what is approximate
 """
 
@@ -50,10 +51,11 @@ from mohs.hardness.measure import Columns, table_of
 from mohs.hardness.noise_rate import NoiseEstimate, estimate_of_counts
 from mohs.hardness.score_files import norm_ranges, norm_within
 from mohs.hardness.shards import Source
-from mohs.hardness.table import VERDICTS, add_columns
+from mohs.hardness.table import VERDICTS, add_columns, write_table
 from mohs.hardness.verdict import reasons, verdict_columns
 
-SUMMARY, JUDGE, PARTS, TABLE = "summary", "judge.safetensors", "parts", "hardness"
+SUMMARY, JUDGE, PARTS, TABLE, FLAGGED = "summary", "judge.safetensors", "parts", "hardness", "flagged.parquet"
+SHOWN = 20_000
 INTERVAL = 0.95
 IN_ARRAYS = ("transition", "counts")
 
@@ -84,6 +86,11 @@ class AuditedFiles:
     def table(self) -> Path:
         """Folder of the table's Parquet files."""
         return self.folder / TABLE
+
+    @property
+    def flagged(self) -> Path:
+        """File of the rows most probably mislabeled."""
+        return self.folder / FLAGGED
 
     @property
     def shares(self) -> dict[str, float]:
@@ -150,6 +157,7 @@ def audit_files(
         threshold = flag_threshold(total["flag_counts"], total["flag_sums"], precision)
         finish = Finish(folder, names, judge, threshold, total.get("low"), total.get("high"))
         counts = np.sum(list((executor or Local()).map(finish, range(len(blocks_of(source.units))))), 0)
+        write_flagged(folder, threshold)
         clock.stop("verdict")
         rows = source.rows
         result = AuditedFiles(
@@ -211,6 +219,17 @@ def flag_threshold(counts: Array, sums: Array, precision: float) -> float:
     edges = np.arange(BINS)[::-1] / BINS
     fits = (total >= precision * n) & (edges >= precision - SLACK) & (n > 0)
     return float(edges[np.flatnonzero(fits)[-1]]) if fits.any() else 1.0
+
+
+def write_flagged(folder: Path, threshold: float) -> None:
+    """Copy the rows with the highest p_mislabeled, at least the threshold, from the table into flagged.parquet."""
+    parts = sorted((folder / TABLE).glob("*.parquet"))
+    held, least = pyarrow.parquet.ParquetFile(parts[0]).schema_arrow.empty_table(), threshold
+    for file in parts:
+        found = pyarrow.parquet.read_table(file, filters=[("p_mislabeled", ">=", least)])
+        held = pa.concat_tables([held, found]).sort_by([("p_mislabeled", "descending")])[:SHOWN]
+        least = threshold if len(held) < SHOWN else held.column("p_mislabeled")[-1].as_py()
+    write_table(held, folder / FLAGGED)
 
 
 @dataclass(frozen=True, eq=False)

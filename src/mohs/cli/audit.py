@@ -157,6 +157,7 @@ def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str,
         for gate in broken:
             typer.echo(f"gate failed: {gate}")
         typer.echo(f"table:  {done.table}")
+        typer.echo(f"flagged: {done.flagged}   (mohs review opens it)")
     if broken:
         raise typer.Exit(1)
 

@@ -61,6 +61,7 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
         {"datasets": "datasets", "transformers": "transformers"},
         "data sets hf:NAME, and the Hugging Face Trainer",
     ),
+    "ray": ({"ray": "ray"}, "studies and large data on a cluster (--on ray)"),
     "lightning": ({"lightning": "lightning"}, "the Lightning callback"),
     "docs": (
         {"sphinx": "sphinx", "furo": "furo", "myst-parser": "myst_parser", "sphinx-copybutton": "sphinx_copybutton"},
