@@ -60,7 +60,7 @@ def audit(data: Path, out: Path, on: str) -> dict[str, float]:
     with executor_on(on) as executor:
         source = open_source(data, headless=True)
         tell = lambda text: marks.append((processor_seconds(), time.perf_counter()))
-        audit_files(source, out, device="cpu", executor=executor, tell=tell)
+        audit_files(source, out, executor=executor, tell=tell)
         tell("end")
     steps = ("labels", "judge", "score", "verdict")
     cpu = {step: marks[i + 1][0] - marks[i][0] for i, step in enumerate(steps)}
@@ -99,7 +99,7 @@ def child(data: Path, out: Path, on: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-ABOUT = f"""Made embeddings: {DIM} features, {CLASSES} classes, {NOISE:.0%} of the labels wrong; one thread. Labels, judge: the
+ABOUT = f"""Made embeddings: {DIM} features, {CLASSES} classes, {NOISE:.0%} of the labels wrong; one thread. Labels, judge:
 processor seconds in all; the judge is fitted to 50,000 rows whatever their number. Score and verdict: microseconds of the
 processor for each row. Memory: the peak of the process. Precision and recall: of the rows called mislabeled."""
 

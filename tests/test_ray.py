@@ -52,7 +52,7 @@ class Nodes:
     def kill(self) -> None:
         """Kill the second node with signal 9: its raylet and the workers below it."""
         node, self.other = self.other, None
-        for (one, *_) in node.all_processes.values():
+        for one, *_ in node.all_processes.values():
             raylet = psutil.Process(one.process.pid)
             for process in [*raylet.children(recursive=True), raylet]:
                 process.kill()
@@ -114,8 +114,8 @@ def test_a_table_survives_two_killed_nodes_and_nothing_is_done_twice(
 
 
 def test_an_audit_of_files_is_that_of_one_process(nodes: Nodes, source: Source, tmp_path: Path, small_blocks: None) -> None:
-    one = audit_files(source, tmp_path / "one", sample=500, device="cpu")
-    other = audit_files(source, tmp_path / "ray", sample=500, device="cpu", executor=RayTasks())
+    one = audit_files(source, tmp_path / "one", sample=500)
+    other = audit_files(source, tmp_path / "ray", sample=500, executor=RayTasks())
     assert one.shares == other.shares
     for a, b in zip(sorted(one.table.iterdir()), sorted(other.table.iterdir()), strict=True):
         assert pq.read_table(a).equals(pq.read_table(b))

@@ -58,7 +58,7 @@ def table_of(done: Any) -> pa.Table:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An audit whose sample is all rows."""
     home = tmp_path_factory.mktemp("whole")
-    return audit_files(open_source(shards(home / "s"), headless=True), home / "out", device="cpu")
+    return audit_files(open_source(shards(home / "s"), headless=True), home / "out")
 
 
 def test_with_all_rows_in_the_sample_the_judgment_is_that_in_memory(whole: Any) -> None:
@@ -108,9 +108,9 @@ def test_a_sample_judges_rows_it_does_not_hold_and_the_blocks_do_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = open_source(shards(tmp_path / "s"), headless=True)
-    few = audit_files(source, tmp_path / "few", sample=800, device="cpu")
+    few = audit_files(source, tmp_path / "few", sample=800)
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 500)
-    many = audit_files(source, tmp_path / "many", sample=800, device="cpu")
+    many = audit_files(source, tmp_path / "many", sample=800)
     assert len(list(few.table.glob("*.parquet"))) == 1
     assert len(list(many.table.glob("*.parquet"))) == 6
     a, b = table_of(few), table_of(many)
@@ -210,7 +210,7 @@ def dying(self, item):
         os.kill(os.getpid(), 9)
     return plain(self, item)
 setattr(Finish if sys.argv[3] == "verdict" else blocks.BlockWork, "__call__", dying)
-audit_files(open_source(Path(sys.argv[1]), headless=True), sys.argv[2], sample=800, device="cpu")
+audit_files(open_source(Path(sys.argv[1]), headless=True), sys.argv[2], sample=800)
 """
 
 
@@ -227,11 +227,11 @@ def test_a_killed_audit_goes_on_and_gives_the_same_table(tmp_path: Path, monkeyp
     plain = blocks.BlockWork.columns
     monkeypatch.setattr(blocks.BlockWork, "columns", lambda self, unit: measured.append(unit.rows) or plain(self, unit))
     source = open_source(folder, headless=True)
-    done = audit_files(source, tmp_path / "out", sample=800, device="cpu")
+    done = audit_files(source, tmp_path / "out", sample=800)
     assert sum(measured) == (N - sum(pq.read_metadata(file).num_rows for file in done.table.glob("0000[012].parquet"))) * (
         where == "score"
     )
-    straight = audit_files(source, tmp_path / "straight", sample=800, device="cpu")
+    straight = audit_files(source, tmp_path / "straight", sample=800)
     assert table_of(done).equals(table_of(straight))
     assert done.shares == straight.shares
     if where == "verdict":
@@ -241,9 +241,9 @@ def test_a_killed_audit_goes_on_and_gives_the_same_table(tmp_path: Path, monkeyp
 def test_other_settings_and_one_class_are_refused(tmp_path: Path) -> None:
     folder = shards(tmp_path / "s", rows=300)
     source = open_source(folder, headless=True)
-    audit_files(source, tmp_path / "out", device="cpu")
+    audit_files(source, tmp_path / "out")
     with pytest.raises(RunError, match="holds another audit"):
-        audit_files(source, tmp_path / "out", precision=0.9, device="cpu")
+        audit_files(source, tmp_path / "out", precision=0.9)
     np.save(tmp_path / "s" / "labels.npy", np.zeros(300, int))
     np.save(tmp_path / "s" / "features.npy", FEATURES[:300])
     with pytest.raises(DataError, match="all labels are 0: at least 2 classes"):

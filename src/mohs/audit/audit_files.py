@@ -34,7 +34,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from mohs._core.checksums import read_json, reading
-from mohs._core.device import choose_device
 from mohs._core.errors import DataError
 from mohs._core.executor import Executor, Local
 from mohs._core.files import written_whole
@@ -109,7 +108,6 @@ def audit_files(
     folds: int = 5,
     precision: float = 0.8,
     seed: int = 0,
-    device: str = "auto",
     executor: Executor | None = None,
     tell: Tell = lambda text: None,
 ) -> AuditedFiles:
@@ -125,7 +123,6 @@ def audit_files(
         folds: Number of cross-validation folds within the sample.
         precision: Expected share of the rows called mislabeled whose label is wrong.
         seed: Random seed.
-        device: Where the heads are fitted: "auto", "cpu" or "cuda".
         executor: What runs the blocks; default: this process.
         tell: Called with a line of text at every step.
 
@@ -148,7 +145,7 @@ def audit_files(
         if len(names) < 2:
             raise DataError(f"{source.name}: all labels are {names[0]!r}: at least 2 classes are needed")
         clock.stop("labels")
-        judge = _judge(source, names, folder, tell, sample=sample, folds=folds, seed=seed, device=device)
+        judge = _judge(source, names, folder, tell, sample=sample, folds=folds, seed=seed)
         clock.stop("judge")
         tell(f"3/4 score: {len(blocks_of(source.units)):,} blocks of rows")
         total = _scored(source, names, judge, folder, executor or Local())
@@ -174,12 +171,12 @@ def audit_files(
         return result
 
 
-def _judge(source: Source, names: Sequence[Any], folder: Path, tell: Tell, *, device: str, **how: Any) -> FileJudge:
+def _judge(source: Source, names: Sequence[Any], folder: Path, tell: Tell, **how: Any) -> FileJudge:
     """The judge of this folder; fitted unless it is there."""
     if not (folder / JUDGE).exists():
         by = "the logits given, which must be out of sample" if "logits" in source.keys else f"heads in {how['folds']} folds"
         tell(f"2/4 judge: {by}, fitted to {min(how['sample'], source.rows):,} rows")
-        save_judge(fit_judge(source, names, device=choose_device(device), **how), folder / JUDGE)
+        save_judge(fit_judge(source, names, **how), folder / JUDGE)
     return load_judge(folder / JUDGE)
 
 

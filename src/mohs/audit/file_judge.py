@@ -70,16 +70,16 @@ class FoldHead:
         kernel = torch.zeros(folds, len(units.marks), classes, dtype=torch.float64)
         bias = torch.zeros(folds, classes, dtype=torch.float64)
         for share, head in zip(weights.tolist(), made.heads.values(), strict=True):
-            weight, constant = head.weight.double().cpu(), head.bias.double().cpu()
+            weight, constant = head.weight.double(), head.bias.double()
             if isinstance(head.map, Axes):
                 total += share * weight
             else:
-                weight = weight / head.map.size.double().cpu()
-                kernel += share * (head.map.root.double().cpu() @ weight)
-                constant = constant - head.map.center.double().cpu() @ weight
+                weight = weight / head.map.size.double()
+                kernel += share * (head.map.root.double() @ weight)
+                constant = constant - head.map.center.double() @ weight
             bias += share * constant
         parts = (total.float(), kernel.float(), bias.float())
-        return FoldHead(on_cpu(units), *parts, torch.from_numpy(rows), torch.from_numpy(made.fold))
+        return FoldHead(units, *parts, torch.from_numpy(rows), torch.from_numpy(made.fold))
 
     def scores(self, features: Tensor, rows: Tensor) -> Tensor:
         """Scores (n, K) of the features (n, D) of these rows (n,) by the heads without their fold."""
@@ -188,9 +188,7 @@ def sums_of(judged: RowJudgment, labels: Array, known: Array) -> Tally:
     }
 
 
-def fit_judge(
-    source: Source, classes: Sequence[Any], *, sample: int = SAMPLE, folds: int = 5, seed: int = 0, device: Any = "cpu"
-) -> FileJudge:
+def fit_judge(source: Source, classes: Sequence[Any], *, sample: int = SAMPLE, folds: int = 5, seed: int = 0) -> FileJudge:
     """Fit a judge to a sample of the source's rows; the rows of the sample that hold NaN or infinity are left out."""
     rows = drawn_rows(source.rows, sample, seed=seed)
     taken = source.take(rows, "features", "logits", "labels")
@@ -211,9 +209,7 @@ def fit_judge(
         probabilities, scores = logs is not given, logs[None]
     else:
         assert features is not None
-        made = fold_scores(
-            features, torch.from_numpy(labels), num_classes=len(classes), folds=folds, seed=seed, device=device, linear=True
-        )
+        made = fold_scores(features, torch.from_numpy(labels), num_classes=len(classes), folds=folds, seed=seed, linear=True)
         scores, ambiguity = made.scores, made.ambiguity
     rule = fit_rule(scores, labels, ambiguity=ambiguity)
     if "logits" not in taken:
@@ -227,14 +223,6 @@ def fit_judge(
     plain = {name: values for name, values in host(columns).items() if name not in ("suggested", "supported")}
     table = table_of({"id": rows, **plain}, classes)
     return replace(judge, places=Places.of(table), margins=Ranks.of(-np.asarray(plain["margin"], np.float64)))
-
-
-def on_cpu(units: RbfUnits) -> RbfUnits:
-    """The map with its tensors on the CPU."""
-    axes = units.axes
-    rotation = None if axes.rotation is None else axes.rotation.cpu()
-    axes = Axes(axes.mean.cpu(), axes.deviation.cpu(), rotation, axes.size.cpu())
-    return RbfUnits(axes, units.marks.cpu(), units.median, units.root.cpu(), units.center.cpu(), units.size.cpu())
 
 
 def save_judge(judge: FileJudge, file: Path) -> None:

@@ -71,7 +71,7 @@ Stream = Annotated[
         help="Bounded memory: judge features or out-of-sample logits in .parquet or .npy files as they are read; no report.",
     ),
 ]
-STREAMED = ("precision", "folds", "seed", "device", "runs", "out")  # options that --stream takes
+STREAMED = ("precision", "folds", "seed", "runs", "out")  # options that --stream takes
 
 
 def audit(
@@ -114,10 +114,13 @@ def audit(
     if stream:
         other = {**given, **how, "corrected": corrected, "csv": csv or None, "cleanlab": cleanlab or None}
         other |= {"embed": None if embed == "auto" else embed, "loss": None if loss == "auto" else loss}
+        other["device"] = (
+            device if device.startswith("cuda") else None
+        )  # rows are judged on the CPU, so the heads are fitted there
         unused = [name for name, value in other.items() if value is not None and name not in STREAMED]
         if finetune or unused:
             raise ValueError(f"--stream judges features or logits in files: leave --{(['finetune'] * finetune + unused)[0]} out")
-        chosen = {"precision": precision, "folds": folds, "seed": seed or 0, "device": device, "runs": runs, "out": out}
+        chosen = {"precision": precision, "folds": folds, "seed": seed or 0, "runs": runs, "out": out}
         _stream(data, gates, chosen, on=on, as_json=as_json, quiet=quiet)
         return
     if on != "local":
