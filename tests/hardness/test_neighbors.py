@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mohs.hardness import neighbors
 from mohs.hardness.neighbors import agreement, directions_of, majority, nearest, nearest_among, neighbor_agreement
+from mohs.hardness.ranks import drawn_rows
 
 
 def loop(features: torch.Tensor, k: int, among: list[int] | None = None) -> list[list[int]]:
@@ -60,7 +61,7 @@ def test_a_sample_of_references_is_seeded_and_excludes_the_row_itself() -> None:
     near = nearest(features, k=5, references=40, seed=3)
     drawn = sorted(set(near.flatten().tolist()))
     assert len(drawn) <= 40
-    chosen = torch.randperm(120, generator=torch.Generator().manual_seed(3))[:40].tolist()
+    chosen = drawn_rows(120, 40, seed=3).tolist()
     assert near.tolist() == loop(features, 5, sorted(chosen))
     assert torch.equal(near, nearest(features, k=5, references=40, seed=3))
     assert not torch.equal(near, nearest(features, k=5, references=40, seed=4))
@@ -72,7 +73,7 @@ def test_blocks_of_queries_give_the_same_result() -> None:
     features, _ = data(70)
     directions, usable = directions_of(features)
     rows = usable.nonzero().squeeze(1)
-    parts = [nearest_among(directions[s : s + 30], directions, rows, k=4, first_row=s) for s in (0, 30, 60)]
+    parts = [nearest_among(directions[s : s + 30], directions, rows, k=4, own=torch.arange(s, s + 30)) for s in (0, 30, 60)]
     assert torch.equal(torch.cat(parts), nearest(features, k=4))
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mohs
-from mohs.hardness.judgment import MOST_SHARP, SLACK, ambiguous_share, choose_flags, judge_labels, kept_right, sharpen
+from mohs.hardness.judgment import MOST_SHARP, SLACK, ambiguous_share, choose_flags, judge_labels, kept_right, sharpness
 from mohs.hardness.noise_model import (
     RATE_PRIOR,
     STRENGTH,
@@ -368,7 +368,7 @@ def test_a_judge_without_skill_says_nothing_about_noise() -> None:
 def test_sharpened_predictions_have_the_doubt_asked_for_and_the_same_order(share: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     p, known = softmax(2 * random.normal(size=(200, 4))), random.random(200) < 0.9
-    q = sharpen(p, known, share)
+    q = softmax(sharpness(p[known], share) * np.log(p))
     before, after, least = (float((1 - one.max(1))[known].mean()) for one in (p, q, softmax(MOST_SHARP * np.log(p))))
     assert after == pytest.approx(max(share * before, least), rel=1e-3)
     assert (q.argsort(1) == p.argsort(1)).all()
@@ -377,7 +377,7 @@ def test_sharpened_predictions_have_the_doubt_asked_for_and_the_same_order(share
 def test_labels_kept_right_obey_the_law_of_total_probability() -> None:
     """Every true class keeps the same share of its labels, so Σ_g P(given = g) P(right | g) is that share."""
     p = softmax(2 * np.random.default_rng(0).normal(size=(500, 4)))
-    q = sharpen(p, np.ones(500, bool), 0.5)
+    q = softmax(sharpness(p, 0.5) * np.log(p))
     top, share = p.argmax(1), np.zeros(500)
     for g in range(4):
         y = np.full(500, g)

@@ -36,7 +36,7 @@ def rows_of(fold: Tensor) -> list[Tensor]:
 
 def iris() -> tuple[Tensor, Tensor, list[Tensor]]:
     fold = assign_folds(SPECIES, folds=5, seed=0)
-    return principal_axes(IRIS, 10), fold, rows_of(fold)
+    return principal_axes(IRIS, 10)[1], fold, rows_of(fold)
 
 
 # --- against scikit-learn and loops --------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def iris() -> tuple[Tensor, Tensor, list[Tensor]]:
 @pytest.mark.parametrize("out", [[2], [1, 4]])
 def test_lda_matches_scikit_learn(shrinkage: float, out: list[int]) -> None:
     x, fold, rows = iris()
-    head = _Linear(x, rows, lda=True)
+    head = _Linear(principal_axes(IRIS, 10)[0], x, rows, lda=True)
     train = torch.tensor([int(f) not in out for f in fold])
     model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(x[train], SPECIES[train])
     expected = model.decision_function(x[rows[out[0]]])
@@ -62,7 +62,7 @@ def test_ridge_matches_scikit_learn(strength: float) -> None:
     sizes = targets[train].sum(0)
     prior = sizes / sizes.sum()
     model.fit(x[train], targets[train] - prior)
-    head = _Linear(x, rows, lda=False)
+    head = _Linear(principal_axes(IRIS, 10)[0], x, rows, lda=False)
     found = head.scores([3], 3, head.sums(targets), strength)
     np.testing.assert_allclose(found, model.predict(x[rows[3]]) + prior.numpy(), atol=1e-3)
 
@@ -87,22 +87,33 @@ def test_neighbor_votes_by_rank_match_a_loop() -> None:
 
 
 def test_rbf_units_are_a_kernel_and_axes_a_rotation() -> None:
-    x = principal_axes(IRIS, 4)
+    axes, x = principal_axes(IRIS, 4)
     assert float(x.square().sum(1).mean()) == pytest.approx(1, abs=1e-5)
     standard = (IRIS - IRIS.mean(0)) / IRIS.std(0, correction=0)
     ratio = torch.cdist(x, x) / torch.cdist(standard, standard).clamp(min=1e-9).float()
     far = ratio[torch.cdist(x, x) > 0.1]
     assert float(far.std() / far.mean()) < 1e-4  # distances keep their proportions
-    fewer = principal_axes(PIXELS, 20)
+    fewer = principal_axes(PIXELS, 20)[1]
     assert fewer.shape == (500, 20)
-    assert principal_axes(PIXELS[:30], 256).shape == (30, 29)  # fewer rows than features
-    units = rbf_units(x, 150, seed=0)  # with all rows as landmarks the kernel is exact, up to centering and scale
+    assert principal_axes(PIXELS[:30], 256)[1].shape == (30, 29)  # fewer rows than features
+    units = rbf_units(axes, x, 150, seed=0)[1]  # with all rows as landmarks the kernel is exact, up to centering and scale
     squares = torch.cdist(x, x).double().square()
     kernel = torch.exp(-squares / squares[squares > 0].median())
     center = torch.eye(150, dtype=torch.float64) - 1 / 150
     kernel = center @ kernel @ center
     gram = (units @ units.T).double()
     assert torch.corrcoef(torch.stack([gram.flatten(), kernel.flatten()]))[0, 1] > 0.999
+
+
+@pytest.mark.parametrize("rows", [500, 30], ids=["tall", "wide"])
+def test_fitted_heads_give_the_rows_of_a_fold_the_scores_out_of_fold(rows: int) -> None:
+    pixels, y = PIXELS[:rows], moved(DIGITS[:rows], 0.1, 0)
+    made = fold_scores(pixels, y, num_classes=10, folds=3, linear=True)
+    assert made.names == list(made.heads) == ["features lda", "features rbf_lda", "features rbf_ridge"]
+    for scores, head in zip(made.scores, made.heads.values(), strict=True):
+        inputs, fold = head.map(pixels), torch.from_numpy(made.fold)
+        again = torch.einsum("nr,nrk->nk", inputs, head.weight[fold]) + head.bias[fold]
+        np.testing.assert_allclose(again, scores, atol=2e-3 * np.abs(scores).max())
 
 
 # --- no label in its own scores ------------------------------------------------------------------------------------------

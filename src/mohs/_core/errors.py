@@ -11,5 +11,9 @@ class RunError(RuntimeError):
     """A run that cannot continue; finished work is kept, and the message says how to resume."""
 
 
+class FolderInUse(RunError):  # noqa: N818  (what is wrong)
+    """Another process holds the folder."""
+
+
 class Diverged(RunError):  # noqa: N818  (an event, not a wrong call)
     """The loss of a run became NaN or infinite: the only RunError that a study records and continues after."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mohs._core.checksums import MANIFEST, damaged, job_of, keep_checksums, name_job, read_json
-from mohs._core.errors import RunError
+from mohs._core.errors import FolderInUse, RunError
 from mohs._core.files import written_whole
 
 
@@ -38,7 +38,9 @@ def claimed(folder: str | Path, marker: str, about: Mapping[str, Any], *, kind: 
         try:
             lock_file(lock.fileno())
         except OSError:
-            raise RunError(f"{folder}: another process is using this folder; wait for it to finish, or stop it first") from None
+            raise FolderInUse(
+                f"{folder}: another process is using this folder; wait for it to finish, or stop it first"
+            ) from None
         _mark(folder, marker, about, kind, key)
         yield folder
 

@@ -57,7 +57,16 @@ def on_map(table: pa.Table, features: Any) -> pa.Table:
 def principal_plane(features: Tensor) -> Array:
     """features (N, D) -> coordinates (N, 2) float32 along the first two principal components, which a sample is fitted to."""
     count = len(features)
-    sample = features if count <= SAMPLE else features[torch.linspace(0, count - 1, SAMPLE).long()]
+    plane = fit_plane(features if count <= SAMPLE else features[torch.linspace(0, count - 1, SAMPLE).long()])
+    made = torch.zeros(count, 2)
+    for start in range(0, count, CHUNK):
+        made[start : start + CHUNK] = plane_of(features[start : start + CHUNK], *plane)
+    return made.numpy()
+
+
+@torch.no_grad()
+def fit_plane(sample: Tensor) -> tuple[Tensor, Tensor]:
+    """sample (n, D) -> its center (D,) and its first two principal components (D, 2), zero where there are fewer."""
     sample = sample.float().nan_to_num(0.0, 0.0, 0.0)
     center, rank = sample.mean(0), min(RANK, *sample.shape)
     with torch.random.fork_rng(devices=[]):
@@ -65,11 +74,12 @@ def principal_plane(features: Tensor) -> Array:
         axes = torch.pca_lowrank(sample, q=rank, niter=4)[2][:, :2]
     signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()  # so that the same features give the same picture
     axes = axes * torch.where(signs == 0, 1.0, signs)
-    made = torch.zeros(count, 2)
-    for start in range(0, count, CHUNK):
-        part = features[start : start + CHUNK].float().nan_to_num(0.0, 0.0, 0.0)
-        made[start : start + CHUNK, : axes.shape[1]] = (part - center) @ axes
-    return made.numpy()
+    return center, torch.nn.functional.pad(axes, (0, 2 - axes.shape[1]))
+
+
+def plane_of(features: Tensor, center: Tensor, axes: Tensor) -> Tensor:
+    """features (n, D) -> coordinates (n, 2) in the plane."""
+    return (features.float().nan_to_num(0.0, 0.0, 0.0) - center) @ axes
 
 
 def _lists(values: Array) -> pa.Array:

@@ -22,6 +22,7 @@ Examples:
   mohs audit films.csv --label genres --separator ,   several labels per example
   mohs audit photos/ --votes votes.csv          labels by several people
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
+  mohs audit shards/ --stream                   embeddings larger than memory
   mohs audit photos/ --gate "leak<=0"           no copies in another split"""
 NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound, besides issues
 Loss = Annotated[
@@ -73,7 +74,21 @@ Corrected = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Corrected labels to audit instead of the original ones: a file that mohs apply wrote."),
 ]
+OutFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER", help="Folder of this audit; default: one in --runs. With --stream also an s3:// or gs:// address."
+    ),
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Also write the table as CSV.")]
+Stream = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Bounded memory: judge features or out-of-sample logits in .parquet or .npy files as they are read; no report.",
+    ),
+]
+STREAMED = ("precision", "folds", "seed", "runs", "out")  # options that --stream takes
 
 
 def audit(
@@ -94,7 +109,7 @@ def audit(
     seed: o.Seed = None,
     device: o.Device = "auto",
     runs: o.Runs = Path("runs"),
-    out: o.Out = None,
+    out: OutFolder = None,
     run: RunFolder = None,
     corrected: Corrected = None,
     votes: o.Votes = None,
@@ -103,6 +118,8 @@ def audit(
     gate: GateWord = None,
     csv: Csv = False,
     cleanlab: Cleanlab = False,
+    stream: Stream = False,
+    on: o.On = "local",
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -118,6 +135,19 @@ def audit(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     reading = {"label": label, "separator": separator, "image_size": image_size, "text": text, "votes": votes}
     how = {name: value for name, value in reading.items() if value is not None}
+    if stream:
+        other = {**given, **how, "corrected": corrected, "csv": csv or None, "cleanlab": cleanlab or None}
+        other |= {"embed": None if embed == "auto" else embed, "loss": None if loss == "auto" else loss}
+        other |= {"recipe": None if recipe == "auto" else recipe, "issues": None if issues in ("auto", "none") else issues}
+        other["device"] = device if device.startswith("cuda") else None  # rows are judged on the CPU
+        unused = [name for name, value in other.items() if value is not None and name not in STREAMED]
+        if finetune or unused:
+            raise ValueError(f"--stream judges features or logits in files: leave --{(['finetune'] * finetune + unused)[0]} out")
+        chosen = {"precision": precision, "folds": folds, "seed": seed or 0, "runs": runs, "out": out}
+        _stream(data, gates, chosen, on=on, as_json=as_json, quiet=quiet)
+        return
+    if on != "local":
+        raise ValueError("--on is for --stream: the heads of an audit in memory are fitted in one process")
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "recipe": recipe}
     judge |= {"folds": folds, "issues": issues, "device": device}
     done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
@@ -125,6 +155,36 @@ def audit(
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
         _print(done, table, broken, as_json=as_json)
+    if broken:
+        raise typer.Exit(1)
+
+
+def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str, as_json: bool, quiet: bool) -> None:
+    from mohs._core.executor import executor_on
+    from mohs._core.remote import is_remote, upload
+    from mohs.audit.audit_files import audit_files
+    from mohs.hardness.shards import open_source
+
+    if data is None:
+        raise ValueError("--stream needs DATA: a .parquet file, or a folder of .parquet or .npy files")
+    source, remote = open_source(data, headless=True), how["out"] is not None and is_remote(how["out"])
+    with progress(quiet=quiet) as (tell, _), executor_on(on) as executor:
+        done = audit_files(source, tell=tell, executor=executor, **{**how, "out": None if remote else how["out"]})
+        if remote:
+            tell(f"uploading to {how['out']}")
+            upload(done.folder, str(how["out"]))
+    broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
+    if as_json:
+        plain = {"folder": done.folder, "table": done.table, "shares": done.shares, "gates broken": broken}
+        typer.echo(json.dumps({**plain, "approximate": done.facts["approximate"]}, default=str))
+    elif not quiet:
+        typer.echo(f"{done.rows:,} examples: " + ", ".join(f"{count:,} {name}" for name, count in done.counts.items()))
+        for line in (done.estimate.summary, *(f"note: {note}" for note in done.facts["approximate"])):
+            typer.echo(line)
+        for gate in broken:
+            typer.echo(f"gate failed: {gate}")
+        typer.echo(f"table:  {done.table}")
+        typer.echo(f"flagged: {done.flagged}   (mohs review opens it)")
     if broken:
         raise typer.Exit(1)
 

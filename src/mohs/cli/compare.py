@@ -51,6 +51,7 @@ def compare(
     without: o.Without = None,
     seed: o.Seed = None,
     device: o.Device = "auto",
+    on: o.On = "local",
     runs: o.Runs = Path("runs"),
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Chart file to write (.svg or .png), for a comparison of losses.")
@@ -70,7 +71,7 @@ def compare(
             augment=augmentations(augment), optimizer=optimizer, schedule=schedule, batch=batch, seed=seed,
             epochs=epochs if loss else epochs or 5, open=open_options(label=label, image_size=image_size, without=without),
         )  # fmt: skip
-        return _losses(settings, seeds=seeds, runs=runs, device=device, out=out, as_json=as_json, quiet=quiet)
+        return _losses(settings, seeds=seeds, runs=runs, device=device, on=on, out=out, as_json=as_json, quiet=quiet)
     return _two_runs(given, out, seed or 0, as_json=as_json)
 
 
@@ -88,11 +89,12 @@ def settings_of(words: list[str], losses: list[str], **shared: Any) -> dict[str,
 
 
 def _losses(
-    settings: dict[str, Run], *, seeds: int, runs: Path, device: str, out: Path | None, as_json: bool, quiet: bool
+    settings: dict[str, Run], *, seeds: int, runs: Path, device: str, on: str, out: Path | None, as_json: bool, quiet: bool
 ) -> None:
     from mohs.studies.compare import compare_settings
 
-    found = compare_settings(settings, seeds=seeds, runs=runs, device=device, watch=run_messages(quiet=quiet, name_study=False))
+    watch = run_messages(quiet=quiet, name_study=False)
+    found = compare_settings(settings, seeds=seeds, runs=runs, device=device, watch=watch, on=on)
     if as_json:
         typer.echo(json.dumps([_plain({**dataclasses.asdict(one), "n": one.n}) for one in found]))
     else:

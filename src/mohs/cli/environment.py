@@ -62,6 +62,7 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
         {"datasets": "datasets", "transformers": "transformers"},
         "data sets hf:NAME, and the Hugging Face Trainer",
     ),
+    "ray": ({"ray": "ray"}, "studies and large data on a cluster (--on ray)"),
     "lightning": ({"lightning": "lightning"}, "the Lightning callback"),
     "graphs": ({"torch-geometric": "torch_geometric"}, "the study of graph networks"),
     "translation": ({"sacrebleu": "sacrebleu", "sentencepiece": "sentencepiece"}, "the study of translation"),

@@ -25,15 +25,22 @@ DATA holds logits (N, K) and labels (N,), or features (N, D), labels (N,) and\na
 Examples:
   mohs score outputs.npz --out hardness.csv
   mohs score shards/ --weight head.npz --classes cat,dog,fish
-  torchrun --nproc-per-node 4 -m mohs score shards/"""
+  torchrun --nproc-per-node 4 -m mohs score shards/
+  mohs score shards/ --on ray:auto              on a running Ray cluster"""
 
 
 def score(
     data: Annotated[
-        Path | None,
-        typer.Argument(metavar="DATA", help="File (.npz or .parquet) or folder of .parquet shards; default: a demonstration."),
+        str | None,
+        typer.Argument(
+            metavar="DATA",
+            help="File (.npz, .parquet), folder of .parquet or .npy files, or s3://, gs:// or hf:// address; default: digits.",
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Table file to write (.parquet or .csv).")] = Path("hardness.parquet"),
+    out: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Table file to write (.parquet or .csv), or an s3:// or gs:// address."),
+    ] = "hardness.parquet",
     classes: Annotated[
         str | None,
         typer.Option(
@@ -46,28 +53,33 @@ def score(
     neighbors: Annotated[
         bool, typer.Option("--neighbors", help="Add the share of nearest neighbors with the same label (needs features).")
     ] = False,
+    on: o.On = "local",
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Write the hardness table of DATA: one row per example with its margin, loss, AVH and other scores."""
     from mohs._core.errors import DataError
+    from mohs._core.executor import Torchrun, executor_on
+    from mohs._core.remote import written_to
     from mohs.hardness.score_files import score_files
     from mohs.hardness.shards import open_source
     from mohs.hardness.table import check_table_path
 
-    check_table_path(out)
-    with _processes() as first:
+    with _processes() as first, written_to(out) as file:
+        check_table_path(file)
         try:
             source = _digits() if data is None else open_source(data, weight=weight)
-            scored = score_files(source, out, classes=_names(classes, source), neighbors=neighbors)
+            with executor_on(on, local=Torchrun()) as executor:
+                scored = score_files(source, file, classes=_names(classes, source), neighbors=neighbors, executor=executor)
         except DataError:
             if first:
                 raise
             raise typer.Exit(3) from None  # the first process prints the error
     if first and as_json:
-        typer.echo(json.dumps(_plain(source, scored), ensure_ascii=False, default=str))
+        typer.echo(json.dumps({**_plain(source, scored), "out": out}, ensure_ascii=False, default=str))
     elif first and not quiet:
         _print(source, scored)
+        typer.echo(f"table: {out}")
     if first and scored.problem:
         raise DataError(scored.problem)
 
@@ -116,9 +128,9 @@ def _plain(source: Source, scored: Scored) -> dict[str, Any]:
         "data": source.name,
         "rows": scored.rows,
         "unscored": scored.unscored,
-        "out": str(scored.out),
         "hardest": scored.hardest,
         "problem": scored.problem,
+        "notes": scored.notes,
     }
 
 
@@ -128,4 +140,5 @@ def _print(source: Source, scored: Scored) -> None:
     typer.echo(f"    {'id':<16} {'label':<16} {'predicted':<16} {'margin':>8}")
     for row in scored.hardest:
         typer.echo(f"    {row['id']!s:<16} {row['label']!s:<16} {row['predicted']!s:<16} {row['margin']:>8.2f}")
-    typer.echo(f"table: {scored.out}")
+    for note in scored.notes:
+        typer.echo(f"note: {note}")

@@ -103,6 +103,13 @@ Without = Annotated[
 ]
 Seed = Annotated[Number, typer.Option(metavar="SEED", help="Random seed; default: 0.")]
 Device = Annotated[str, typer.Option(metavar="DEVICE", help="Device: auto, cpu or cuda.")]
+On = Annotated[
+    str,
+    typer.Option(
+        metavar="WHERE",
+        help="Where to compute: local, ray (a cluster on this machine), or ray:ADDRESS (ray:auto finds it).",
+    ),
+]
 Runs = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder that holds the run folders.")]
 Out = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Folder of this run; default: one in --runs, named by the run's hash.")

@@ -47,6 +47,7 @@ def study(
     runs: o.Runs = Path("runs"),
     device: o.Device = "auto",
     jobs: Annotated[int, typer.Option(metavar="N", help="Number of runs that train at once on a GPU.")] = 8,
+    on: o.On = "local",
     claims: Annotated[bool, typer.Option("--claims", help="Check the register of claims and write docs/claims.md.")] = False,
     collect_only: Annotated[
         bool, typer.Option("--collect-only", help="Write results and pages from finished runs, without training.")
@@ -85,7 +86,7 @@ def study(
                 raise DataError(f"{recipe.path}: no runs of this study in {runs}: run it without --collect-only")
             show(write_study_page(recipe, results, home))
     else:
-        every = run_studies(selected, runs=runs, device=device, jobs=jobs, watch=run_messages(quiet=quiet))
+        every = run_studies(selected, runs=runs, device=device, jobs=jobs, watch=run_messages(quiet=quiet), on=on)
         for recipe, results in zip(found, every, strict=True):
             show(write_study_page(recipe, results, home))
     if claims:

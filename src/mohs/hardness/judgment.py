@@ -130,9 +130,9 @@ def judge_labels(
     known: Array = np.asarray(np.isfinite(s).all((0, 2)))
     if not known.any():
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
-    s = np.stack([_logs(one, known) for one in s])
+    s = np.stack([log_scores(one) for one in s])
     z = NormalDist().inv_cdf((1 + interval) / 2)
-    return _judgment(fit_noise(s[:, known], y[known]), s, y, known, precision, z, ambiguity, smooth)
+    return _judgment(fit_rule(s[:, known], y[known], ambiguity=ambiguity), s, y, known, precision, z, smooth)
 
 
 def judge_by_votes(judgment: LabelJudgment, votes: Votes, labels: Array, *, precision: float = 0.8) -> LabelJudgment:
@@ -209,8 +209,7 @@ def with_frequencies(scores: Array, labels: Array) -> Array:
     """Scores (R, K), with the logarithm of each class's frequency among the labels (R,), and its negative: (3, R, K)."""
     r, k = scores.shape
     log_share = np.log((np.bincount(labels[labels < k], minlength=k) + 0.5) / (r + 0.5 * k))
-    known: Array = np.asarray(np.isfinite(scores).all(1))
-    log_p = _logs(scores, known)
+    log_p = log_scores(scores)
     return np.stack([log_p, *(np.broadcast_to(sign * log_share, (r, k)) for sign in (1, -1))])
 
 
@@ -252,57 +251,111 @@ def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
     return scores.reshape(-1, len(labels), classes).astype(np.float32), labels.astype(np.int64)
 
 
-def _logs(scores: Array, known: Array) -> Array:
-    """Scores (N, K) of one model; their logarithms if all known rows are probabilities."""
-    rows = scores[known]
+def log_scores(scores: Array) -> Array:
+    """Scores (N, K) of one model; their logarithms if all rows without NaN and infinity are probabilities."""
+    rows = scores[np.isfinite(scores).all(1)]
     if (rows >= 0).all() and (np.abs(rows.sum(1) - 1) < ROUNDING).all():
-        scores = np.log(scores.clip(LEAST_PROBABILITY))
+        logs: Array = np.log(scores.clip(LEAST_PROBABILITY))
+        return logs
     return scores
 
 
-def _judgment(
-    model: NoiseModel,
-    s: Array,
-    y: Array,
-    known: Array,
-    precision: float,
-    z: float,
-    ambiguity: float,
-    smooth: Smooth | None,
-) -> LabelJudgment:
-    (_, n, k), rows = s.shape, np.arange(s.shape[1])
-    filled = np.where(known[None, :, None], s, 0.0)
-    p, posterior = model.probs(filled), model.posterior(filled, y)
-    right = posterior[rows, y].clip(TINY, 1)
-    apparent, unsure = float(1 - right[known].mean()), float((1 - p.max(1))[known].mean())
-    kappa = SKEPTICISM * math.sqrt(PER_CLASS * k / known.sum())
+@dataclass(frozen=True, eq=False)
+class LabelRule:
+    """What the labels of many examples tell about any of them: the noise model, and how much it may be trusted.
+
+    Attributes:
+        model: The fitted noise model.
+        trust: The factor r.
+        class_trust: The factor min(1, 2 n̂_g/n_g)² of each class (K,).
+        sharpness: The exponent f; 1 if all doubt is ambiguity.
+        kappa: The factor κ.
+    """
+
+    model: NoiseModel
+    trust: float
+    class_trust: Array
+    sharpness: float
+    kappa: float
+
+    def judge(self, scores: Array, labels: Array) -> RowJudgment:
+        """Judge rows, each by itself: finite scores (M, n, K) and labels (n,)."""
+        rows, p, posterior = np.arange(len(labels)), self.model.probs(scores), self.model.posterior(scores, labels)
+        apparent, unsure = 1 - posterior[rows, labels].clip(TINY, 1), 1 - p.max(1)
+        wrong = _scaled_odds(apparent, self.trust * self.class_trust[labels])
+        if self.sharpness > 1:
+            q = softmax(self.sharpness * np.log(p.clip(TINY)))
+            beyond = _scaled_odds(1 - kept_right(p, q, labels), self.class_trust[labels])
+            p, posterior = q, _with_noise(posterior, q, labels, beyond)
+            wrong = 1 - (1 - wrong) * (1 - beyond)
+        wrong = wrong + AMBIGUOUS * (1 - p[rows, labels]) * (1 - wrong)
+        suggested, p_suggested = suggestions(wrong, posterior, labels)
+        return RowJudgment(
+            p_mislabeled=wrong,
+            supported=p[rows, labels] >= 0.5,
+            suggested=suggested,
+            p_suggested=p_suggested,
+            probs=p,
+            posterior=posterior,
+            apparent=apparent,
+            unsure=unsure,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RowJudgment:
+    """The judgment of n rows by a `LabelRule`.
+
+    p_mislabeled, suggested, p_suggested, probs and posterior are those of `LabelJudgment`. supported: whether the judge gives
+    the label at least ½ (n,). apparent: P(wrong) before skepticism (n,); unsure: the doubt 1 − max p (n,).
+    """
+
+    p_mislabeled: Array
+    supported: Array
+    suggested: Array
+    p_suggested: Array
+    probs: Array
+    posterior: Array
+    apparent: Array
+    unsure: Array
+
+
+def fit_rule(scores: Array, labels: Array, *, ambiguity: float = 1.0) -> LabelRule:
+    """The rule that finite scores (M, N, K) and labels (N,) give; ambiguity: as for `judge_labels`."""
+    model = fit_noise(scores, labels)
+    p = model.probs(scores)
+    right = model.posterior(scores, labels)[np.arange(len(labels)), labels].clip(TINY, 1)
+    apparent, unsure = float(1 - right.mean()), float((1 - p.max(1)).mean())
+    kappa = SKEPTICISM * math.sqrt(PER_CLASS * p.shape[1] / len(labels))
     trust = float(np.clip(1 - kappa * unsure / max(apparent, 1e-9), LEAST_TRUST, 1))
-    by_class = class_trust(p, y, known)
-    wrong = _scaled_odds(1 - right, trust * by_class)
-    if ambiguity < 1:
-        q = sharpen(p, known, ambiguity)
-        beyond = _scaled_odds(1 - kept_right(p, q, y), by_class)
-        p, posterior = q, _with_noise(posterior, q, y, beyond)
-        wrong = 1 - (1 - wrong) * (1 - beyond)
-    wrong = wrong + AMBIGUOUS * (1 - p[rows, y]) * (1 - wrong)
+    return LabelRule(model, trust, class_trust(p, labels), sharpness(p, ambiguity) if ambiguity < 1 else 1.0, kappa)
+
+
+def _judgment(
+    rule: LabelRule, s: Array, y: Array, known: Array, precision: float, z: float, smooth: Smooth | None
+) -> LabelJudgment:
+    n, rows = len(y), rule.judge(np.where(known[None, :, None], s, 0.0), y)
+    wrong = rows.p_mislabeled
     if smooth is not None:
         wrong = np.where(known, smooth(np.where(known, wrong, 0.0)), wrong)
-    flagged, suggested, p_suggested = decide(np.where(known, wrong, np.nan), posterior, y, precision)
-    rate, doubted = float(wrong[known].mean()), float((p.argmax(1) != y)[known].mean())
-    sure = max(0.0, apparent - 2 * kappa * unsure)
+    wrong = np.where(known, wrong, np.nan)
+    flagged, suggested, p_suggested = decide(wrong, rows.posterior, y, precision)
+    apparent, unsure = float(rows.apparent[known].mean()), float(rows.unsure[known].mean())
+    rate, doubted = float(wrong[known].mean()), float((rows.probs.argmax(1) != y)[known].mean())
+    low, high = rate_interval(rate, apparent=apparent, unsure=unsure, doubted=doubted, kappa=rule.kappa, n=n, z=z)
     return LabelJudgment(
-        p_mislabeled=np.where(known, wrong, np.nan),
+        p_mislabeled=wrong,
         flagged=flagged,
-        cannot_tell=known & ~flagged & (p[rows, y] < 0.5),
+        cannot_tell=known & ~flagged & ~rows.supported,
         suggested=suggested,
         p_suggested=p_suggested,
-        probs=np.where(known[:, None], p, np.nan),
-        posterior=posterior,
+        probs=np.where(known[:, None], rows.probs, np.nan),
+        posterior=rows.posterior,
         rate=rate,
-        low=max(0.0, min(sure, rate) - _spread(sure, n, z)),
-        high=min(1.0, max(rate, apparent, doubted) + _spread(max(rate, doubted), n, z)),
-        trust=trust,
-        model=model,
+        low=low,
+        high=high,
+        trust=rule.trust,
+        model=rule.model,
     )
 
 
@@ -315,14 +368,28 @@ def decide(wrong: Array, posterior: Array, labels: Array, precision: float) -> t
         labels: Class indices (N,).
         precision: Expected share of the flagged examples whose label is wrong.
     """
-    rows, known = np.arange(len(labels)), ~np.isnan(wrong)
-    others = posterior.copy()
+    known = ~np.isnan(wrong)
+    flagged: Array = known & choose_flags(np.where(known, wrong, 0.0), precision)
+    return flagged, *suggestions(wrong, posterior, labels)
+
+
+def suggestions(wrong: Array, posterior: Array, labels: Array) -> tuple[Array, Array]:
+    """The likeliest true class (N,) and its probability (N,); the label where `wrong` is NaN. Arguments as for `decide`."""
+    rows, others = np.arange(len(labels)), posterior.copy()
     others[rows, labels] = 0
     best = others.argmax(1)
     p_best = wrong * others[rows, best] / others.sum(1).clip(1e-300)
-    moved = known & (p_best > 1 - wrong)
-    flagged: Array = known & choose_flags(np.where(known, wrong, 0.0), precision)
-    return flagged, np.where(moved, best, labels), np.where(moved, p_best, 1 - wrong)
+    moved = p_best > 1 - wrong  # False for NaN
+    return np.where(moved, best, labels), np.where(moved, p_best, 1 - wrong)
+
+
+def rate_interval(
+    rate: float, *, apparent: float, unsure: float, doubted: float, kappa: float, n: int, z: float
+) -> tuple[float, float]:
+    """The interval of the share of wrong labels, from means over n examples (`noise_rate`); doubted: labels not predicted."""
+    sure = max(0.0, apparent - 2 * kappa * unsure)
+    low = max(0.0, min(sure, rate) - _spread(sure, n, z))
+    return low, min(1.0, max(rate, apparent, doubted) + _spread(max(rate, doubted), n, z))
 
 
 def _scaled_odds(wrong: Array, factor: Any) -> Array:
@@ -332,15 +399,15 @@ def _scaled_odds(wrong: Array, factor: Any) -> Array:
     return scaled
 
 
-def sharpen(p: Array, known: Array, share: float) -> Array:
-    """softmax(f log p) (N, K), f ≥ 1 such that the mean doubt of the known rows falls to this share of it."""
-    logs, goal = np.log(p.clip(TINY)), share * float((1 - p.max(1))[known].mean())
-    low, high, judged = 1.0, MOST_SHARP, logs[known]
+def sharpness(p: Array, share: float) -> float:
+    """f ≥ 1 such that softmax(f log p) has this share of the mean doubt of p (N, K)."""
+    logs, goal = np.log(p.clip(TINY)), share * float((1 - p.max(1)).mean())
+    low, high = 1.0, MOST_SHARP
     for _ in range(30):
         middle = math.sqrt(low * high)
-        unsure = float((1 - softmax(middle * judged).max(1)).mean())
+        unsure = float((1 - softmax(middle * logs).max(1)).mean())
         low, high = (middle, high) if unsure > goal else (low, middle)
-    return softmax(low * logs)
+    return low
 
 
 def kept_right(p: Array, q: Array, y: Array) -> Array:
@@ -360,12 +427,10 @@ def _with_noise(posterior: Array, q: Array, y: Array, wrong: Array) -> Array:
     return mixed
 
 
-def class_trust(p: Array, labels: Array, known: Array) -> Array:
-    """min(1, 2 n̂_g/n_g)² of each example's label (N,), at least 1e-6: small for a class that is hardly predicted."""
-    k = p.shape[1]
-    given, predicted = (np.bincount(one[known], minlength=k) for one in (labels, p.argmax(1)))
-    share = np.minimum(1, 2 * predicted / np.maximum(given, 1)) ** 2
-    trust: Array = np.maximum(share, UNKNOWN_CLASS)[labels]
+def class_trust(p: Array, labels: Array) -> Array:
+    """min(1, 2 n̂_g/n_g)² of each class (K,), at least 1e-6: small for a class that is hardly predicted."""
+    given, predicted = (np.bincount(one, minlength=p.shape[1]) for one in (labels, p.argmax(1)))
+    trust: Array = np.maximum(np.minimum(1, 2 * predicted / np.maximum(given, 1)) ** 2, UNKNOWN_CLASS)
     return trust
 
 

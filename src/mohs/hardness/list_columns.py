@@ -6,8 +6,7 @@ another length, raises an error that names file, column and row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,18 +31,25 @@ def matrix(column: pa.Array, name: str, file: str, first_row: int, width: int) -
     return entries.reshape(len(column), width)
 
 
-def width_of(files: Sequence[Path], column: str) -> int:
-    """Length of this column's lists, from its type or its first row."""
-    kind = pyarrow.parquet.read_schema(files[0]).field(column).type
+def width_of(files: Iterable[pyarrow.parquet.ParquetFile], column: str, names: Sequence[str]) -> int:
+    """Length of this column's lists, from its type or its first row; names: of the files, for errors."""
+    for file, name in zip(files, names, strict=True):
+        width = _width(file, column, name)
+        if width:
+            return width
+    return 0
+
+
+def _width(file: pyarrow.parquet.ParquetFile, column: str, name: str) -> int:
+    kind = file.schema_arrow.field(column).type
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not listed or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
-        raise DataError(f"{files[0]}: column {column!r} must hold a list of numbers per row, got {kind}")
+        raise DataError(f"{name}: column {column!r} must hold a list of numbers per row, got {kind}")
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
-    for file in files:
-        for part in pyarrow.parquet.ParquetFile(file).iter_batches(1, columns=[column]):
-            length = pc.list_value_length(part.column(0))[0].as_py()
-            if not length:
-                raise DataError(f"{file}: {column} of row 0 is empty: every row needs a list of numbers")
-            return int(length)
+    for part in file.iter_batches(1, columns=[column]):
+        length = pc.list_value_length(part.column(0))[0].as_py()
+        if not length:
+            raise DataError(f"{name}: {column} of row 0 is empty: every row needs a list of numbers")
+        return int(length)
     return 0

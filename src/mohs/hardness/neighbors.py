@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mohs._core.forward import row_slices
 from mohs.angle import check_vectors, unit
+from mohs.hardness.ranks import drawn_rows
 
 NONE = -1  # no neighbor, no label
 COLUMNS, ENTRIES = 2**16, 2**25  # references and cosines in a block: 128 MB; few tall blocks cost less than many small ones
@@ -41,19 +42,20 @@ def nearest_with_cosines(features: Tensor, *, k: int = 10, references: int = 50_
     directions, usable = directions_of(features)
     among = usable.nonzero().squeeze(1)
     if among.numel() > references:
-        drawn = torch.randperm(among.numel(), generator=torch.Generator().manual_seed(seed))[:references].sort().values
-        among = among[drawn.to(among.device)]
+        among = among[torch.from_numpy(drawn_rows(among.numel(), references, seed=seed)).to(among.device)]
     return cosines_among(directions, directions[among], among, k=k)
 
 
 @torch.no_grad()
-def nearest_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, first_row: int = 0) -> Tensor:
-    """Directions (n, D) of rows first_row and on, and of the references (R, D), the `rows` in rising order -> nearest (n, k)."""
-    return cosines_among(queries, references, rows, k=k, first_row=first_row)[0]
+def nearest_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, own: Tensor | None = None) -> Tensor:
+    """Directions (n, D) of the rows `own` (n,), by default 0..n−1, and (R, D) of the `rows` in rising order -> nearest (n, k)."""
+    return cosines_among(queries, references, rows, k=k, own=own)[0]
 
 
 @torch.no_grad()
-def cosines_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, first_row: int = 0) -> tuple[Tensor, Tensor]:
+def cosines_among(
+    queries: Tensor, references: Tensor, rows: Tensor, *, k: int, own: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """As `nearest_among`, with the cosines (n, k) of the nearest; NaN for no neighbor."""
     found = torch.full((queries.shape[0], k), NONE, device=queries.device)
     cosines = queries.new_full((queries.shape[0], k), torch.nan)
@@ -61,9 +63,10 @@ def cosines_among(queries: Tensor, references: Tensor, rows: Tensor, *, k: int, 
     height = max(1, min(queries.shape[0], ENTRIES // max(1, width)))
     if not width:
         return found, cosines
+    every = torch.arange(queries.shape[0]) if own is None else own
     block = queries.new_empty(height, -(-width // GROUP) * GROUP)
     for i in row_slices(queries.shape[0], height):
-        own = torch.arange(first_row + i.start, first_row + i.stop, device=queries.device)
+        own = every[i].to(queries.device)
         best = queries.new_full((len(own), 0), 0.0), own.new_zeros(len(own), 0)
         for j in row_slices(references.shape[0], width):
             cos = block[: len(own)]

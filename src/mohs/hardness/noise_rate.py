@@ -138,18 +138,51 @@ def estimate_noise(
 def estimate_from(judgment: LabelJudgment, given: Array, names: Sequence[Any], *, seed: int = 0) -> NoiseEstimate:
     """The estimate that follows from a judgment of labels (N,), class indices."""
     known = ~np.isnan(judgment.p_mislabeled)
-    given, posterior, wrong = given[known], judgment.posterior[known], judgment.p_mislabeled[known]
+    given = given[known]
+    counts = expected_counts(judgment.posterior[known], judgment.p_mislabeled[known], given)
+    differs = float((given != judgment.probs[known].argmax(1)).mean())
+    return estimate_of_counts(judgment.rate, judgment.low, judgment.high, counts, np.bincount(given), differs, names, seed=seed)
+
+
+def expected_counts(posterior: Array, wrong: Array, given: Array) -> Array:
+    """counts[given, true] (K, K) of rows with these posteriors (n, K), probabilities of a wrong label and labels (n,)."""
     rows = np.arange(len(given))
     others = posterior.copy()
     others[rows, given] = 0
     others *= (wrong / others.sum(1).clip(1e-300))[:, None]
     others[rows, given] = 1 - wrong
     counts = np.zeros((posterior.shape[1],) * 2)
-    np.add.at(counts, given, others)  # (given, true)
-    kind = noise_kind(counts.T, low=judgment.low, seed=seed)
-    predicted = judgment.probs[known].argmax(1)
-    found = (judgment.rate, judgment.low, judgment.high)
-    return _estimate(*found, counts, kind, given, predicted, list(names), "out-of-sample predictions")
+    np.add.at(counts, given, others)
+    return counts
+
+
+def estimate_of_counts(
+    rate: float,
+    low: float,
+    high: float,
+    counts: Array,
+    sizes: Array,
+    disagreement: float,
+    names: Sequence[Any],
+    *,
+    seed: int,
+    source: str = "out-of-sample predictions",
+) -> NoiseEstimate:
+    """The estimate from its rate with interval, counts[given, true] (K, K), the sizes of the classes and the disagreement."""
+    kind = noise_kind(counts.T, low=low, seed=seed)
+    return NoiseEstimate(
+        rate=rate,
+        low=0.0 if kind == "none found" else low,
+        high=high,
+        transition=row_shares(counts.T),
+        counts=counts,
+        kind=kind,
+        imbalance=float(sizes.max() / sizes[sizes > 0].min()),
+        examples=int(sizes.sum()),
+        source=source,
+        disagreement=disagreement,
+        classes=list(names),
+    )
 
 
 def suggest_emphasis(estimate: NoiseEstimate) -> Suggestion:
@@ -206,35 +239,8 @@ def _from_dynamics(labels: Any, table: Any, classes: Sequence[Any] | None, inter
     clear = min(rate, float((aum < -usual).mean()))
     low = wilson(clear, len(aum), interval)[0]
     high = wilson(float(behind.mean()), len(aum), interval)[1]
-    kind = noise_kind(counts.T, low=low, seed=seed)
-    return _estimate(rate, low, high, counts, kind, given, guessed, names, "training dynamics")
-
-
-def _estimate(
-    rate: float,
-    low: float,
-    high: float,
-    counts: Array,
-    kind: str,
-    given: Array,
-    predicted: Array,
-    names: list[Any],
-    source: str,
-) -> NoiseEstimate:
-    sizes = np.bincount(given)
-    return NoiseEstimate(
-        rate=rate,
-        low=0.0 if kind == "none found" else low,
-        high=high,
-        transition=row_shares(counts.T),
-        counts=counts,
-        kind=kind,
-        imbalance=float(sizes.max() / sizes[sizes > 0].min()),
-        examples=len(given),
-        source=source,
-        disagreement=float((given != predicted).mean()),
-        classes=names,
-    )
+    differs = float((given != guessed).mean())
+    return estimate_of_counts(rate, low, high, counts, np.bincount(given), differs, names, seed=seed, source="training dynamics")
 
 
 def _names(*columns: Array) -> list[Any]:

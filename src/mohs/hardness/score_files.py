@@ -1,18 +1,22 @@
 """Score files that need not fit in memory: one hardness table from a source of units, by one process or several.
 
-First the rows of every unit are measured and written to a part file, one row group per unit. Then the columns that need all rows
-(the grade, the norm within the class) are computed from the margins, norms and labels, and the units are copied, in order, into
-the table, which is renamed to its final name when complete. Memory holds a batch, a unit's scores and about 40 bytes per row.
+First the rows of every block are measured and written to a part file (`blocks`). Then the columns that need all rows are added
+and the parts are copied, in order, into the table, which is renamed to its final name when complete. These columns come from
+tallies of the blocks: the shortest and longest features of each class, and the margins of up to RANKED rows, among which the
+grades are places. The grades are exact up to that many rows, and `Scored.notes` says so beyond. Memory does not grow with the
+number of rows. A killed process leaves its parts beside the table; the same call goes on from the blocks that are done.
 
-Under torch.distributed rank r takes units r, r + W, r + 2W, ..., and rank 0 writes the table (the folder must be shared).
+Under torch.distributed rank r takes blocks r, r + W, r + 2W, ..., and rank 0 writes the table (the folder must be shared).
 Rows whose logits hold NaN or +∞, and repeated ids, do not prevent the table from being written: `Scored.problem` names the first.
-If a unit cannot be read, the units scored so far are kept as a `.partial` table, which the error names.
+If a unit cannot be read, the rows scored before it are kept as a `.partial` table, which the error names.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,38 +26,109 @@ import pyarrow as pa
 import pyarrow.parquet
 import torch
 
-from mohs._core.distributed import gathered, ranks
+from mohs._core.distributed import from_first, ranks
 from mohs._core.errors import DataError
+from mohs._core.executor import Executor, Torchrun
+from mohs.hardness.blocks import BlockWork, Measured, Tally, blocks_of, class_names, part_of, run_blocks
 from mohs.hardness.classes import encode
-from mohs.hardness.measure import Columns, host, joined, measure, overall, repeated, table_of
+from mohs.hardness.measure import Columns, measure, repeated, table_of
 from mohs.hardness.neighbors import NONE, directions_of, nearest_among, shared
+from mohs.hardness.ranks import Ranks, drawn_rows
 from mohs.hardness.score import as_tensor, linear
-from mohs.hardness.shards import Source, Unit
+from mohs.hardness.shards import Source
 from mohs.hardness.table import check_table_path, table_writer
 
 HARDEST = 5
 NEIGHBORS = 10
+RANKED = 2**20  # rows whose margins the grades are places among
+COMPARED = 2**21  # rows up to which every id is compared with every other
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Result: the file, its number of rows, the hardest of them, and the first problem in the data."""
+    """Result: the file, its number of rows, the hardest of them, the first problem in the data, and what is approximate."""
 
     out: Path
     rows: int
     unscored: int
     hardest: list[dict[str, Any]]
     problem: str | None = None
+    notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Shared by all processes before the first unit: rows of the head, class names, and the candidates for neighbors."""
+@dataclass(frozen=True, eq=False)
+class References:
+    """Examples that neighbors are sought among: directions (R, D), their rows in rising order (R,) and labels (R,)."""
 
-    source: Source
-    index: np.ndarray[Any, Any]
-    classes: list[Any]
-    references: tuple[torch.Tensor, torch.Tensor] | None = None
+    directions: torch.Tensor
+    rows: torch.Tensor
+    labels: torch.Tensor
+
+    @staticmethod
+    def of(features: torch.Tensor, rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> References:
+        """Those of these features (R, D) that have a direction."""
+        directions, usable = directions_of(features.float())
+        return References(directions[usable], torch.from_numpy(rows)[usable], torch.from_numpy(labels)[usable])
+
+    def agreement(self, features: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Share of the nearest references with the label of each of these examples (n,), which are these rows (n,)."""
+        near = nearest_among(directions_of(features)[0], self.directions, self.rows, k=NEIGHBORS, own=rows)
+        at = torch.searchsorted(self.rows, near.clamp(min=0)).clamp(max=len(self.rows) - 1)
+        return shared(torch.where(near == NONE, NONE, self.labels[at]), index)
+
+
+@dataclass(frozen=True, eq=False)
+class ByHead:
+    """Measurements of a batch by its logits, or by its features and the head."""
+
+    head: tuple[torch.Tensor, torch.Tensor | None] | None
+    references: References | None
+
+    def __call__(self, batch: Mapping[str, Any], index: torch.Tensor, first: int) -> tuple[dict[str, torch.Tensor], Tally]:
+        x = as_tensor(batch["features"]) if "features" in batch else None
+        z = as_tensor(batch["logits"]) if self.head is None or x is None or "logits" in batch else linear(x, *self.head)
+        columns = measure(z, index, x, None if self.head is None else self.head[0])
+        if self.references is not None and x is not None:
+            columns["neighbors"] = self.references.agreement(x, index, torch.arange(first, first + len(x)))
+        return columns, {}
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTally:
+    """What is combined over the blocks: the margins of drawn rows, the range of norms in each class, the hardest rows."""
+
+    rows: int
+    classes: int
+
+    def __call__(self, columns: Columns, first: int) -> Tally:
+        margin = np.asarray(columns["margin"])
+        drawn = drawn_rows(self.rows, RANKED)
+        here = drawn[np.searchsorted(drawn, first) : np.searchsorted(drawn, first + len(margin))] - first
+        hardest = np.argsort(margin, kind="stable")[:HARDEST]
+        hardest = hardest[~np.isnan(margin[hardest])]
+        tally: Tally = {"margins": margin[here], "hardest": first + hardest, "least": margin[hardest]}
+        tally["unscored"] = first + np.flatnonzero(np.isnan(margin))[:1]
+        tally["missing"] = np.isnan(margin).sum(keepdims=True)
+        return tally | (norm_ranges(columns["norm"], columns["label"], self.classes) if "norm" in columns else {})
+
+
+def norm_ranges(norms: Any, labels: Any, classes: int) -> Tally:
+    """The least and largest finite norm of each class (K,); +∞ and −∞ for a class without one."""
+    norms, labels = np.asarray(norms), np.asarray(labels)
+    known = np.isfinite(norms)
+    low, high = np.full(classes, np.inf), np.full(classes, -np.inf)
+    np.minimum.at(low, labels[known], norms[known])
+    np.maximum.at(high, labels[known], norms[known])
+    return {"low": low, "high": high}
+
+
+def norm_within(norms: Any, labels: Any, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Norms (n,) scaled from 0 to 1 between the least and the largest of each label's class (K,); NaN where not finite."""
+    norms, labels = np.asarray(norms), np.asarray(labels)
+    with np.errstate(invalid="ignore"):
+        span = np.where(high == low, 1.0, high - low)
+        scaled = (norms - low.astype(norms.dtype)[labels]) / span.astype(norms.dtype)[labels]
+    return np.where(np.isfinite(norms), scaled, np.nan).astype(norms.dtype)
 
 
 def score_files(
@@ -64,165 +139,110 @@ def score_files(
     neighbors: bool = False,
     references: int = 50_000,
     seed: int = 0,
+    executor: Executor | None = None,
 ) -> Scored:
     """Write the table of a source as .parquet or .csv; with neighbors searched among up to this many references."""
     check_table_path(out)
     if neighbors and "features" not in source.keys:
         raise DataError(f"{source.name}: neighbors need features; add them, or leave neighbors out")
-    index, names = _labels(source, source.classes if classes is None else classes)
-    plan = Plan(source, index, names, _drawn(source, references, seed) if neighbors else None)
-    rank, number = ranks()
-    part = out.with_name(f"{out.name}.part{os.getpid()}-{rank}")
-    try:
-        everyone = gathered((part, *_write_part(plan, source.units[rank::number], part)))
-        message = next(filter(None, (words for _, _, words in everyone)), None)
-        done = [unit for i, unit in enumerate(source.units) if i // number < everyone[i % number][1]]
-        target = out if message is None else out.with_stem(f"{out.stem}.partial")
-        merged = _merge(plan, done, [name for name, _, _ in everyone], target) if rank == 0 and done else None
-        scored: Scored | None = gathered(merged)[0]
-    finally:
-        part.unlink(missing_ok=True)
+    names = class_names(source, source.classes if classes is None else classes)
+    found = drawn_references(source, names, references, seed) if neighbors else None
+    folder = parts_folder(out, source, [names, neighbors, references, seed])
+    work = BlockWork(source, names, ByHead(source.head, found), ScoreTally(source.rows, len(names)), folder)
+    folder.mkdir(exist_ok=True)
+    measured = list(run_blocks(work, blocks_of(source.units), executor or Torchrun()))
+    message = measured[-1].error
+    target = out if message is None else out.with_stem(f"{out.stem}.partial")
+    first = ranks()[0] == 0
+    scored: Scored | None = from_first(_merge(source, names, measured, folder, target) if first and measured[0].rows else None)
+    if first:
+        shutil.rmtree(folder)
     if message is not None:
         raise DataError(message if scored is None else f"{message}; {scored.rows} row(s) scored so far are kept in {scored.out}")
     assert scored is not None
     return scored
 
 
-def _labels(source: Source, classes: Sequence[Any] | None) -> tuple[np.ndarray[Any, Any], list[Any]]:
-    """The row of the head for every row of the source, and the class names: all labels are checked before any work."""
-    if classes is None:
-        seen = [np.unique(_all(source, unit, "labels")) for unit in source.units]
-        try:
-            _, classes = encode(np.unique(np.concatenate(seen)), num_classes=source.num_classes)
-        except ValueError as error:
-            for unit in source.units:  # to name the file and the row of a bad label
-                _encoded(source, unit, None)
-            raise DataError(f"{source.name}: {error}") from error
-    return np.concatenate([_encoded(source, unit, classes) for unit in source.units]), list(classes)
+def drawn_references(source: Source, classes: Sequence[Any], count: int, seed: int) -> References:
+    """The references: all rows, or a sample drawn with the seed."""
+    rows = drawn_rows(source.rows, count, seed=seed)
+    found = source.take(rows, "features", "labels")
+    labels = encode(found["labels"], num_classes=len(classes), classes=classes)[0]
+    return References.of(as_tensor(found["features"]), rows, labels)
 
 
-def _encoded(source: Source, unit: Unit, classes: Sequence[Any] | None) -> np.ndarray[Any, Any]:
-    labels = _all(source, unit, "labels")
-    try:
-        return encode(labels, num_classes=source.num_classes, classes=classes, first_row=unit.start)[0]
-    except ValueError as error:
-        raise DataError(f"{unit.file}: {error}") from error
+def parts_folder(out: Path, source: Source, settings: Sequence[Any]) -> Path:
+    """Folder of the parts, beside the table; its name is a hash of the source and the settings."""
+    text = json.dumps([source.fingerprint(), list(settings)], default=str)
+    return out.with_name(f"{out.name}.parts-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
 
 
-def _all(source: Source, unit: Unit, key: str) -> np.ndarray[Any, Any]:
-    return np.concatenate([batch[key] for batch in source.read(unit, key)])
-
-
-def _drawn(source: Source, references: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Directions (R, D) of the references, all rows or a sample drawn with the seed, and which rows they are (R,)."""
-    rows = torch.randperm(source.rows, generator=torch.Generator().manual_seed(seed))[:references].sort().values
-    found = []
-    for unit in source.units:
-        first = unit.first
-        for batch in source.read(unit, "features"):
-            size = len(batch["features"])
-            own = rows[(rows >= first) & (rows < first + size)] - first
-            found.append(as_tensor(batch["features"][own.numpy()]).float())
-            first += size
-    directions, usable = directions_of(torch.cat(found))
-    return directions[usable], rows[usable]
-
-
-def _write_part(plan: Plan, units: Sequence[Unit], part: Path) -> tuple[int, str | None]:
-    """Measure these units into a part file, one row group each; the number done, and the error that stopped it."""
-    writer: pyarrow.parquet.ParquetWriter | None = None
-    done = 0
-    try:
-        for unit in units:
-            table = pa.table(_unit_columns(plan, unit))
-            writer = writer or pyarrow.parquet.ParquetWriter(part, table.schema)
-            writer.write_table(table, row_group_size=unit.rows)
-            done += 1
-    except DataError as error:
-        return done, str(error)
-    finally:
-        if writer is not None:
-            writer.close()
-    return done, None
-
-
-def _unit_columns(plan: Plan, unit: Unit) -> Columns:
-    """The measurements of a unit's rows, batch by batch."""
-    parts: list[Columns] = []
-    named: dict[str, list[Any]] = {}
-    first = unit.first
-    head = plan.source.head
-    for batch in plan.source.read(unit, "logits", "features", "ids", "paths"):
-        x = as_tensor(batch["features"]) if "features" in batch else None
-        z = as_tensor(batch["logits"]) if head is None or x is None or "logits" in batch else linear(x, *head)
-        index = torch.from_numpy(plan.index[first : first + z.shape[0]])
-        columns = measure(z, index, x, None if head is None else head[0])
-        if plan.references is not None and x is not None:
-            columns["neighbors"] = _agreement(plan, x, index, first)
-        parts.append(host(columns))
-        for key in ("ids", "paths"):
-            named.setdefault(key, []).append(pa.array(batch[key])) if key in batch else None
-        first += z.shape[0]
-    given = {key.removesuffix("s"): pa.concat_arrays(arrays) for key, arrays in named.items()}
-    return {"id": np.arange(unit.first, first), **joined(parts), **given}
-
-
-def _agreement(plan: Plan, features: torch.Tensor, index: torch.Tensor, first: int) -> torch.Tensor:
-    assert plan.references is not None
-    near = nearest_among(directions_of(features)[0], *plan.references, k=NEIGHBORS, first_row=first)
-    theirs = torch.where(near == NONE, NONE, torch.from_numpy(plan.index)[near.clamp(min=0)])
-    return shared(theirs, index)
-
-
-class _Parts:
-    """The units' measurements, in the part files of all processes."""
-
-    def __init__(self, units: Sequence[Unit], files: Sequence[Path]) -> None:
-        opened = [pyarrow.parquet.ParquetFile(file) if file.exists() else None for file in files]
-        self._place = {unit: (opened[i % len(files)], i // len(files)) for i, unit in enumerate(units)}
-
-    def read(self, unit: Unit, *names: str) -> Columns:
-        file, group = self._place[unit]
-        assert file is not None
-        table = file.read_row_group(group, columns=list(names) or None)
-        return {name: table.column(name) for name in table.column_names}
-
-
-def _merge(plan: Plan, units: Sequence[Unit], files: Sequence[Path], out: Path) -> Scored:
-    """Copy the units from the part files into the table, with the columns that needed all rows."""
-    parts = _Parts(plan.source.units, files)
-    needed = ("margin", "label") if plan.source.head is None else ("margin", "label", "norm")
-    whole = joined([host(parts.read(unit, *needed)) for unit in units])
-    known = np.flatnonzero(~np.isnan(whole["margin"]))
-    hardest = known[np.argsort(whole["margin"][known], kind="stable")[:HARDEST]]
-    extra = overall(whole)
+def _merge(source: Source, classes: Sequence[Any], measured: Sequence[Measured], folder: Path, out: Path) -> Scored:
+    """Copy the parts into the table, with the columns that needed all rows."""
+    tallies = [one.tally for one in measured if one.rows]
+    add = extra_columns(tallies)
+    least = np.concatenate([one["least"] for one in tallies])
+    hardest = np.concatenate([one["hardest"] for one in tallies])[np.argsort(least, kind="stable")[:HARDEST]]
     shown: dict[int, dict[str, Any]] = {}
-    ids, start = [], 0
+    ids: list[pa.ChunkedArray] = []
+    start, message = 0, None
+    compared = source.rows <= COMPARED
     with table_writer(out) as write:
-        for unit in units:
-            own = slice(start, start + unit.rows)
-            raw = parts.read(unit)
-            table = table_of({**raw, **{name: values[own] for name, values in extra.items()}}, plan.classes)
+        for number, _ in enumerate(tallies):
+            raw = pyarrow.parquet.read_table(part_of(folder, number))
+            table = table_of({**{name: raw.column(name) for name in raw.column_names}, **add(raw)}, classes)
             write(table)
-            ids += raw["id"].chunks
-            shown |= {int(at): _shown(table, int(at) - start) for at in hardest if own.start <= at < own.stop}
-            start = own.stop
-    missing = np.flatnonzero(np.isnan(whole["margin"]))
-    first = _row_of(units, int(missing[0])) if missing.size else None
-    problem = _problem(plan.source, first, int(missing.size), pa.chunked_array(ids))
-    return Scored(out, start, int(missing.size), [shown[int(at)] for at in hardest], problem)
+            if compared:
+                ids.append(raw.column("id"))
+            elif "ids" in source.keys and message is None:
+                message = repeated(raw.column("id"))
+            stop = start + raw.num_rows
+            shown |= {int(at): _shown(table, int(at) - start) for at in hardest if start <= at < stop}
+            start = stop
+    if compared and "ids" in source.keys:
+        message = repeated(pa.chunked_array([chunk for column in ids for chunk in column.chunks]))
+    unscored = np.concatenate([one["unscored"] for one in tallies])
+    missing = int(sum(one["missing"][0] for one in tallies))
+    problem = _problem(source, _row_of(source, int(unscored[0])) if missing else None, missing, message)
+    return Scored(out, start, missing, [shown[int(at)] for at in hardest], problem, notes_of(source))
 
 
-def _row_of(units: Sequence[Unit], at: int) -> tuple[str, int]:
-    """The file, and the row in it, of the row at this place among the units."""
-    for unit in units:
-        if at < unit.rows:
-            return unit.file, unit.start + at
-        at -= unit.rows
-    raise IndexError(at)
+def extra_columns(tallies: Sequence[Tally]) -> Callable[[pa.Table], Columns]:
+    """A function from a part to the columns that depend on all rows: the grade, and the norm within the class."""
+    margins = Ranks.of(-np.concatenate([one["margins"] for one in tallies]).astype(np.float64))
+    low, high = (
+        (np.min([one["low"] for one in tallies], 0), np.max([one["high"] for one in tallies], 0))
+        if "low" in tallies[0]
+        else (None, None)
+    )
+
+    def add(part: pa.Table) -> Columns:
+        grades = margins.grade(-part.column("margin").to_numpy().astype(np.float64))
+        made: Columns = {"mohs": pa.array(grades, mask=grades == 0)}
+        if low is not None and high is not None:
+            made["norm_in_class"] = norm_within(part.column("norm"), part.column("label"), low, high)
+        return made
+
+    return add
 
 
-def _problem(source: Source, first: tuple[str, int] | None, unscored: int, ids: pa.ChunkedArray) -> str | None:
+def notes_of(source: Source) -> tuple[str, ...]:
+    """What is approximate for a source of this size."""
+    notes = []
+    if source.rows > RANKED:
+        notes.append(f"grades are places among {RANKED:,} rows drawn at random")
+    if source.rows > COMPARED and "ids" in source.keys:
+        notes.append("ids were compared within blocks of rows only")
+    return tuple(notes)
+
+
+def _row_of(source: Source, row: int) -> tuple[str, int]:
+    """The file of a row among all rows, and its place there."""
+    unit = next(unit for unit in source.units if row < unit.first + unit.rows)
+    return unit.file, unit.start + row - unit.first
+
+
+def _problem(source: Source, first: tuple[str, int] | None, unscored: int, message: str | None) -> str | None:
     """Message about the first row without scores or the first repeated id."""
     if first is not None:
         key = "logits" if "logits" in source.keys else "features"
@@ -230,7 +250,6 @@ def _problem(source: Source, first: tuple[str, int] | None, unscored: int, ids: 
             f"{first[0]}: {key} of row {first[1]} make no finite logits (NaN or +inf); "
             f"{unscored} such row(s) are kept in the table, without scores"
         )
-    message = repeated(ids) if "ids" in source.keys else None
     return None if message is None else f"{source.name}: {message}"
 
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mohs.hardness.ranks import Ranks
 from mohs.hardness.table import add_columns, column
-
-GRADES = 10
 
 
 @dataclass(frozen=True)
@@ -83,17 +82,7 @@ def grade(values: Any) -> np.ndarray[Any, Any]:
     values = np.asarray(values, np.float64)
     if values.ndim != 1:
         raise ValueError(f"hardness must have shape (N,), one number per row, got shape {values.shape}")
-    grades = np.zeros(values.size, np.int8)
-    known = np.flatnonzero(~np.isnan(values))
-    if not known.size:
-        return grades
-    order = known[np.argsort(values[known], kind="stable")]
-    first = np.concatenate([[True], values[order[1:]] != values[order[:-1]]])  # the first of each run of equals
-    starts = np.flatnonzero(first)
-    ends = np.append(starts[1:], known.size)
-    run_grades = -(-GRADES * (starts + ends) // (2 * known.size))  # ⌈10 · middle / N⌉ in integers
-    grades[order] = run_grades[np.cumsum(first) - 1]
-    return grades
+    return Ranks.of(values).grade(values)
 
 
 def with_grade(table: pa.Table, *, by: str | None = None) -> pa.Table:

@@ -23,6 +23,7 @@ plain cross-entropy use `by="aum"`. Ambiguous examples of data maps: Swayamdipta
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from scipy.special import expit
 from mohs._core.validation import check_between, check_choice
 from mohs.hardness.judgment import AMBIGUOUS, LEAST_TRUST, PER_CLASS, SKEPTICISM, LabelJudgment, choose_flags
 from mohs.hardness.noise_model import GAIN, GAIN_SHARE, RATE_PRIOR, saturated
+from mohs.hardness.ranks import Ranks
 from mohs.hardness.scores import SCORES, hardness, with_grade
 from mohs.hardness.table import VERDICTS, add_columns, as_table, classes_of, column
 
@@ -80,16 +82,29 @@ def verdict(
         known = ~np.isnan(wrong)
     if variability is None:
         variability = column(table, "variability") if "variability" in table.column_names else np.zeros(n)
-    p = probabilities(1 - wrong, _by_row("variability", variability, table), place(table))  # (N, 4)
-    best = np.nan_to_num(p[:, :3]).argmax(1)
-    best = np.where(flagged, 3, np.where(unsupported, 4, best))
-    columns: dict[str, Any] = {f"p_{name}": p[:, i] for i, name in enumerate(PROBABILITIES)}
-    columns["verdict"] = pa.array([VERDICTS[i] if ok else None for i, ok in zip(best, known, strict=True)])
+    variability = _by_row("variability", variability, table)
+    columns = verdict_columns(wrong, flagged, unsupported, variability=variability, place=Places.of(table)(table))
     if judgment is not None and judgment.consensus is not None:
         columns |= {"disagreement": judgment.consensus.disagreement, "gain": judgment.consensus.gain}
     if {"label", "predicted"} <= set(table.column_names):
         columns |= _suggestions(table, judgment, wrong, flagged)
     return with_grade(add_columns(table, columns | {"why": reasons(table, by)}))
+
+
+def verdict_columns(wrong: Array, flagged: Array, unsupported: Array, *, variability: Array, place: Array) -> dict[str, Any]:
+    """The probabilities and the verdict of each row (N,).
+
+    Args:
+        wrong: Probability of a wrong label; NaN: not judged.
+        flagged: Whether the row is among those called mislabeled.
+        unsupported: Whether it is among those of which nothing can be told.
+        variability: Standard deviation of the confidence over training; 0 if there was none.
+        place: Rank in hardness, from 0 to 1.
+    """
+    p = probabilities(1 - wrong, variability, place)  # (N, 4)
+    best = np.where(flagged, 3, np.where(unsupported, 4, np.nan_to_num(p[:, :3]).argmax(1)))
+    columns: dict[str, Any] = {f"p_{name}": p[:, i] for i, name in enumerate(PROBABILITIES)}
+    return columns | {"verdict": pa.DictionaryArray.from_arrays(pa.array(best, mask=np.isnan(wrong)), VERDICTS).cast(pa.string())}
 
 
 def _suggestions(table: pa.Table, judgment: LabelJudgment | None, wrong: Array, flagged: Array) -> dict[str, Any]:
@@ -186,12 +201,34 @@ def probabilities(right: Array, variability: Array, rank: Array) -> Array:
     return np.stack([settled * (1 - hard), settled * hard, right * undecided, 1 - right], 1)
 
 
-def place(table: pa.Table) -> Array:
-    """r (N,): mean rank of the example (0 the easiest, 1 the hardest) over the scores that the table has, ranked again."""
-    names = [name for name in PLACES if SCORES[name].column in table.column_names]
-    if not names:
-        raise ValueError(f"a verdict needs at least one of these columns: {', '.join(PLACES)}")
-    return _ranks(np.mean([_ranks(hardness(table, name)) for name in names], axis=0))
+@dataclass(frozen=True, eq=False)
+class Places:
+    """The rank r of examples in hardness (0 the easiest, 1 the hardest) among those of a table: by the mean of their ranks.
+
+    Attributes:
+        scores: Ranks by each of the scores that the table has.
+        means: Ranks among the means of these.
+    """
+
+    scores: dict[str, Ranks]
+    means: Ranks
+
+    @staticmethod
+    def of(table: pa.Table) -> Places:
+        """Ranks among the examples of this table."""
+        found = {name: Ranks.of(hardness(table, name)) for name in PLACES if SCORES[name].column in table.column_names}
+        if not found:
+            raise ValueError(f"a verdict needs at least one of these columns: {', '.join(PLACES)}")
+        first = Places(found, Ranks(np.empty(0)))
+        return replace(first, means=Ranks.of(first.mean(table)))
+
+    def mean(self, table: pa.Table) -> Array:
+        """Mean over the scores of the rank of each row (N,)."""
+        means: Array = np.mean([ranks.rank(hardness(table, name)) for name, ranks in self.scores.items()], axis=0)
+        return means
+
+    def __call__(self, table: pa.Table) -> Array:
+        return self.means.rank(self.mean(table))
 
 
 def reasons(table: pa.Table, by: str) -> list[str]:
@@ -220,14 +257,3 @@ def _facts(row: dict[str, Any], by: str) -> list[str]:
         again = f", forgotten {forgotten:.0f} time{'s' if forgotten > 1 else ''} since" if forgotten else ""
         facts.append(f"never learned in {epochs:.0f} epochs" if never else f"learned at epoch {row['first_learned']:.0f}{again}")
     return facts
-
-
-def _ranks(values: Array) -> Array:
-    """Ranks from 0 to 1, ties in the middle; ½ without a value."""
-    from scipy.stats import rankdata
-
-    known = ~np.isnan(values)
-    ranks = np.full(len(values), 0.5)
-    if known.sum() > 1:
-        ranks[known] = (rankdata(values[known]) - 1) / (known.sum() - 1)
-    return ranks

@@ -107,6 +107,7 @@ def compare_settings(
     device: str = "auto",
     jobs: int = TOGETHER,
     watch: Watch = UNWATCHED,
+    on: str = "local",
 ) -> list[SettingCompared]:
     """Train several settings with the same seeds and compare each with the first.
 
@@ -118,6 +119,7 @@ def compare_settings(
         device: "auto", "cpu" or "cuda".
         jobs: Number of runs that train at once on a GPU.
         watch: As for `mohs.run_study`.
+        on: As for `mohs.run_study`.
 
     Returns:
         One entry per setting, with the verdict "better", "worse" or "draw" (p < 0.05, corrected by Holm's method).
@@ -130,7 +132,7 @@ def compare_settings(
         raise ValueError(f"a comparison needs at least two settings, got {', '.join(settings) or 'none'}")
     check_between("seeds", seeds, 1, MOST_SEEDS)
     recipe = recipe_of(settings, seeds=seeds, metric=metric)
-    return compared(recipe, run_study(recipe, runs=runs, device=device, jobs=jobs, watch=watch))
+    return compared(recipe, run_study(recipe, runs=runs, device=device, jobs=jobs, watch=watch, on=on))
 
 
 def recipe_of(settings: Mapping[str, Run], *, seeds: int, metric: str = "test_accuracy") -> Recipe:

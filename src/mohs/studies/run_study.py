@@ -19,6 +19,7 @@ from typing import Any
 
 from mohs._core.device import choose_device
 from mohs._core.errors import Diverged, RunError
+from mohs._core.executor import executor_on
 from mohs.studies.collect import AFTER, BEFORE, Result, collect, from_folder
 from mohs.studies.plan import PlannedRun, RunIndex, distinct, plan, run_key
 from mohs.studies.recipe import Choice, Recipe
@@ -44,7 +45,13 @@ class NoChoice(RunError):  # noqa: N818  (what is missing)
 
 
 def run_study(
-    recipe: Recipe, *, runs: str | Path = RUNS, device: str = "auto", jobs: int = TOGETHER, watch: Watch = UNWATCHED
+    recipe: Recipe,
+    *,
+    runs: str | Path = RUNS,
+    device: str = "auto",
+    jobs: int = TOGETHER,
+    watch: Watch = UNWATCHED,
+    on: str = "local",
 ) -> list[Result]:
     """Train and measure every run of a recipe; runs that are finished are only read.
 
@@ -54,7 +61,8 @@ def run_study(
         device: "auto", "cpu" or "cuda".
         jobs: Number of runs that train at once on a GPU.
         watch: Called with every step and epoch, and after each run with
-            {"ended", "of", "study", "row", "seed", "error", "seconds"}.
+            {"ended", "of", "study", "row", "seed", "error", "seconds"}. On Ray only the latter.
+        on: Where runs are trained: "local", "ray" or "ray:ADDRESS"; on a cluster, `runs` must be a path that all machines share.
 
     Returns:
         One result per row and seed, with its numbers or the error that stopped it. `mohs.write_study_page` judges and files them.
@@ -67,32 +75,71 @@ def run_study(
     todo, rows = distinct(planned), {one.key for one in planned}
     check_select(recipe, todo)
     index, ended = RunIndex(runs, recipe.study.id), 0
-    for group in groups(todo, jobs if on_gpu(device) else 1):
-        began = time.perf_counter()
-        for one, made in attempts(group, index, device=device, watch=watch):
-            if isinstance(made, Trained):
-                if one.key in rows:  # not a trial
-                    measure_missing(made, recipe, runs=runs, device=device)
-                    check_metric(recipe, made.folder)
-                index.add(one.key, folder=made.folder)  # under the run as planned: collecting does not open the data
-            else:
-                index.add(one.key, error=str(made))
-            ended += 1
-            event: dict[str, Any] = {"ended": ended, "of": len(todo), "study": recipe.study.id, "row": one.row.label}
-            failure = str(made) if isinstance(made, RunError) else ""
-            watch({**event, "seed": one.run.seed, "error": failure, "seconds": time.perf_counter() - began})
+    with executor_on(on) as executor:
+        gpu = executor.has_gpu(device)
+        work = StudyWork(recipe, index, frozenset(rows), device, watch if on == "local" else UNWATCHED)
+        for depth in sorted({one.depth for one in todo}):  # a wave after its prerequisites
+            waiting = list(groups([one for one in todo if one.depth == depth], jobs if gpu else 1))
+            for group, outcomes in zip(waiting, executor.map(work, waiting, gpu=gpu), strict=True):
+                for one, outcome in zip(group, outcomes, strict=True):
+                    index.add(one.key, **outcome.entry)  # under the run as planned: collecting does not open the data
+                    ended += 1
+                    event: dict[str, Any] = {"ended": ended, "of": len(todo), "study": recipe.study.id, "row": one.row.label}
+                    watch({**event, "seed": one.run.seed, "error": outcome.error or "", "seconds": outcome.seconds})
     return collect(recipe, runs=runs)
 
 
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended: its folder, or the error that stopped it, and the seconds since its group began."""
+
+    folder: Path | None
+    error: str | None
+    seconds: float
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The outcome as `RunIndex.add` takes it."""
+        return {"error": self.error} if self.folder is None else {"folder": self.folder}
+
+
+@dataclass(frozen=True)
+class StudyWork:
+    """Trains and measures a group of runs, wherever it is called; rows: keys of the runs that are not trials."""
+
+    recipe: Recipe
+    index: RunIndex
+    rows: frozenset[str]
+    device: str
+    watch: Watch
+
+    def __call__(self, group: Sequence[PlannedRun]) -> list[RunOutcome]:
+        began, outcomes = time.perf_counter(), []
+        for one, made in attempts(group, self.index, device=self.device, watch=self.watch):
+            if isinstance(made, Trained) and one.key in self.rows:
+                measure_missing(made, self.recipe, runs=self.index.runs, device=self.device)
+                check_metric(self.recipe, made.folder)
+            folder, error = (made.folder, None) if isinstance(made, Trained) else (None, str(made))
+            outcomes.append(RunOutcome(folder, error, time.perf_counter() - began))
+        return outcomes
+
+
 def run_studies(
-    recipes: Sequence[Recipe], *, runs: str | Path = RUNS, device: str = "auto", jobs: int = TOGETHER, watch: Watch = UNWATCHED
+    recipes: Sequence[Recipe],
+    *,
+    runs: str | Path = RUNS,
+    device: str = "auto",
+    jobs: int = TOGETHER,
+    watch: Watch = UNWATCHED,
+    on: str = "local",
 ) -> Iterator[list[Result]]:
     """Run several recipes and yield the results of each, in order; arguments as for `run_study`."""
     pooled = [recipe for recipe in recipes if recipe.study.system is None]
-    if len(pooled) > 1 and on_gpu(device):
-        train_pooled(pooled, runs=Path(runs), device=device, jobs=jobs, watch=watch)
-    for recipe in recipes:
-        yield run_study(recipe, runs=runs, device=device, jobs=jobs, watch=watch)
+    with executor_on(on):  # one connection for all
+        if len(pooled) > 1 and on == "local" and on_gpu(device):
+            train_pooled(pooled, runs=Path(runs), device=device, jobs=jobs, watch=watch)
+        for recipe in recipes:
+            yield run_study(recipe, runs=runs, device=device, jobs=jobs, watch=watch, on=on)
 
 
 def train_pooled(

@@ -13,6 +13,8 @@ Second fit: a noise model says how likely each class is for every row, from head
 that is to be scored (fits without two folds); halfway between the given label and that posterior lie the targets of the
 second fit. So wrong labels mislead it less, and no label has a part in its own scores. A third fit has the predicted classes for
 targets: how unsure it is tells ambiguous examples from noise (`hardness.judgment`).
+
+The linear heads of the second fit are kept (`FoldScores.heads`): they score rows that they were not fitted to (`FittedHead`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,6 +56,7 @@ class FoldScores:
         names: Names of the heads.
         chosen: Strength of each head's regularization.
         ambiguity: Share of the heads' doubt that is due to ambiguous examples.
+        heads: The linear heads by name.
     """
 
     scores: Array = field(repr=False)
@@ -61,6 +64,22 @@ class FoldScores:
     names: list[str]
     chosen: dict[str, float]
     ambiguity: float
+    heads: Mapping[str, FittedHead] = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedHead:
+    """A linear head, fitted once without each fold: `map(x) @ weight[f] + bias[f]` scores rows x (n, D) of fold f.
+
+    Attributes:
+        map: From features (n, D) to the inputs of the head (n, r).
+        weight: Weights (F, r, K).
+        bias: Biases (F, K).
+    """
+
+    map: Axes | RbfUnits
+    weight: Tensor
+    bias: Tensor
 
 
 class _Head(Protocol):
@@ -80,6 +99,7 @@ def fold_scores(
     folds: int = FOLDS,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    linear: bool = False,
     progress: Progress | None = None,
 ) -> FoldScores:
     """Score every example by heads that did not see its label.
@@ -91,6 +111,7 @@ def fold_scores(
         folds: Number of cross-validation folds, at least 3.
         seed: Random seed of folds and landmarks.
         device: Where to compute; on a GPU more axes, landmarks and neighbors are used.
+        linear: Whether to leave out the heads that cannot score other rows: neighbors.
         progress: Called with (steps done, steps in all).
     """
     sets: Mapping[str, Any] = features if isinstance(features, Mapping) else {"features": features}
@@ -101,7 +122,7 @@ def fold_scores(
     heads: dict[str, _Head] = {}
     for name, values in sets.items():
         check_features(values)
-        made = _heads(values, fold.to(device), labels, num_classes, seed)
+        made = _heads(values, fold.to(device), labels, num_classes, seed, linear=linear)
         heads |= {f"{name} {kind}": head for kind, head in made.items()}
     tell, given = _counter(progress, 2 + folds), torch.nn.functional.one_hot(labels, num_classes).float()
     rows = [(fold == f).nonzero().squeeze(1) for f in range(folds)]
@@ -112,6 +133,7 @@ def fold_scores(
     fit = fit_noise(first.numpy(), labels.numpy())
     tell()
     second, again = torch.empty_like(first), torch.empty_like(first)
+    fits: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name, head in heads.items() if isinstance(head, _Linear)}
     sums = {name: head.sums(given.to(device)) for name, head in heads.items()}
     for f in range(folds):
         inner = torch.zeros_like(first)  # scores of the other folds' rows by heads that saw neither their fold nor fold f
@@ -126,10 +148,18 @@ def fold_scores(
         for m, (name, head) in enumerate(heads.items()):
             for scores, targets in ((second, robust), (again, guessed)):
                 scores[m, rows[f]] = head.scores([f], f, head.sums(targets), chosen[name]).cpu()
+            if isinstance(head, _Linear):
+                fits[name].append(head.fit([f], head.sums(robust), chosen[name]))
         tell()
     width = max(min(values.shape[1], GPU_WIDTH if device.type == "cuda" else WIDTH) for values in sets.values())
     ambiguity = _ambiguity(second.numpy(), again.numpy(), labels.numpy(), width)
-    return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, ambiguity)
+    fitted = {name: _fitted(heads[name], own) for name, own in fits.items()}
+    return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, ambiguity, fitted)
+
+
+def _fitted(head: _Head, fits: Sequence[tuple[Tensor, Tensor]]) -> FittedHead:
+    assert isinstance(head, _Linear)
+    return FittedHead(head.map, *(torch.stack(parts) for parts in zip(*fits, strict=True)))
 
 
 def _ambiguity(scores: Array, again: Array, labels: Array, width: int) -> float:
@@ -138,24 +168,24 @@ def _ambiguity(scores: Array, again: Array, labels: Array, width: int) -> float:
     return ambiguous_share(probs, fit_noise(again, probs.argmax(1)).probs(again), labels, width=width)
 
 
-def _heads(features: Any, fold: Tensor, labels: Tensor, classes: int, seed: int) -> dict[str, _Head]:
+def _heads(features: Any, fold: Tensor, labels: Tensor, classes: int, seed: int, *, linear: bool = False) -> dict[str, _Head]:
     """The heads on one set of features (N, D), on the folds' device."""
     device = fold.device
     large = device.type == "cuda"
     tensor = features if isinstance(features, Tensor) else torch.from_numpy(np.array(features))
-    x = principal_axes(tensor.to(device), GPU_WIDTH if large else WIDTH)
+    axes, x = principal_axes(tensor.to(device), GPU_WIDTH if large else WIDTH)
     rows = [(fold == f).nonzero().squeeze(1) for f in range(int(fold.max()) + 1)]
     given = torch.nn.functional.one_hot(labels, classes).float().to(device)
     wide: tuple[float, _Linear] | None = None
     for reach in REACHES:
-        units = rbf_units(x, min(len(x) // 2, GPU_LANDMARKS if large else LANDMARKS), seed, reach)
-        ridge = _Linear(units, rows, lda=False)
+        to_units, units = rbf_units(axes, x, min(len(x) // 2, GPU_LANDMARKS if large else LANDMARKS), seed, reach)
+        ridge = _Linear(to_units, units, rows, lda=False)
         value = _likelihood(_best(ridge, [own.cpu() for own in rows], given, labels)[1], labels)
         if wide is None or value > wide[0]:
             wide = (value, ridge)
     assert wide is not None
-    heads: dict[str, _Head] = {"lda": _Linear(x, rows, lda=True), "rbf_lda": wide[1].as_lda(), "rbf_ridge": wide[1]}
-    if len(x) <= (GPU_MANY if large else MANY):
+    heads: dict[str, _Head] = {"lda": _Linear(axes, x, rows, lda=True), "rbf_lda": wide[1].as_lda(), "rbf_ridge": wide[1]}
+    if not linear and len(x) <= (GPU_MANY if large else MANY):
         heads["neighbors"] = _Neighbors(x, fold, rows)
     return heads
 
@@ -184,25 +214,70 @@ def assign_folds(labels: Tensor, *, folds: int = FOLDS, seed: int = 0) -> Tensor
     return fold
 
 
-def principal_axes(x: Tensor, width: int) -> Tensor:
-    """Features (N, D) standardized and rotated to at most `width` leading axes, with mean squared row norm 1, in float32."""
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Features (n, D) standardized and rotated to the leading axes (n, r), in float32; fitted by `principal_axes`."""
+
+    mean: Tensor
+    deviation: Tensor
+    rotation: Tensor | None
+    size: Tensor
+
+    def __call__(self, features: Tensor) -> Tensor:
+        x = (features.float() - self.mean) / self.deviation
+        return (x if self.rotation is None else x @ self.rotation) / self.size
+
+
+def principal_axes(x: Tensor, width: int) -> tuple[Axes, Tensor]:
+    """Standardize features (N, D) and rotate them to at most `width` leading axes, with mean squared row norm 1.
+
+    Returns:
+        The map, and the mapped features (N, r).
+    """
     x = x.float()
-    x = x - x.mean(0)
+    mean = x.mean(0)
+    x = x - mean
     deviation = x.square().mean(0).sqrt()
-    x = x / deviation.clamp(min=1e-3 * float(deviation.max()) + 1e-12)
-    width = min(width, max(1, len(x) - 1), x.shape[1])
-    if x.shape[1] > width:
-        if x.shape[1] <= len(x):
-            _, vectors = torch.linalg.eigh((x.T @ x).double())
-            x = x @ vectors[:, -width:].to(x.dtype)
-        else:
-            values, vectors = torch.linalg.eigh((x @ x.T).double())
-            x = (vectors[:, -width:] * values[-width:].clamp(min=0).sqrt()).to(x.dtype)
-    return x / x.square().sum(1).mean().sqrt().clamp(min=1e-12)
+    deviation = deviation.clamp(min=1e-3 * float(deviation.max()) + 1e-12)
+    x = x / deviation
+    width, rotation = min(width, max(1, len(x) - 1), x.shape[1]), None
+    if x.shape[1] > width and x.shape[1] <= len(x):
+        rotation = torch.linalg.eigh((x.T @ x).double())[1][:, -width:].to(x.dtype)
+        x = x @ rotation
+    elif x.shape[1] > width:
+        values, vectors = torch.linalg.eigh((x @ x.T).double())
+        root = values[-width:].clamp(min=1e-9 * float(values[-1]) + 1e-12).sqrt()
+        rotation = (x.T.double() @ (vectors[:, -width:] / root)).to(x.dtype)
+        x = (vectors[:, -width:] * values[-width:].clamp(min=0).sqrt()).to(x.dtype)
+    size = x.square().sum(1).mean().sqrt().clamp(min=1e-12)
+    return Axes(mean, deviation, rotation, size), x / size
 
 
-def rbf_units(x: Tensor, landmarks: int, seed: int, reach: float = 1.0) -> Tensor:
-    """x (N, r) -> (N, L) Nyström units of exp(−|x − x'|²/(reach · median)), centered, with mean squared row norm 1."""
+@dataclass(frozen=True, eq=False)
+class RbfUnits:
+    """Features (n, D) as Nyström units (n, L) of exp(−|x − x'|²/median) on the axes; fitted by `rbf_units`."""
+
+    axes: Axes
+    marks: Tensor
+    median: float
+    root: Tensor
+    center: Tensor
+    size: Tensor
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return (self.kernel(self.axes(features)) @ self.root - self.center) / self.size
+
+    def kernel(self, x: Tensor) -> Tensor:
+        """Rows on the axes (n, r) -> their similarity to the landmarks (n, L)."""
+        return torch.exp(-torch.cdist(x, self.marks).square() / self.median)
+
+
+def rbf_units(axes: Axes, x: Tensor, landmarks: int, seed: int, reach: float = 1.0) -> tuple[RbfUnits, Tensor]:
+    """Fit Nyström units with this many landmarks to rows x (N, r) on the axes, centered, with mean squared row norm 1.
+
+    Returns:
+        The map from features, and the units (N, L) of x; the kernel is exp(−|x − x'|²/(reach · median)).
+    """
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[: max(1, landmarks)]
     marks = x[order.to(x.device)]
     squares = torch.cdist(marks, marks).square()
@@ -210,16 +285,19 @@ def rbf_units(x: Tensor, landmarks: int, seed: int, reach: float = 1.0) -> Tenso
     median = reach * float(apart.median()) if apart.numel() else 1.0
     values, vectors = torch.linalg.eigh(torch.exp(-squares / median).double())
     root = (vectors / values.clamp(min=1e-4 * float(values[-1])).sqrt()).to(x.dtype)
-    units = torch.cat([torch.exp(-torch.cdist(part, marks).square() / median) @ root for part in torch.split(x, BLOCK)])
-    units = units - units.mean(0)
-    return units / units.square().sum(1).mean().sqrt().clamp(min=1e-12)
+    plain = RbfUnits(axes, marks, median, root, x.new_zeros(()), x.new_ones(()))
+    units = torch.cat([plain.kernel(part) @ root for part in torch.split(x, BLOCK)])
+    center = units.mean(0)
+    units = units - center
+    size = units.square().sum(1).mean().sqrt().clamp(min=1e-12)
+    return replace(plain, center=center, size=size), units / size
 
 
 class _Linear:
     """LDA or ridge regression from Gram matrices by fold."""
 
-    def __init__(self, x: Tensor, rows: Sequence[Tensor], *, lda: bool) -> None:
-        self.x, self.rows, self.lda = x, rows, lda
+    def __init__(self, to_inputs: Axes | RbfUnits, x: Tensor, rows: Sequence[Tensor], *, lda: bool) -> None:
+        self.map, self.x, self.rows, self.lda = to_inputs, x, rows, lda
         self.grams = torch.stack([x[own].T @ x[own] for own in rows]).double()  # (F, r, r)
         self.totals = torch.stack([x[own].sum(0) for own in rows]).double()  # (F, r)
         self.strengths: Sequence[float] = LDA_STRENGTHS if lda else RIDGE_STRENGTHS
@@ -237,6 +315,11 @@ class _Linear:
 
     def scores(self, out: Sequence[int], speak: int, sums: tuple[Tensor, Tensor], strength: float) -> Tensor:
         """Scores of the rows of fold `speak` by the fit without the folds `out`."""
+        weight, bias = self.fit(out, sums, strength)
+        return self.x[self.rows[speak]] @ weight + bias
+
+    def fit(self, out: Sequence[int], sums: tuple[Tensor, Tensor], strength: float) -> tuple[Tensor, Tensor]:
+        """Weight (r, K) and bias (K,) of the fit without the folds `out`."""
         kept = [f for f in range(len(self.rows)) if f not in out]
         gram, total = self.grams[kept].sum(0), self.totals[kept].sum(0)
         by_class, sizes = sums[0][kept].sum(0), sums[1][kept].sum(0) + 1e-3
@@ -251,8 +334,7 @@ class _Linear:
             prior = sizes / number
             weight = _solve(gram, strength * float(number) / math.sqrt(width), by_class - total[:, None] * prior)
             bias = prior
-        weight, bias = weight.to(self.x.dtype), bias.to(self.x.dtype)
-        return self.x[self.rows[speak]] @ weight + bias
+        return weight.to(self.x.dtype), bias.to(self.x.dtype)
 
 
 class _Neighbors:

@@ -82,14 +82,9 @@ def check_soft_labels(run: Run, train: Examples) -> None:
     try:
         build_loss(run, train)(torch.zeros(2, len(train.classes)), torch.full((2, len(train.classes)), 1 / len(train.classes)))
     except ValueError as error:
-        what = (
-            "votes are"
-            if train.votes is not None
-            else "mixup is"
-            if mixes
-            else f"the recipe {as_spec(run.recipe or '')['name']} is"
-        )
-        raise ValueError(f"{what} trained on as soft labels: {error}, or choose another loss, such as gce") from error
+        recipe = "" if run.recipe is None else f"the recipe {as_spec(run.recipe)['name']}"
+        what = "training on votes" if train.votes is not None else recipe or "mixup"
+        raise ValueError(f"{what} needs a loss that takes soft labels: {error}, or choose another one, such as gce") from error
 
 
 def prepare_data(run: Run, data: Data) -> Data:

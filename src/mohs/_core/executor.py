@@ -1,0 +1,137 @@
+"""Where independent pieces of work run: in this process, shared among the processes of torchrun, or on a Ray cluster.
+
+A piece of work is a function of one item that leaves its result in a file on a path that all machines share, and returns a
+summary. It must give the same result wherever and however often it runs, and look first whether the result is there: then a job
+that was interrupted resumes, and a machine that is lost costs its unfinished pieces only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from mohs._core.device import choose_device
+from mohs._core.distributed import gathered, ranks
+from mohs._core.errors import FolderInUse
+
+AHEAD = 4  # pieces submitted to Ray per processor or GPU of the cluster, beyond which new ones wait
+PATIENCE = 120.0  # seconds to wait for a folder that the process of a lost machine still holds
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Executor(Protocol):
+    """Runs a function on items and yields the results, in the order of the items."""
+
+    def has_gpu(self, device: str) -> bool:
+        """Whether work on this device ("auto", "cpu", "cuda") will find a GPU."""
+        ...
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
+        """The results, in the order of the items; gpu: whether each piece needs a GPU."""
+        ...
+
+
+class Local:
+    """In this process, one item after another."""
+
+    def has_gpu(self, device: str) -> bool:
+        return choose_device(device).type == "cuda"
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
+        return map(work, items)
+
+
+class Torchrun(Local):
+    """In the processes that torchrun started, or in this one alone: rank r of W takes items r, r + W, r + 2W, ..."""
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
+        rank, number = ranks()
+        if number == 1:
+            yield from super().map(work, items)
+            return
+        everyone: list[list[Any]] = gathered([work(item) for item in items[rank::number]])
+        for i in range(len(items)):
+            yield everyone[i % number][i // number]
+
+
+class RayTasks:
+    """On the Ray cluster that this process is connected to: a task for each item, run again if its machine is lost.
+
+    A task runs in the folder of this process, so relative paths mean the same there.
+    """
+
+    def has_gpu(self, device: str) -> bool:
+        return device != "cpu" and self._resources().get("GPU", 0) > 0
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
+        import ray
+
+        task: Any = ray.remote(_run).options(num_cpus=1, num_gpus=1 if gpu else 0, max_retries=-1)
+        held, here = ray.put(work), os.getcwd()  # the work travels once, not with every item
+        most = AHEAD * max(1, int(self._resources().get("GPU" if gpu else "CPU", 1)))
+        running: deque[Any] = deque()
+        left = iter(items)
+        while True:
+            running.extend(task.remote(held, item, here) for item in islice(left, most - len(running)))
+            if not running:
+                return
+            try:
+                result = ray.get(running.popleft())
+            except ray.exceptions.RayTaskError as error:
+                raise (error.cause if isinstance(error.cause, Exception) else error) from None
+            yield result
+
+    def _resources(self) -> dict[str, float]:
+        import ray
+
+        found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        return found
+
+
+def _run(work: Callable[[Item], Result], item: Item, folder: str) -> Result:
+    """Work on the item in this folder, as a task."""
+    os.chdir(folder)
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return work(item)
+        except FolderInUse:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
+
+
+@contextmanager
+def executor_on(where: str, *, local: Executor | None = None) -> Iterator[Executor]:
+    """The executor that `--on` names.
+
+    Args:
+        where: "local"; "ray", a cluster that is started on this machine; or "ray:ADDRESS", one that is running.
+        local: What "local" means; default: this process.
+    """
+    name, _, address = where.partition(":")
+    if name not in ("local", "ray") or (name == "local" and address):
+        raise ValueError(f"on must be local, ray or ray:ADDRESS, got {where!r}")
+    if name == "local":
+        yield Local() if local is None else local
+        return
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("on ray needs Ray: pip install 'mohs[ray]'") from None
+    connected = ray.is_initialized()
+    if not connected:
+        kept = {name: value for name, value in os.environ.items() if name.startswith("MOHS_")}
+        how = {"address": address, "runtime_env": {"env_vars": kept}} if address else {"include_dashboard": False}
+        ray.init(log_to_driver=False, **how)
+    try:
+        yield RayTasks()
+    finally:
+        if not connected:
+            ray.shutdown()
