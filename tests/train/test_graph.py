@@ -85,7 +85,7 @@ def test_an_interrupted_run_resumes_on_a_gpu(patches: Data, precision: str, opti
         train(run, patches, out=tmp_path / "stopped", watch=stop)
     stopped, whole = train(run, patches, out=tmp_path / "stopped"), train(run, patches, out=tmp_path / "whole")
     assert [line["epoch"] for line in stopped.history] == [0, 1, 2]
-    close = 2e-3 if precision == "no" else 0.1
+    close = 0.1 if precision == "bf16" else 2e-3 if optimizer.startswith("sgd") else 1e-2  # Adam magnifies rounding
     assert stopped.history[-1]["total"] == pytest.approx(whole.history[-1]["total"], rel=close)
 
 
