@@ -31,6 +31,12 @@ portion = [1.0, 0.0, 1.0]
 """
 
 
+METHODS = ("mmd", "dann", "entropy")
+ALIGNED = "".join(
+    f'\n[[measure]]\nname = "alignment"\nlabel = "{method}"\nmethod = "{method}"\nepochs = 2\n' for method in METHODS
+)
+
+
 def test_without_holds_out_a_domain_as_the_test_set(written: Write) -> None:
     two = ('data = "digits"', 'data = "digits+digits:invert"')
     run = read_recipe(written(two, ("limit = 12", 'limit = 12, without = "digits:invert"'))).rows[0].run
@@ -61,3 +67,13 @@ def test_self_training_starts_from_the_source_network(written: Write, tmp_path: 
         assert 0 <= one["angle_first_true"] <= 1
         assert "angle_source_accuracy" in one  # there is a held-out part of the source
     assert by_seed(results, "CE", "angle_accuracy").keys() == {0}
+
+
+def test_alignment_is_measured_beside_the_source_network(written: Write, tmp_path: Path) -> None:
+    changes = (*PAIR, ("validation = 0.0", "validation = 0.25"))
+    plain, aligned = (run_study(read_recipe(written(*changes, more=more)), runs=tmp_path, device="cpu") for more in ("", ALIGNED))
+    for before, one in zip(plain, aligned, strict=True):
+        assert (one["run"], one["test_accuracy"]) == (before["run"], before["test_accuracy"])
+        found = [one[f"{method}_accuracy"] for method in METHODS]
+        assert len(set(found)) > 1
+        assert all(0 < value < 1 for value in found)

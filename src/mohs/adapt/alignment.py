@@ -5,7 +5,8 @@
     dann      A = cross-entropy of a classifier that tells the domains apart; features get its gradient reversed
     entropy   A = mean entropy of the predictions of the target
 
-Each step takes a batch of the source and one of the target, through the network together, so that batch normalization sees both.
+Each step takes a batch of the source and one of the target, through the network together, so that batch normalization sees both,
+which by itself adapts its statistics to the target.
 The target's labels are not used. Baselines for self-training (`self_training.py`), which they share the network, data, number
 of epochs and augmentation with.
 Long et al. (ICML 2015), the kernels here on the last features alone; Ganin et al. (JMLR 2016), eqs. 9 and 14; Grandvalet & Bengio
