@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mohs._core.specs import create_spec
+from mohs._core.specs import as_spec, create_spec
 from mohs._core.validation import check_between
 from mohs.data.examples import Examples
 from mohs.data.human_labels import HumanLabels
@@ -147,18 +147,18 @@ NOISES: dict[str, type[Noise]] = {
 }
 
 
-def add_noise(examples: Examples, spec: Mapping[str, Any], seed: int) -> Examples:
+def add_noise(examples: Examples, spec: str | Mapping[str, Any], seed: int) -> Examples:
     """Examples with label noise.
 
     Args:
         examples: the examples to change.
-        spec: name and fields of the noise, such as {"name": "symmetric", "rate": 0.4}.
+        spec: name and fields of the noise, such as "symmetric:rate=0.4" or {"name": "symmetric", "rate": 0.4}.
         seed: random seed.
 
     Returns:
         The examples with noisy labels; the original labels are kept as `truth`.
     """
-    return create_spec(NOISES, "noise", spec)(examples, seed)
+    return create_spec(NOISES, "noise", as_spec(spec))(examples, seed)
 
 
 def _moved(labels: Tensor, choices: Tensor, to: Any, rate: float, seed: int, exact: bool) -> Tensor:
