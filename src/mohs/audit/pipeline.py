@@ -31,6 +31,7 @@ from mohs.audit.judge_images import judge_images
 from mohs.audit.judge_run import judge_run
 from mohs.audit.judge_table import judge_table
 from mohs.audit.options import AuditOptions, Tell
+from mohs.audit.other_issues import check_issues
 from mohs.audit.result import AuditResult, load_audit, save_audit
 from mohs.audit.retrain import with_labels
 from mohs.audit.run_files import MARK, WORDS
@@ -133,6 +134,7 @@ def can_embed(data: Data, options: AuditOptions) -> bool:
 def check_options(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, for options that do not fit the data."""
     kind = data.train.kind
+    check_issues(data, options)
     if options.loss != "auto":
         check_loss(options.loss, data.train)
     named = model_spec(options.model)
