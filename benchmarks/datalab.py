@@ -336,6 +336,47 @@ def write(rows: list[Row], out: Path, about: dict[str, Any]) -> None:
     print(f"{out}: {len(rows)} rows; {about}")
 
 
+def page(measurements: Path, scale: Path) -> str:
+    """The tables of results/issues.md from the two CSV files."""
+    rows, sizes = (list(csv.DictReader(file.open(encoding="utf-8"))) for file in (measurements, scale))
+    cases = list(dict.fromkeys((row["issue"], row["data"]) for row in rows))
+    tools = ("mohs", "Datalab", "cleanvision")
+    found = {(row["issue"], row["data"], row["tool"]): row for row in rows}
+    lines = ["| issue | data | examples, with issue | " + " | ".join(f"AP {tool}" for tool in tools)]
+    lines[0] += " | " + " | ".join(f"flagged right + wrong, {tool}" for tool in tools) + " | flagged untouched, each |"
+    lines.append("|---" * (lines[0].count("|") - 1) + "|")
+    for issue, data in cases:
+        own = [found.get((issue, data, tool)) for tool in tools]
+        ap = [f"{float(one['ap']):.3f}" if one else "–" for one in own]
+        flags = [f"{one['flagged right']} + {int(one['flagged']) - int(one['flagged right'])}" if one else "–" for one in own]
+        untouched = ", ".join(one["flagged untouched"] if one else "–" for one in own)
+        about = f"{own[0]['examples']}, {own[0]['with issue']}" if own[0] else ""
+        lines.append(f"| {issue} | {data} | {about} | {' | '.join(ap)} | {' | '.join(flags)} | {untouched} |")
+    parts = [row for row in rows if row["tool"].startswith("mohs,")]
+    lines += ["", "**With less to go by**", "", "| issue | data | mohs knows | AP | flagged right + wrong | flagged untouched |",
+              "|---|---|---|---|---|---|"]  # fmt: skip
+    for row in parts:
+        knows, flags = (
+            row["tool"].removeprefix("mohs, "),
+            f"{row['flagged right']} + {int(row['flagged']) - int(row['flagged right'])}",
+        )
+        lines.append(
+            f"| {row['issue']} | {row['data']} | {knows} | {float(row['ap']):.3f} | {flags} | {row['flagged untouched']} |"
+        )
+    lines += [
+        "",
+        "**Time and memory**",
+        "",
+        "| embeddings | tool | seconds | added memory, MB | AP of near duplicates |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {int(row['examples']):,} | {row['tool']} | {row['seconds']} | {row.get('peak MB', '')} | {row.get('ap', '')} |"
+        for row in sizes
+    ]
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/issues.csv"))
@@ -345,9 +386,12 @@ if __name__ == "__main__":
         "--sizes", type=int, nargs="*", help="Measure time and memory at these numbers of made embeddings instead."
     )
     parser.add_argument("--limit", type=int, default=900, help="Seconds for one tool at one size.")
+    parser.add_argument("--page", type=Path, nargs=2, metavar="CSV", help="Print the tables of these two results files instead.")
     parser.add_argument("--one", choices=("mohs", "Datalab"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.one:
+    if chosen.page:
+        print(page(*chosen.page))
+    elif chosen.one:
         one_size(chosen.one, chosen.sizes[0], chosen.seed)
     else:
         code = machine()  # before the work: the code that does it

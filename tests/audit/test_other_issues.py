@@ -16,6 +16,7 @@ from mohs.audit.options import AuditOptions
 from mohs.audit.other_issues import other_issues
 from mohs.audit.pipeline import run_audit
 from mohs.data.examples import Data, Examples
+from mohs.issues.found import Found
 from mohs.report.page import write_report
 
 
@@ -52,6 +53,14 @@ def test_the_report_shows_them(audited: mohs.AuditResult, tmp_path: Path) -> Non
 
 def test_a_report_without_issues_has_no_section(audited: mohs.AuditResult, tmp_path: Path) -> None:
     assert 'id="issues"' not in write_report(replace(audited, issues=None), tmp_path / "report.html").read_text()
+
+
+def test_names_in_details_cannot_run(audited: mohs.AuditResult, tmp_path: Path) -> None:
+    flag = np.arange(len(audited.table)) == 0
+    found = Found(flag.astype(float), flag, details=[{"<b>column": "</script><script>window.hit = 1</script>"}])
+    page = write_report(replace(audited, issues=mohs.Issues(len(flag), {"outlier": found})), tmp_path / "report.html").read_text()
+    assert "window.hit = 1</script>" not in page
+    assert "&lt;b&gt;column" in page
 
 
 def test_gates_bound_issues_and_complain_where_they_were_not_looked_for(audited: mohs.AuditResult) -> None:
@@ -124,7 +133,7 @@ def test_a_second_data_set_and_sizes_of_files(tmp_path: Path) -> None:
 def test_nothing_is_looked_for_unless_wanted(few_images: Examples) -> None:
     assert other_issues(Data(few_images), AuditOptions(issues="none")) is None
     with pytest.raises(ValueError, match="issue 'leak' needs a validation or test split"):
-        other_issues(Data(few_images), AuditOptions(issues="leak"))
+        run_audit(Data(few_images), issues="leak")
     with pytest.raises(ValueError, match="unknown issue 'leeks'"):
         AuditOptions(issues="leeks")
 

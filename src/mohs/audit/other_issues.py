@@ -18,13 +18,12 @@ from mohs.audit.options import AuditOptions
 from mohs.data.examples import Data, Examples
 from mohs.data.open_data import open_data
 from mohs.embed.embed_data import embed
-from mohs.issues.catalog import ISSUES, chosen_issues
+from mohs.issues.catalog import chosen_issues
 from mohs.issues.find_issues import Near, find_issues
 from mohs.issues.found import Array, Found
 from mohs.issues.issues_table import Issues
 
 LISTED = 200  # leaks that the report lists
-PER_SPLIT = ("leak",)
 
 
 def other_issues(
@@ -48,19 +47,18 @@ def other_issues(
     if near is not None:
         given |= {"features": features, "near": near}
     other = _other_splits(data, options)
-    own = [name for name in wanted if name not in PER_SPLIT]
-    if options.issues == "auto":
-        own = [
-            name for name in own if all(any(given.get(one) is not None for one in need.split("|")) for need in ISSUES[name].needs)
-        ]
+    own = "auto" if options.issues == "auto" else [name for name in wanted if name != "leak"]
     options.step("issues", "copies, outliers, defects, groups" + (f"; leaks to {', '.join(other)}" if other else ""))
     found = dict(find_issues(**given, names=own, seed=options.seed).found) if own else {}
-    if "leak" in wanted:
-        if other:
-            found["leak"] = leaks_between({"train": train, **other}, options)
-        elif options.issues != "auto":
-            raise ValueError("issue 'leak' needs a validation or test split, or a second data set: name one with against")
+    if "leak" in wanted and other:
+        found["leak"] = leaks_between({"train": train, **other}, options)
     return Issues(len(train), {name: found[name] for name in wanted if name in found})
+
+
+def check_issues(data: Data, options: AuditOptions) -> None:
+    """Raise, before any work, if leaks are wanted by name but there is nothing to compare with."""
+    if options.issues != "auto" and "leak" in chosen_issues(options.issues) and len(data.splits) < 2 and options.against is None:
+        raise ValueError("issue 'leak' needs a validation or test split, or a second data set: name one with against")
 
 
 def leaks_between(splits: Mapping[str, Examples], options: AuditOptions) -> Found:

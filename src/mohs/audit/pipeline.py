@@ -33,6 +33,7 @@ from mohs.audit.judge_run import judge_run
 from mohs.audit.judge_several import judge_several
 from mohs.audit.judge_table import judge_table
 from mohs.audit.options import AuditOptions, Tell
+from mohs.audit.other_issues import check_issues
 from mohs.audit.result import AuditResult, load_audit, save_audit
 from mohs.audit.retrain import with_labels
 from mohs.audit.run_files import MARK, WORDS
@@ -145,6 +146,7 @@ def check_options(data: Data, options: AuditOptions) -> None:
         for name, used in (("run", options.run), ("finetune", options.finetune), ("embed", options.embed == "none")):
             if used:
                 raise ValueError(f"{name} is for examples with one label each, and {data.name} has several: leave it out")
+    check_issues(data, options)
     if options.loss != "auto":
         check_loss(options.loss, data.train)
     if options.recipe not in ("auto", "none"):

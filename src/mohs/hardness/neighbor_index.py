@@ -27,6 +27,11 @@ def has_index() -> bool:
     return find_spec("faiss") is not None
 
 
+def can_search(examples: int) -> bool:
+    """Whether all of this many examples can be searched in reasonable time."""
+    return examples <= EXACT or has_index()
+
+
 def how_nearest(examples: int) -> str:
     """How the neighbors of this many examples are searched, in words."""
     if examples <= EXACT:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate, unfold
 
-from mohs.hardness.neighbor_index import nearest_of
+from mohs.hardness.neighbor_index import can_search, nearest_of
 from mohs.hardness.neighbors import directions_of
 from mohs.issues.duplicates import View
 from mohs.issues.found import Array
@@ -30,30 +30,35 @@ LEAST_NORM = 4.0  # gray levels; a flat patch has no pattern to compare
 
 
 @torch.no_grad()
-def aligned_view(images: Any, rows: Any = None) -> View:
+def aligned_view(images: Any, rows: Any = None) -> View | None:
     """The nearest examples of each by their aligned pixels.
 
     Args:
         images: (N, C, H, W) uint8, a tensor or anything that gives one for a tensor of rows.
         rows: (N, k) the nearest examples by features, if there are features; −1 where there are fewer.
+
+    Returns:
+        The view; None without candidates: many images, no features, and no index (extra `neighbors`).
     """
     scaled = _scaled(images)
     gray = scaled[SIDE]
     flat, mirrored = (directions_of((one - one.mean((1, 2), keepdim=True)).flatten(1))[0] for one in (gray, gray.flip(2)))
     every = torch.arange(len(flat))
-    near = torch.cat([nearest_of(one, flat, every, k=NEAREST)[0] for one in (flat, mirrored)], 1)
-    if rows is not None:
-        near = torch.cat([near, torch.as_tensor(rows)[:, : 2 * NEAREST]], 1)
+    found = [nearest_of(one, flat, every, k=NEAREST)[0] for one in (flat, mirrored)] if can_search(len(flat)) else []
+    found += [] if rows is None else [torch.as_tensor(rows)[:, : 2 * NEAREST]]
+    if not found:
+        return None
+    near = torch.cat(found, 1)
     edge = (SIDE - PATCH) // 2
     middle = slice(edge, edge + PATCH)
     patches = torch.stack([_normalized(one[:, middle, middle].flatten(1)) for one in (gray, gray.flip(2))], 1)
-    found = torch.empty(near.shape)
+    correlation = torch.empty(near.shape)
     for part in torch.split(torch.arange(len(near)), BATCH):
         places = torch.cat([unfold(scaled[side][part].unsqueeze(1), PATCH).transpose(1, 2) for side in SCALES], 1)  # (B, P, 144)
         wanted = patches[near[part].clamp(min=0)].flatten(1, 2)  # (B, 2k, 144)
         best = (_normalized(places) @ wanted.transpose(1, 2)).amax(1)
-        found[part] = best.view(len(part), -1, 2).amax(2)
-    return _both_ways(near.numpy(), found.numpy())
+        correlation[part] = best.view(len(part), -1, 2).amax(2)
+    return _both_ways(near.numpy(), correlation.numpy())
 
 
 def _scaled(images: Any) -> dict[int, Tensor]:

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from mohs.issues.found import Array, Found
+from mohs.issues.weak_groups import unit_rows
 
 SAME, FEWEST, CONFUSED = 0.5, 10, 3
 LEAST_PART, GAP = 0.1, 6.0
-MOST = 5000  # examples of a class that are divided
+MOST = 1000  # examples of a class that are divided
 
 
 def class_overlap(labels: Array, probs: Array, classes: Sequence[Any], features: Array | None = None, *, seed: int = 0) -> Found:
@@ -51,29 +52,31 @@ def split_classes(labels: Array, features: Array, number: int, *, seed: int = 0)
     """Classes with two separate parts: class, angle between the parts' means in radians, and Ashman's D."""
     from sklearn.cluster import KMeans
 
-    unit = np.nan_to_num(np.asarray(features, dtype=np.float32))
-    unit = unit - unit.mean(0)
-    unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
     rng = np.random.default_rng(seed)
-    rows = {c: rng.permutation(np.flatnonzero(labels == c))[:MOST] for c in range(number)}
-    rows = {c: one for c, one in rows.items() if len(one) >= FEWEST / LEAST_PART}
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    parts = np.split(order, np.searchsorted(labels[order], np.arange(1, number)))
+    rows = {c: np.sort(one[:MOST]) for c, one in enumerate(parts) if len(one) >= FEWEST / LEAST_PART}
     if len(rows) < 2:
         return []
-    means = _directions(np.stack([unit[one].mean(0) for one in rows.values()]))
+    vectors = {c: np.nan_to_num(np.asarray(features[one], dtype=np.float32)) for c, one in rows.items()}
+    center = np.mean([one.mean(0) for one in vectors.values()], axis=0)
+    units = {c: unit_rows(one - center) for c, one in vectors.items()}
+    means = unit_rows(np.stack([one.mean(0) for one in units.values()]))
     cosines = means @ means.T
     np.fill_diagonal(cosines, -1)
     usual = float(np.median(np.arccos(np.clip(cosines.max(1), -1, 1))))
     found = []
-    for c, one in rows.items():
-        fitted = KMeans(2, n_init=3, random_state=seed).fit(unit[one])
+    for c, one in units.items():
+        fitted = KMeans(2, n_init=1, random_state=seed).fit(one)
         part = fitted.labels_
         axis = fitted.cluster_centers_[1] - fitted.cluster_centers_[0]
-        along = unit[one] @ axis
+        along = one @ axis
         left, right = along[part == 0], along[part == 1]
         if min(len(left), len(right)) < LEAST_PART * len(one):
             continue
         gap = float(np.sqrt(2) * abs(right.mean() - left.mean()) / np.sqrt(left.var() + right.var() + 1e-12))
-        first, second = _directions(fitted.cluster_centers_)
+        first, second = unit_rows(fitted.cluster_centers_)
         angle = float(np.arccos(np.clip(first @ second, -1, 1)))
         if gap > GAP and angle > usual:
             found.append((c, angle, gap))
@@ -97,8 +100,3 @@ def _auc(higher: Array, lower: Array) -> float:
     ordered = np.sort(lower)
     below = np.searchsorted(ordered, higher, side="left") + np.searchsorted(ordered, higher, side="right")
     return float(below.mean() / 2 / len(lower))
-
-
-def _directions(vectors: Array) -> Array:
-    directions: Array = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return directions

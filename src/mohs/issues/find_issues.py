@@ -170,9 +170,9 @@ class _Inputs:
 def _duplicates(given: _Inputs) -> dict[str, Found]:
     exact = exact_copies(given.images, given.texts, given.table, given.vectors, given.count)
     rows = None if given.neighbors is None else given.neighbors[0]
-    views = []
-    if given.images is not None:
-        views.append(aligned_view(given.images, rows))
+    views: list[View] = []
+    if given.images is not None and (aligned := aligned_view(given.images, rows)) is not None:
+        views.append(aligned)
     if given.texts is not None and rows is not None:
         views.append(written_view(given.texts, rows))
     if given.view is not None:

@@ -4,9 +4,10 @@
     features   how near, in the order of its class, an example's neighbors in feature space are: mean distance of their places,
                from 0 to 1, against the 1/3 that chance gives
 
-Data sorted by class are not flagged: that is how they are stored (class folders), and features are compared within a class. Both
-tests flag where chance is excluded (five standard errors) and the effect is at least a tenth; either marks all examples, since
-no example on its own depends on order. The score of an example is how near its neighbors are, 1 − 3 · mean distance, from 0 to 1.
+Data sorted by class are not flagged: that is how they are stored (class folders), and features are compared within a class,
+without the example just before or after, which may be a copy (`duplicates`). Both tests flag where chance is excluded (five
+standard errors) and the effect is at least a tenth; either marks all examples, since no example on its own depends on order. The
+score of an example is how near its neighbors are, 1 − 3 · mean distance, from 0 to 1.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ def place_distances(labels: Array, near: Array) -> tuple[Array, Array]:
     """Distance in the order of its class of an example's nearest of the same class (N,), NaN without one, and its score (N,)."""
     order = np.lexsort((np.arange(len(labels)), labels))
     counts = np.bincount(labels)
-    place = np.empty(len(labels))
-    place[order] = (np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)) / np.repeat(
-        np.maximum(counts - 1, 1), counts
-    )
+    rank = np.empty(len(labels), np.int64)
+    rank[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place = rank / np.maximum(counts[labels] - 1, 1)
     rows = near[:, :NEIGHBORS]
     same = (rows >= 0) & (labels[rows] == labels[:, None]) & (counts[labels] >= 2 * NEIGHBORS)[:, None]
+    same &= np.abs(rank[rows] - rank[:, None]) > 1
     apart = np.abs(place[rows] - place[:, None])
     number = same.sum(1)
     first = np.where(number > 0, np.take_along_axis(apart, same.argmax(1)[:, None], 1)[:, 0], np.nan)

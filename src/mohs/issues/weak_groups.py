@@ -53,9 +53,14 @@ def clusters(features: Array, number: int, *, seed: int = 0) -> Array:
     """Features (N, D) -> the k-means cluster of each unit vector (N,), fitted to at most 20,000 of them."""
     from sklearn.cluster import MiniBatchKMeans
 
-    unit = np.nan_to_num(np.asarray(features, dtype=np.float32))
-    unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
-    sample = unit[np.random.default_rng(seed).permutation(len(unit))[:FITTED]]
-    fitted = MiniBatchKMeans(number, random_state=seed, n_init=1, batch_size=1024, max_iter=30).fit(sample)
-    found: Array = fitted.predict(unit).astype(np.int64)
-    return found
+    sample = np.sort(np.random.default_rng(seed).permutation(len(features))[:FITTED])
+    fitted = MiniBatchKMeans(number, random_state=seed, n_init=1, batch_size=1024, max_iter=30).fit(unit_rows(features[sample]))
+    parts = [fitted.predict(unit_rows(features[at : at + FITTED])) for at in range(0, len(features), FITTED)]
+    return np.concatenate(parts).astype(np.int64)
+
+
+def unit_rows(rows: Array) -> Array:
+    """Rows (n, D) of length 1, float32; what is not finite counts as 0."""
+    values = np.nan_to_num(np.asarray(rows, dtype=np.float32), posinf=0.0, neginf=0.0)
+    unit: Array = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
+    return unit
