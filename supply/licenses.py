@@ -45,6 +45,8 @@ EXCEPTIONS = {
 }
 
 SPELLINGS = {
+    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache 2.0": "Apache-2.0",
     "Apache 2.0 License": "Apache-2.0",
     "Apache License": "Apache-2.0",
     "Apache Software License": "Apache-2.0",

@@ -28,30 +28,31 @@ N, D, K = 60_000, 16, 4
 
 
 class Nodes:
-    """A cluster of two nodes with a processor each: the head, and one that can be killed."""
+    """A cluster of nodes with a processor each: the head, and others that can be killed."""
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
         self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        self.other: Any = self.cluster.add_node(num_cpus=1)
+        self.others = [self.cluster.add_node(num_cpus=1)]
         ray.init(address=self.cluster.address, log_to_driver=False)
 
     def during(self, work: Callable[[], Any], done: Callable[[], int], at: tuple[int, ...]) -> Any:
-        """The result of the work, during which the second node is killed whenever `done` has counted to one of these numbers."""
+        """The result of the work, during which a node is killed whenever `done` has counted to one of these numbers."""
+        while len(self.others) < len(at):
+            self.others.append(self.cluster.add_node(num_cpus=1))
         with ThreadPoolExecutor(1) as pool:
-            result = pool.submit(work)  # nodes are started in the main thread: Ray asks for it
+            result = pool.submit(work)
             for number in at:
-                self.other = self.other or self.cluster.add_node(num_cpus=1)
                 while done() < number:
                     assert not result.done(), f"it ended before a node could be killed: {result}"
-                    time.sleep(0.02)
+                    time.sleep(0.01)
                 self.kill()
             return result.result(timeout=120)
 
     def kill(self) -> None:
-        """Kill the second node with signal 9: its raylet and the workers below it."""
-        node, self.other = self.other, None
+        """Kill a node with signal 9: its raylet and the workers below it."""
+        node = self.others.pop()
         for one, *_ in node.all_processes.values():
             raylet = psutil.Process(one.process.pid)
             for process in [*raylet.children(recursive=True), raylet]:
@@ -93,7 +94,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_survives_two_killed_nodes_and_nothing_is_done_twice(
     nodes: Nodes, source: Source, tmp_path: Path, small_blocks: None
 ) -> None:
-    score_files(source, tmp_path / "one.parquet", neighbors=True, references=20_000)
+    score_files(source, tmp_path / "one.parquet", neighbors=True, references=5000)
     done: dict[Path, int] = {}
 
     def markers() -> int:
@@ -104,7 +105,7 @@ def test_a_table_survives_two_killed_nodes_and_nothing_is_done_twice(
         return len(done)
 
     out = tmp_path / "ray.parquet"
-    work = lambda: score_files(source, out, neighbors=True, references=20_000, executor=RayTasks())
+    work = lambda: score_files(source, out, neighbors=True, references=5000, executor=RayTasks())
     scored = nodes.during(work, markers, (5, 25))
     assert scored.rows == N
     a, b = pq.read_table(tmp_path / "one.parquet"), pq.read_table(tmp_path / "ray.parquet")

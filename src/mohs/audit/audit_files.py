@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from mohs._core.arrays import read_arrays
 from mohs._core.checksums import read_json, reading
 from mohs._core.errors import DataError
 from mohs._core.executor import Executor, Local
@@ -310,8 +311,8 @@ def load_audited_files(folder: Path) -> AuditedFiles:
     """The result that `audit_files` left in the folder."""
     lost = "the shares and the noise estimate are lost"
     words = read_json(folder / f"{SUMMARY}.json", lost=lost, repair=REPAIR)
-    with reading(folder / f"{SUMMARY}.npz", lost=lost, repair=REPAIR), np.load(folder / f"{SUMMARY}.npz") as file:
-        arrays: dict[str, Any] = {name: file[name] for name in file.files}
+    with reading(folder / f"{SUMMARY}.npz", lost=lost, repair=REPAIR):
+        arrays: dict[str, Any] = read_arrays(folder / f"{SUMMARY}.npz")
     return AuditedFiles(folder=folder, **{**words, "estimate": NoiseEstimate(**words["estimate"], **arrays)})
 
 
