@@ -3,9 +3,9 @@
     open the data → features → judge the labels → scores → verdict
 
 Features are judged by heads in folds (`judge_features`), as are images and texts, which are embedded first; tables by linear
-and tree models (`judge_table`); examples with several labels class by class (`judge_several`). `embed="none"` and `finetune`
-judge images by a network trained on them (`judge_images`), `run` by a network trained before (`judge_run`). Without data:
-scikit-learn's digits with a tenth of the labels changed.
+and tree models (`judge_table`); examples with several labels class by class (`judge_several`); predictions of another model as
+they are (`judge_predictions`). `embed="none"` and `finetune` judge images by a network trained on them (`judge_images`), `run`
+by a network trained before (`judge_run`). Without data: scikit-learn's digits with a tenth of the labels changed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from mohs.audit.decisions import read_label_texts
 from mohs.audit.judge_features import EMBEDDED_FROM, judge_features
 from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
+from mohs.audit.judge_predictions import judge_predictions
 from mohs.audit.judge_run import judge_run
 from mohs.audit.judge_several import judge_several
 from mohs.audit.judge_table import judge_table
@@ -116,6 +117,8 @@ def audited_data(call: Mapping[str, Any]) -> Data:
 
 def choose_judge(data: Data, options: AuditOptions) -> Judge:
     """The judge for this kind of data under these options."""
+    if data.train.kind == "predictions":
+        return judge_predictions
     if data.train.separator is not None:
         return judge_several
     if options.run is not None:
@@ -186,6 +189,7 @@ def describe(data: Data) -> str:
     lost = f"; {len(train.left_out):,} could not be read and are left out" if train.left_out else ""
     shape = " × ".join(map(str, train.shape))
     about = {"images": f"images ({shape})", "features": f"rows of {shape} features", "table": f"rows of {shape} columns"}
+    about["predictions"] = f"predictions ({shape})"
     return f"{train.name}: {len(train):,} {about.get(train.kind, 'texts')} of {len(train.classes)} classes{lost}"
 
 
