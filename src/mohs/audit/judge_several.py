@@ -48,7 +48,7 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
     assert train.separator is not None
     names, members = set_members(train.classes, train.separator)
     given = members[train.labels]  # (N, K)
-    features, about = _features(data, options)
+    features, about = features_to_judge(data, options)
     counts = given.sum(0)
     judged = ((counts >= FEWEST) & (len(given) - counts >= FEWEST)).nonzero().flatten().tolist()
     if not judged:
@@ -122,7 +122,7 @@ def result_of_sets(
     return replace(result, classes=classes)
 
 
-def _features(data: Data, options: AuditOptions) -> tuple[Mapping[str, Any], str]:
+def features_to_judge(data: Data, options: AuditOptions) -> tuple[Mapping[str, Any], str]:
     """The sets of features to judge by, by name, and what they are."""
     if data.train.kind != "table":
         return features_of(data, options)

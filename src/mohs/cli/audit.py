@@ -20,6 +20,7 @@ Examples:
   mohs audit reviews.csv --text review          texts in a column
   mohs audit flowers.csv --label species        a table
   mohs audit films.csv --label genres --separator ,   several labels per example
+  mohs audit houses.csv --target price          numbers as labels
   mohs audit photos/ --votes votes.csv          labels by several people
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration"""
 NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound
@@ -74,6 +75,7 @@ def audit(
     folds: Folds = 5,
     label: o.Label = None,
     separator: o.Separator = None,
+    target: o.Target = None,
     image_size: o.ImageSize = None,
     seed: o.Seed = None,
     device: o.Device = "auto",
@@ -97,7 +99,7 @@ def audit(
     gates = [parse_gate(text, NAMES) for text in gate or ()]
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    reading = {"label": label, "separator": separator, "image_size": image_size, "text": text, "votes": votes}
+    reading = {"label": label, "separator": separator, "target": target, "image_size": image_size, "text": text, "votes": votes}
     how = {name: value for name, value in reading.items() if value is not None}
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "folds": folds, "device": device}
     done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)

@@ -99,6 +99,11 @@ class Examples:
         return str(getattr(self.inputs, "kind", "images" if len(self.shape) == 3 else "features"))
 
     @property
+    def numeric(self) -> bool:
+        """Whether labels are numbers, the targets of a regression: class i is then the number classes[i]."""
+        return bool(self.classes) and isinstance(self.classes[0], float)
+
+    @property
     def in_memory(self) -> bool:
         """Whether the inputs are one tensor."""
         return isinstance(self.inputs, Tensor)
