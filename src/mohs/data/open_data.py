@@ -70,8 +70,8 @@ def open_data(
     if without is not None:
         found = prepared(_without(data, without, reading), split=split, image_size=reading.image_size)
     elif isinstance(data, str) and ARROW in data and not Path(data).exists():
-        source, target = open_pair(data, **reading.given)
-        pair = Data(source.train, source.val, target.test or target.train)
+        source, goal = open_pair(data, **reading.given)
+        pair = Data(source.train, source.val, goal.test or goal.train)
         found = prepared(pair, split=split, image_size=reading.image_size)
     else:
         found = open_single(data, split=split, **reading.given)
