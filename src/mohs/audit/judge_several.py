@@ -10,7 +10,7 @@ A suggested set is the given one with the flagged classes added or removed.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ import torch
 
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError
-from mohs.audit.evidence import evidence_table, on_map
+from mohs.audit.evidence import Near, evidence_table, on_map
 from mohs.audit.judge_features import features_of, kept_scores, neighbors_of
 from mohs.audit.judge_table import columns_of, embed_texts
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
-from mohs.data.examples import Data
+from mohs.data.examples import Data, Examples
 from mohs.data.labels import as_set, set_members
 from mohs.hardness.judgment import judge_labels
 from mohs.hardness.noise_rate import estimate_from
@@ -48,7 +48,7 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
     assert train.separator is not None
     names, members = set_members(train.classes, train.separator)
     given = members[train.labels]  # (N, K)
-    features, about = _features(data, options)
+    features, about = features_to_judge(data, options)
     counts = given.sum(0)
     judged = ((counts >= FEWEST) & (len(given) - counts >= FEWEST)).nonzero().flatten().tolist()
     if not judged:
@@ -56,37 +56,64 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
     options.step("judge", f"heads on {about} in {options.folds} folds for each of {len(judged)} labels")
     own = given[:, judged]
     kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: (_scores(features, own, options), 1.0))
-    judgment = judge_labels(kept.scores, own.numpy(), precision=options.precision)
+    first = next(iter(features.values()))
+    facts = {
+        "features": about,
+        "model": f"{len(kept.names)} heads in {options.folds} folds for each label",
+        **({"labels not judged": len(names) - len(judged)} if len(judged) < len(names) else {}),
+        "seconds": round(time.perf_counter() - began, 1),
+        "out of sample": "yes: no head saw the labels it judges",
+    }
+    result = result_of_sets(train, kept.scores, judged, options, facts, neighbors_of(first))
+    return replace(result, table=on_map(result.table, first))
+
+
+def result_of_sets(
+    train: Examples,
+    scores: Array,
+    judged: Sequence[int],
+    options: AuditOptions,
+    facts: Mapping[str, Any],
+    near: Near | None = None,
+) -> AuditResult:
+    """The result for examples whose classes are sets of labels.
+
+    Args:
+        train: N examples.
+        scores: Logits or probabilities (M, N, J) of the labels that are judged.
+        judged: Their places (J,) among all labels, sorted by name.
+        options: Options of the audit.
+        facts: What the report says of how it was made.
+        near: The nearest examples, if there are features.
+    """
+    assert train.separator is not None
+    names, members = set_members(train.classes, train.separator)
+    given = members[train.labels].numpy()  # (N, K)
+    own = given[:, judged]
+    judgment = judge_labels(scores, own, precision=options.precision)
     options.step("scores", "margins")
     odds = np.log(judgment.probs.clip(LEAST))
-    parts = score_logits((odds[:, 1] - odds[:, 0]).reshape(own.shape), own.numpy(), classes=[names[k] for k in judged])
+    parts = score_logits((odds[:, 1] - odds[:, 0]).reshape(own.shape), own, classes=[names[k] for k in judged])
     options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
     parts = verdict(parts, judgment=judgment, precision=options.precision)
-    flips, believed = np.zeros(given.shape, bool), given.numpy().astype(bool)
+    flips, probs = np.zeros(given.shape, bool), given.astype(float)  # of a label that is not judged: as given
     flips[:, judged] = judgment.flagged.reshape(own.shape)
-    probs = believed.astype(float)  # of a class that is not judged: as given
     probs[:, judged] = judgment.probs[:, 1].reshape(own.shape)
 
     def sets(which: Array) -> list[str]:
         return [as_set([names[k] for k in np.flatnonzero(row)], train.separator or "", train.name) for row in which]
 
     found = {"label": [train.classes[i] for i in train.labels.tolist()], "predicted": sets(probs > 0.5)}
-    found |= {"suggested_label": sets(believed ^ flips)}
+    found |= {"suggested_label": sets((given == 1) ^ flips)}
     classes = list(dict.fromkeys([*train.classes, *found["suggested_label"], *found["predicted"]]))
-    table = with_origin(_with_sets(by_example(parts), found, classes), train)
-    first = next(iter(features.values()))
     result = AuditResult.of(
         train,
-        table=on_map(table, first),
-        estimate=estimate_from(judgment, own.numpy().ravel(), BINARY, seed=options.seed),
-        evidence=evidence_table(probs, names, neighbors_of(first)),
+        table=with_origin(_with_sets(by_example(parts), found, classes), train),
+        estimate=estimate_from(judgment, own.ravel(), BINARY, seed=options.seed),
+        evidence=evidence_table(probs, names, near),
         facts={
-            "features": about,
-            "model": f"{len(kept.names)} heads in {options.folds} folds for each label",
+            **facts,
             "labels": len(names),
-            **({"labels not judged": len(names) - len(judged)} if len(judged) < len(names) else {}),
-            "seconds": round(time.perf_counter() - began, 1),
-            "out of sample": "yes: no head saw the labels it judges",
             "seed": options.seed,
             "expected precision": options.precision,
             "trust": round(judgment.trust, 3),
@@ -95,7 +122,7 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
     return replace(result, classes=classes)
 
 
-def _features(data: Data, options: AuditOptions) -> tuple[Mapping[str, Any], str]:
+def features_to_judge(data: Data, options: AuditOptions) -> tuple[Mapping[str, Any], str]:
     """The sets of features to judge by, by name, and what they are."""
     if data.train.kind != "table":
         return features_of(data, options)

@@ -3,9 +3,10 @@
     open the data → features → judge the labels → scores → verdict
 
 Features are judged by heads in folds (`judge_features`), as are images and texts, which are embedded first; tables by linear
-and tree models (`judge_table`); examples with several labels class by class (`judge_several`). `embed="none"` and `finetune`
-judge images by a network trained on them (`judge_images`), `run` by a network trained before (`judge_run`). Without data:
-scikit-learn's digits with a tenth of the labels changed.
+and tree models (`judge_table`); examples with several labels class by class (`judge_several`); numbers as labels by regressions
+(`judge_numbers`); predictions of another model as they are (`judge_predictions`). `embed="none"` and `finetune` judge images by
+a network trained on them (`judge_images`), `run` by a network trained before (`judge_run`). Without data: scikit-learn's digits
+with a tenth of the labels changed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from mohs.audit.decisions import read_label_texts
 from mohs.audit.judge_features import EMBEDDED_FROM, judge_features
 from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
+from mohs.audit.judge_numbers import judge_numbers
+from mohs.audit.judge_predictions import judge_predictions
 from mohs.audit.judge_run import judge_run
 from mohs.audit.judge_several import judge_several
 from mohs.audit.judge_table import judge_table
@@ -118,6 +121,10 @@ def audited_data(call: Mapping[str, Any]) -> Data:
 
 def choose_judge(data: Data, options: AuditOptions) -> Judge:
     """The judge for this kind of data under these options."""
+    if data.train.kind == "predictions":
+        return judge_predictions
+    if data.train.numeric:
+        return judge_numbers
     if data.train.separator is not None:
         return judge_several
     if options.run is not None:
@@ -142,10 +149,10 @@ def can_embed(data: Data, options: AuditOptions) -> bool:
 def check_options(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, for options that do not fit the data."""
     kind = data.train.kind
-    if data.train.separator is not None:
+    if data.train.separator is not None or data.train.numeric:
         for name, used in (("run", options.run), ("finetune", options.finetune), ("embed", options.embed == "none")):
             if used:
-                raise ValueError(f"{name} is for examples with one label each, and {data.name} has several: leave it out")
+                raise ValueError(f"{name} is for examples with one class each, and {data.name} has sets or numbers: leave it out")
     check_issues(data, options)
     if options.loss != "auto":
         check_loss(options.loss, data.train)
@@ -193,7 +200,9 @@ def describe(data: Data) -> str:
     lost = f"; {len(train.left_out):,} could not be read and are left out" if train.left_out else ""
     shape = " × ".join(map(str, train.shape))
     about = {"images": f"images ({shape})", "features": f"rows of {shape} features", "table": f"rows of {shape} columns"}
-    return f"{train.name}: {len(train):,} {about.get(train.kind, 'texts')} of {len(train.classes)} classes{lost}"
+    about["predictions"] = f"predictions ({shape})"
+    labels = "with numbers as labels" if train.numeric else f"of {len(train.classes)} classes"
+    return f"{train.name}: {len(train):,} {about.get(train.kind, 'texts')} {labels}{lost}"
 
 
 def run_name(data: Data, options: AuditOptions) -> str:

@@ -20,6 +20,7 @@ Examples:
   mohs audit reviews.csv --text review          texts in a column
   mohs audit flowers.csv --label species        a table
   mohs audit films.csv --label genres --separator ,   several labels per example
+  mohs audit houses.csv --target price          numbers as labels
   mohs audit photos/ --votes votes.csv          labels by several people
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
   mohs audit shards/ --stream                   embeddings larger than memory
@@ -105,6 +106,7 @@ def audit(
     folds: Folds = 5,
     label: o.Label = None,
     separator: o.Separator = None,
+    target: o.Target = None,
     image_size: o.ImageSize = None,
     seed: o.Seed = None,
     device: o.Device = "auto",
@@ -133,7 +135,7 @@ def audit(
     gates = [parse_gate(text, (*NAMES, *ISSUES)) for text in gate or ()]
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run, "against": against}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    reading = {"label": label, "separator": separator, "image_size": image_size, "text": text, "votes": votes}
+    reading = {"label": label, "separator": separator, "target": target, "image_size": image_size, "text": text, "votes": votes}
     how = {name: value for name, value in reading.items() if value is not None}
     if stream:
         other = {**given, **how, "corrected": corrected, "csv": csv or None, "cleanlab": cleanlab or None}

@@ -82,6 +82,7 @@ Label = Annotated[Text, typer.Option(metavar="COLUMN", help="Column with the lab
 Separator = Annotated[
     Text, typer.Option(metavar="SIGN", help="Separator of several labels in a cell of the label column, such as ';'.")
 ]
+Target = Annotated[Text, typer.Option(metavar="COLUMN", help="Column of numbers that are the labels, for a regression.")]
 Votes = Annotated[
     Text,
     typer.Option(

@@ -1,12 +1,13 @@
 """Examples: inputs, labels and their origin; returned by every reader, and the input of training, scoring and audits.
 
 An example's id is its index, 0..N−1, in the set it was read into; its key is the owner's name for it (a row number, a name),
-its path the file it came from. Inputs are one of four kinds:
+its path the file it came from. Inputs are one of five kinds:
 
     images      uint8 (N, C, H, W): a tensor, or `ImageFiles`, which decodes an image on access
     features    floating point (N, D): a tensor
     text        strings: `Texts`
     table       rows with columns of several types: `TableRows`
+    predictions a model's scores instead of inputs: `Predictions`
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs.hardness.annotators import Votes
 
-KINDS = ("images", "features", "text", "table")
+KINDS = ("images", "features", "text", "table", "predictions")
 
 
 class Inputs(Protocol):
@@ -98,6 +99,11 @@ class Examples:
     def kind(self) -> str:
         """The kind of inputs, "images", "features", "text" or "table"."""
         return str(getattr(self.inputs, "kind", "images" if len(self.shape) == 3 else "features"))
+
+    @property
+    def numeric(self) -> bool:
+        """Whether labels are numbers, the targets of a regression: class i is then the number classes[i]."""
+        return bool(self.classes) and isinstance(self.classes[0], float)
 
     @property
     def in_memory(self) -> bool:

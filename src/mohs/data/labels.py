@@ -63,6 +63,14 @@ def as_set(names: Any, separator: str, where: str) -> str:
     return separator.join(sorted({one.strip() for one in parts} - {"", EMPTY})) or EMPTY
 
 
+def label_sets(labels: Array, classes: Sequence[Any] | None, name: str) -> list[str]:
+    """Labels (N, K) of 0 and 1 -> the set of each example's classes as a string (N,)."""
+    names = range(labels.shape[1]) if classes is None else classes
+    if len(names) != labels.shape[1]:
+        raise DataError(f"{name}: {len(names)} class names for labels of {labels.shape[1]} classes: give one per column")
+    return [as_set([names[k] for k in np.flatnonzero(row).tolist()], SEPARATOR, name) for row in labels]
+
+
 def set_members(classes: Sequence[Any], separator: str) -> tuple[list[str], Tensor]:
     """Classes that are sets -> all names, sorted, and which of them (K,) each set has: (sets, K) int64."""
     sets = [[] if one == EMPTY else str(one).split(separator) for one in classes]

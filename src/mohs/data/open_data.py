@@ -33,6 +33,7 @@ def open_data(
     label: str | None = None,
     text: str | None = None,
     separator: str | None = None,
+    target: str | None = None,
     image_size: int | Size | None = None,
     split: str | None = None,
     root: str | Path | None = None,
@@ -48,6 +49,7 @@ def open_data(
         label: column or array of the labels; by default the first called label, target, class or y.
         text: column of the text; by default a column called text, sentence, review, ... that holds text.
         separator: what separates several labels in a cell of the label column, such as ";"; lists need none.
+        target: column of numbers that are the labels, for a regression; in a table, and for `mohs.audit`.
         image_size: pixels per side, or (height, width), of all images.
         split: the only split to read ("train", "val", "test"), as the training examples.
         root: folder of the known data sets; by default the folder that MOHS_DATA names.
@@ -62,12 +64,14 @@ def open_data(
         >>> open_data((["good film", "bad film"], ["pos", "neg"])).train.kind
         'text'
     """
-    reading = Reading.of(root=root, label=label, text=text, separator=separator, image_size=image_size, memory_limit=memory_limit)
+    reading = Reading.of(
+        root=root, label=label, text=text, separator=separator, target=target, image_size=image_size, memory_limit=memory_limit
+    )
     if without is not None:
         found = prepared(_without(data, without, reading), split=split, image_size=reading.image_size)
     elif isinstance(data, str) and ARROW in data and not Path(data).exists():
-        source, target = open_pair(data, **reading.given)
-        pair = Data(source.train, source.val, target.test or target.train)
+        source, goal = open_pair(data, **reading.given)
+        pair = Data(source.train, source.val, goal.test or goal.train)
         found = prepared(pair, split=split, image_size=reading.image_size)
     else:
         found = open_single(data, split=split, **reading.given)

@@ -18,12 +18,16 @@ FOLDER = "MOHS_DATA"  # environment variable: the folder of the known data sets
 
 @dataclass(frozen=True)
 class Reading:
-    """Where known data sets are, which columns hold labels and text, what separates several labels, and the size of images."""
+    """Where known data sets are, which columns hold labels and text, what separates several labels, and the size of images.
+
+    target: column of numbers that are the labels.
+    """
 
     root: Path | None = None
     label: str | None = None
     text: str | None = None
     separator: str | None = None
+    target: str | None = None
     image_size: Size | None = None
     memory_limit: int = MEMORY_LIMIT
 
@@ -39,7 +43,7 @@ class Reading:
 
     @property
     def rows(self) -> dict[str, Any]:
-        return {**self.columns, "separator": self.separator}
+        return {**self.columns, "separator": self.separator, "target": self.target}
 
     @property
     def images(self) -> dict[str, Any]:

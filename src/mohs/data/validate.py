@@ -14,6 +14,7 @@ UNIQUE, LEAST = 0.5, 20  # classes per example beyond which names or texts were 
 WIDTH = 40  # characters of a class that a warning shows
 ADVICE = {
     "text": "turn the text into features with `mohs embed` and use those, or find wrong labels with `mohs audit`",
+    "predictions": "find wrong labels with `mohs audit`",
     "table": "find wrong labels with `mohs audit`, or encode the columns as numbers and fill in missing values",
 }
 
@@ -35,6 +36,8 @@ def check_examples(examples: Examples) -> None:
     if len(outside):
         row = int(outside[0])
         raise DataError(f"{name}: the label of example {row} is {int(labels[row])}, outside 0..{len(classes) - 1}")
+    if examples.kind == "predictions":  # which may be of classes that no label has
+        return
     empty = (torch.bincount(labels, minlength=len(classes)) == 0).nonzero().flatten().tolist()
     if empty:
         shown = ", ".join(repr(classes[i]) for i in empty[:SHOWN]) + (", ..." if len(empty) > SHOWN else "")

@@ -17,6 +17,7 @@ from mohs.audit.result import AuditResult
 from mohs.hardness.scores import PREFERENCE, SCORES
 from mohs.hardness.table import VERDICTS, column
 from mohs.report.data_map import verdict_numbers
+from mohs.report.summary import has_numbers
 from mohs.report.verdict_labels import shown_order
 
 PAIRED, LISTED = 20, 30  # classes in a table of pairs and in a list, at most
@@ -52,7 +53,8 @@ class Figure:
 
 def figures(result: AuditResult) -> list[Figure]:
     """Every figure the result has numbers for, in the order of the page."""
-    labels = (wrong_pairs(result), class_shares(result), grades(result), margins(result))
+    by_class = () if has_numbers(result) else (wrong_pairs(result), class_shares(result))
+    labels = (*by_class, grades(result), margins(result))
     training = (emphasis_figure(result), *course_figures(result), *history_figures(result))
     made = (*labels, *training, *held_out_figures(result))
     return [figure for figure in made if figure is not None and figure.rows]

@@ -52,8 +52,9 @@ def sentences(result: AuditResult) -> list[str]:
     wrong, hard, between = (by_name[name] for name in ("mislabeled", "hard", "ambiguous"))
     unsure = by_name.get("cannot tell")
     doubtful = unsure is not None and unsure.examples > 0
+    classes = "" if has_numbers(result) else f" of {len(result.classes):,} classes"
     lines = [
-        f"This audit covers {len(result.table):,} examples of {len(result.classes):,} classes.",
+        f"This audit covers {len(result.table):,} examples{classes}.",
         f"{_count(wrong)} probably {_plural(wrong, 'has', 'have')} a wrong label." if wrong.examples else "No label looks wrong.",
         f"{_count(hard)} {_plural(hard, 'is', 'are')} hard but correctly labeled, and {_count(between).lower()} "
         f"{_plural(between, 'lies', 'lie')} between classes{'' if doubtful else '; the rest are easy'}.",
@@ -70,6 +71,11 @@ def sentences(result: AuditResult) -> list[str]:
     if result.left_out:
         lines.append(f"{len(result.left_out):,} could not be read; they are listed under “Left out”.")
     return lines
+
+
+def has_numbers(result: AuditResult) -> bool:
+    """Whether labels are numbers, the targets of a regression."""
+    return "residual" in result.table.column_names
 
 
 def noise_sentence(result: AuditResult) -> str:

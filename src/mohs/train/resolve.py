@@ -39,6 +39,8 @@ def resolve(run: Run, data: Data, *, device: str = "auto") -> tuple[Run, Data, s
     use_device(device)
     check_examples(data.train)
     check_numeric(data.train)
+    if data.train.numeric:
+        raise DataError(f"{data.name}: numbers as labels can be audited, not trained on: mohs trains classifiers")
     if data.train.separator is not None:
         raise DataError(f"{data.name}: examples with several labels can be audited, not trained on: give each one label")
     fingerprint = data.fingerprint()

@@ -8,7 +8,8 @@ Labels (N, K) of 0 and 1 are several labels of one example; only the training sp
 
 npz files: inputs under one of INPUTS (or TEXTS, for strings), labels under one of LABELS, splits as a prefix or suffix
 (train_x, x_test, val_images); `classes` (or `class_names`) are the names of the classes 0..K−1, and an array under one of IDS
-(ids, test_ids) with a distinct value for each example has their ids.
+(ids, test_ids) with a distinct value for each example has their ids. Without inputs, predictions of a model (`predictions`) under
+one of SCORES are judged as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from mohs._core.arrays import as_array, read_arrays
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import CLASSES, IDS, INPUTS, LABELS, TEXTS, find_name
 from mohs.data.examples import Data, Examples, LeftOut
-from mohs.data.labels import SEPARATOR, Array, as_set, class_numbers, classes_in, label_values
+from mohs.data.labels import SEPARATOR, class_numbers, classes_in, label_sets, label_values
+from mohs.data.predictions import SCORES, predicted_examples
 from mohs.data.row_inputs import Texts
 from mohs.data.split import SPLITS
 
@@ -52,6 +54,9 @@ def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, text: s
         if keys[0] is not None and keys[1] is not None:
             found[split] = (keys[0], keys[1])
     if "train" not in found:
+        predicted = _predictions(arrays, labels, name)
+        if predicted is not None:
+            return Data(predicted)
         raise DataError(
             f"{name}: inputs ({', '.join(inputs)}) and labels ({', '.join(labels)}) are expected, "
             f"by these names or with train_, val_, test_ before them; there are {', '.join(map(str, arrays)) or 'no arrays'}"
@@ -68,6 +73,16 @@ def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, text: s
         ids = _ids(arrays, split, len(arrays[y]))
         parts[split] = from_arrays(arrays[x], arrays[y], classes=known, keys=ids, name=name, top=top)
     return Data(parts["train"], parts.get("val"), parts.get("test"))
+
+
+def _predictions(arrays: Mapping[str, Any], labels: Sequence[str], name: str) -> Examples | None:
+    """The examples of a model's predictions and their labels, where arrays are called so."""
+    scores, given, named = find_name(arrays, SCORES), find_name(arrays, labels), find_name(arrays, CLASSES)
+    if scores is None or given is None:
+        return None
+    classes = None if named is None else as_array(arrays[named]).tolist()
+    keys = _ids(arrays, "train", len(arrays[given]))
+    return predicted_examples(arrays[scores], arrays[given], classes=classes, keys=keys, name=name)
 
 
 def from_arrays(
@@ -111,14 +126,6 @@ def several(labels: Any) -> bool:
     """Whether labels are (N, K) of 0 and 1, for examples with several labels."""
     shape: Sequence[int] = getattr(labels, "shape", ())
     return len(shape) == 2 and shape[1] > 1 and bool(np.isin(as_array(labels), (0, 1)).all())
-
-
-def label_sets(labels: Array, classes: Sequence[Any] | None, name: str) -> list[str]:
-    """Labels (N, K) of 0 and 1 -> the set of each example's classes as a string (N,)."""
-    names = range(labels.shape[1]) if classes is None else classes
-    if len(names) != labels.shape[1]:
-        raise DataError(f"{name}: {len(names)} class names for labels of {labels.shape[1]} classes: give one per column")
-    return [as_set([names[k] for k in np.flatnonzero(row).tolist()], SEPARATOR, name) for row in labels]
 
 
 def as_strings(inputs: Any) -> list[str] | None:

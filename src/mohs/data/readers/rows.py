@@ -22,7 +22,7 @@ import torch
 
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import FEATURES, IDS, SPLIT, TEXTS, find_name
-from mohs.data.cells import Array, is_text
+from mohs.data.cells import Array, is_text, parse_numbers
 from mohs.data.columns import USED, Column, infer_columns, looks_like_text, to_table
 from mohs.data.examples import Data, Examples, LeftOut
 from mohs.data.labels import as_set, class_numbers, classes_in, label_values, numbers_where_whole
@@ -66,11 +66,13 @@ class Rows:
         return f"{self.source} row {self.numbers[place]}"
 
 
-def labeled_rows(columns: pa.Table, *, label: str, name: str, source: str, separator: str | None = None) -> Rows:
+def labeled_rows(
+    columns: pa.Table, *, label: str, name: str, source: str, separator: str | None = None, numbers: bool = False
+) -> Rows:
     """The rows of a table that have a label, with their splits and keys where there are columns of them.
 
     separator: what separates several labels in a cell, or in the strings that lists of labels become; only the training rows of
-    such data are kept.
+    such data are kept. numbers: labels are numbers, the targets of a regression, with the same limit.
     """
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
@@ -79,8 +81,12 @@ def labeled_rows(columns: pa.Table, *, label: str, name: str, source: str, separ
     if separator is not None:
         text = _all_text(given)  # where an empty cell is an empty set
         given = [None if one is None and not text else as_set(one or "", separator, source) for one in given]
-    values, missing = label_values(_objects(numbers_where_whole(given) if _all_text(given) else given), source)
-    kept = ~missing & np.array([separator is None or split == "train" for split in splits])
+    if numbers:
+        values = parse_numbers(["" if one is None else str(one) for one in given])
+        missing = np.isnan(values)
+    else:
+        values, missing = label_values(_objects(numbers_where_whole(given) if _all_text(given) else given), source)
+    kept = ~missing & np.array([(separator is None and not numbers) or split == "train" for split in splits])
     rows = np.flatnonzero(kept).tolist()
     train = [row for row in rows if splits[row] == "train"]
     if not train:
@@ -164,7 +170,7 @@ def is_number(kind: pa.DataType) -> bool:
 def _mixed(rows: Rows, inputs: pa.Table) -> Data:
     """Columns that are not all numbers: text where nothing else is left, features where all are numbers after all."""
     train = np.array([split == "train" for split in rows.splits])
-    columns, notes = infer_columns(inputs, np.where(train, rows.labels, -1))
+    columns, notes = infer_columns(inputs, None if isinstance(rows.classes[0], float) else np.where(train, rows.labels, -1))
     rows = replace(rows, notes=[*rows.notes, *notes])
     used = [column for column in columns if column.role in USED]
     if not used:

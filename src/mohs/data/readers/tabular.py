@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -40,17 +41,18 @@ def table(
     label: str | None = None,
     text: str | None = None,
     separator: str | None = None,
+    target: str | None = None,
     image_size: int | Size | None = None,
     memory_limit: int = MEMORY_LIMIT,
     name: str | None = None,
 ) -> Data:
-    """The data of a file of rows; `label` and `text` name the columns of the labels and of the text."""
-    path = Path(path)
+    """The data of a file of rows; `label` (`target` for numbers) and `text` name the columns of the labels and of the text."""
+    path, label = Path(path), label if target is None else target
     columns = read_columns(path, as_text=lambda names: _strings(names, label))
     called = label_column(columns.column_names, label, str(path))
     separator = separator_in(columns, called, separator)
     about = {"name": printable(path.stem) if name is None else name, "source": printable(str(path))}
-    rows = labeled_rows(columns, label=called, separator=separator, **about)
+    rows = labeled_rows(columns, label=called, separator=separator, numbers=target is not None, **about)
     made = _inputs(path, rows, text, image_size, memory_limit)
     return made if separator is None else replace(made, train=replace(made.train, separator=separator))
 
@@ -77,12 +79,19 @@ def _inputs(path: Path, rows: Rows, text: str | None, image_size: int | Size | N
 
 
 def in_memory_table(
-    columns: pa.Table, *, label: str | None = None, text: str | None = None, separator: str | None = None, name: str = "data"
+    columns: pa.Table,
+    *,
+    label: str | None = None,
+    text: str | None = None,
+    separator: str | None = None,
+    target: str | None = None,
+    name: str = "data",
 ) -> Data:
     """The data of an Arrow table, as of a file."""
-    called = label_column(columns.column_names, label, name)
+    called = label_column(columns.column_names, label if target is None else target, name)
     separator = separator_in(columns, called, separator)
-    made = rows_data(labeled_rows(columns, label=called, name=name, source=name, separator=separator), text=text)
+    about: dict[str, Any] = {"separator": separator, "numbers": target is not None}
+    made = rows_data(labeled_rows(columns, label=called, name=name, source=name, **about), text=text)
     return made if separator is None else replace(made, train=replace(made.train, separator=separator))
 
 
