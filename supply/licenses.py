@@ -45,6 +45,7 @@ EXCEPTIONS = {
 }
 
 SPELLINGS = {
+    "2-clause BSD License": "BSD-2-Clause",
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "Apache 2.0 License": "Apache-2.0",

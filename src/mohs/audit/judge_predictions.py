@@ -39,7 +39,7 @@ def judge_predictions(data: Data, options: AuditOptions, folder: Path) -> AuditR
         judgment = judge_examples(scores, train, options)
         table = with_origin(score_logits(_logs(scores), labels, classes=train.classes), train)
         options.step("scores", "margins")
-        return judged(train, table, judgment, options, FACTS)
+        return judged(data, table, judgment, options, FACTS)
     judgment = judge_labels(scores, labels, precision=options.precision)
     options.step("scores", "margins")
     parts = score_logits(_logs(scores), labels, classes=train.classes)

@@ -101,6 +101,8 @@ def _content(examples: Examples) -> dict[str, Any]:
         return {"images": examples.inputs}
     if examples.kind == "features":
         return {"features": np.asarray(examples.inputs)}
+    if examples.kind == "predictions":
+        return {}
     every = examples.inputs[torch.arange(len(examples))]
     return {"texts" if examples.kind == "text" else "table": every}
 
