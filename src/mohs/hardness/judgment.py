@@ -191,7 +191,7 @@ def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) ->
 
 def _rows(scores: Any, labels: Any) -> tuple[Array, Array, Smooth | None]:
     """Scores (N, K) or (M, R, K) and labels (R,) with parts as rows; for pixels, a function that smooths values (R,)."""
-    if isinstance(scores, list | tuple):
+    if isinstance(scores, list | tuple) and len(scores) and as_array(scores[0]).ndim > 1:
         found = parts_of([as_array(one) for one in scores], [as_array(one) for one in labels])
         return with_frequencies(found.logits.numpy(), found.labels), found.labels, None
     s, y = as_array(scores), as_array(labels)
