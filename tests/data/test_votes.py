@@ -11,6 +11,7 @@ import torch
 import mohs
 from mohs.data.examples import Examples
 from mohs.data.votes import labeled_by_votes, read_votes, vote_shares, with_votes
+from mohs.train.run_data import of_classes
 
 CLASSES = ["cat", "dog", "fox"]
 GIVEN = np.array([[0, 0, 1], [1, 1, -1], [2, 0, 2], [1, 2, 0]])  # −1: no vote
@@ -74,6 +75,14 @@ def test_votes_stay_with_their_examples(tmp_path: Path) -> None:
     assert part.votes is not None
     assert part.votes.tally(2).tolist() == [COUNTS[3], COUNTS[1]]
     assert given.fingerprint() != examples().fingerprint()
+
+
+def test_votes_for_some_classes() -> None:
+    given = with_votes(examples(), [[name(k) or None for k in row] for row in GIVEN])
+    part = of_classes(given, [2, 1])
+    assert part.votes is not None
+    assert part.votes.tally(3).tolist() == [[row[2], row[1]] for row in COUNTS[1:]]
+    assert part.votes.classes == part.classes == ["fox", "dog"]
 
 
 def test_labels_and_shares_of_votes(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_values_of_every_kind() -> None:
 
 
 def test_errors(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="unknown column 'ember'; known: id, path"):
+    with pytest.raises(ValueError, match="unknown column 'ember'; known: id, example"):
         make_table({"ember": [1]})
     with pytest.raises(ValueError, match=r"columns must have one length, got \{'id': 2, 'loss': 1\}"):
         make_table({"loss": [1], "id": [1, 2]})

@@ -24,7 +24,7 @@ from mohs.margin import NO_LABEL
 from mohs.train.trained import with_origin
 
 LEAST = 1e-7
-FACTS = {"features": "predictions of your own", "model": "your model", "out of sample": "if your predictions are"}
+FACTS = {"features": "its predictions in the file", "model": "another model", "out of sample": "if these predictions are"}
 
 
 def judge_predictions(data: Data, options: AuditOptions, folder: Path) -> AuditResult:

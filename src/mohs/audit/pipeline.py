@@ -150,7 +150,9 @@ def check_options(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, for options that do not fit the data."""
     kind = data.train.kind
     if data.train.separator is not None or data.train.numeric:
-        for name, used in (("run", options.run), ("finetune", options.finetune), ("embed", options.embed == "none")):
+        voted = data.train.votes is not None
+        given = {"run": options.run, "finetune": options.finetune, "embed": options.embed == "none", "votes": voted}
+        for name, used in given.items():
             if used:
                 raise ValueError(f"{name} is for examples with one class each, and {data.name} has sets or numbers: leave it out")
     check_issues(data, options)

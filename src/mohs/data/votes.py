@@ -53,8 +53,7 @@ def with_votes(examples: Examples, votes: Any) -> Examples:
 
 
 def labeled_by_votes(examples: Examples) -> Examples:
-    """The examples with the class that most people voted for as label; ties and examples without a vote keep theirs if it is
-    among the most voted."""
+    """The examples with the class that most people voted for as label; their own label wins ties, and where nobody voted."""
     counts = torch.from_numpy(_tally(examples))
     own = torch.nn.functional.one_hot(examples.labels, len(examples.classes)).to(counts)
     return replace(examples, labels=(counts + 0.5 * own).argmax(1))

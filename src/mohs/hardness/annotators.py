@@ -116,6 +116,14 @@ class Votes:
         parts = (number[self.example[kept]], self.annotator[kept], self.label[kept], self.count[kept])
         return Votes(*parts, len(places), self.annotators, self.classes)
 
+    def of_classes(self, kept: Sequence[int]) -> Votes:
+        """The votes for these classes, which are renumbered in this order."""
+        number = np.full(len(self.classes), NONE)
+        number[list(kept)] = np.arange(len(kept))
+        there = number[self.label] != NONE
+        parts = (self.example[there], self.annotator[there], number[self.label[there]], self.count[there])
+        return Votes(*parts, self.num_examples, self.annotators, [self.classes[k] for k in kept])
+
     def tally(self, n: int) -> Array:
         """How often each of n examples was given each class (n, K)."""
         counts = np.zeros((n, len(self.classes)))

@@ -97,7 +97,9 @@ def training_sentence(result: AuditResult) -> str:
     """What judged the labels: models in folds on which features, or a network trained with which loss, and why that loss."""
     facts = result.facts
     if not result.chosen and facts.get("features"):
-        return f"Judged by {facts['model']} on {facts['features']}. No model saw the labels it judges."
+        unseen = str(facts.get("out of sample", "yes")).startswith("yes")
+        trust = "No model saw the labels it judges." if unseen else "The verdicts hold if that model did not see the labels."
+        return f"Judged by {facts['model']} on {facts['features']}. {trust}"
     if not result.chosen:
         return "This audit has no record of a training loss."
     model = f"{facts['model']} was" if facts.get("model") else "The model was"

@@ -123,7 +123,9 @@ def of_classes(examples: Examples, kept: Sequence[int]) -> Examples:
     number[torch.tensor(kept, dtype=torch.long)] = torch.arange(len(kept))
     taken = examples.take((number[examples.labels] >= 0).nonzero().flatten())
     truth = None if taken.truth is None else number[taken.truth]
-    return dataclasses.replace(taken, labels=number[taken.labels], classes=[examples.classes[i] for i in kept], truth=truth)
+    votes = None if taken.votes is None else taken.votes.of_classes(kept)
+    classes = [examples.classes[i] for i in kept]
+    return dataclasses.replace(taken, labels=number[taken.labels], classes=classes, truth=truth, votes=votes)
 
 
 def held_out(run: Run, classes: Sequence[Any]) -> Examples:

@@ -123,9 +123,12 @@ def from_arrays(
 
 
 def several(labels: Any) -> bool:
-    """Whether labels are (N, K) of 0 and 1, for examples with several labels."""
+    """Whether labels are (N, K) of 0 and 1 with several, or none, in some row: one in every row is one label, written one-hot."""
     shape: Sequence[int] = getattr(labels, "shape", ())
-    return len(shape) == 2 and shape[1] > 1 and bool(np.isin(as_array(labels), (0, 1)).all())
+    if len(shape) != 2 or shape[1] < 2:
+        return False
+    given = as_array(labels)
+    return bool(np.isin(given, (0, 1)).all() and (given.sum(1) != 1).any())
 
 
 def as_strings(inputs: Any) -> list[str] | None:
