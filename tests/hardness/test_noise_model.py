@@ -323,7 +323,7 @@ def test_extremes() -> None:
         (np.zeros((3, 2)), [0, 1, -1], {}, r"labels\[2\] is -1"),
         (np.zeros((3, 2)), ["a", "b", "a"], {}, r"labels must be class indices of shape \(N,\)"),
         (np.zeros((3, 2)), [0.0, 1.0, 0.0], {}, "labels must be class indices"),
-        (np.zeros((3, 2)), [[0, 1, 0]], {}, r"labels must be class indices of shape \(N,\), got shape \(1, 3\)"),
+        (np.zeros((3, 2)), [[0, 1, 0]], {}, r"labels must have shape \(N, d1, ...\)"),
         (np.full((3, 2), np.nan), [0, 1, 0], {}, "no row without NaN"),
         (np.zeros((3, 2)), [0, 1, 0], {"precision": 1.0}, "precision must be over 0 and under 1, got 1.0"),
     ],
