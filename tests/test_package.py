@@ -54,8 +54,7 @@ FUNCTIONS = ("adapt", "angle", "audit", "embed", "emphasis", "margin", "score", 
 FIRST = (
     "pass",
     "import mohs.margin, mohs.train.loop, mohs.audit.result, mohs.adapt.selection, mohs.embed",
-    "from mohs.losses import gce",
-    "from mohs.margin import margin; from mohs.audit.pipeline import run_audit; from mohs.train.run import Run",
+    "from mohs.losses import gce; from mohs.margin import margin; from mohs.audit.pipeline import run_audit; import mohs.train.run",
     "import mohs; mohs.audit; import mohs.audit.pipeline, mohs.train.folds",
 )
 

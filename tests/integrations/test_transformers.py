@@ -194,7 +194,8 @@ def test_a_causal_model_trains_as_without_mohs_and_records_each_token(tmp_path: 
         for i, own, given in zip(ids.tolist(), logits, labels, strict=True):
             kept = [t for t in range(1, length) if given[t] != -100]  # token t is predicted by the logits before it
             by_hand.update([i * length + t for t in kept], own[[t - 1 for t in kept]], given[kept], epoch=epoch)
-    np.testing.assert_equal(recorder.table().to_pydict(), by_hand.table().to_pydict())
+    recorded = recorder.table().drop_columns(["example", "part"])
+    np.testing.assert_equal(recorded.to_pydict(), by_hand.table().to_pydict())
     label = recorder.table().column("label").to_pylist()
     for i, item in enumerate(items):
         given = [None if t == 0 or y == -100 else y for t, y in enumerate(item["labels"].tolist())]

@@ -48,7 +48,7 @@ def test_runs_on_other_votes_are_other_runs(data: Path) -> None:
 def test_losses_and_noise_that_do_not_go_with_votes_are_refused() -> None:
     examples = Examples(torch.randn(40, 2), torch.arange(40) % 2, ["a", "b"])
     voted = mohs.open_data(examples, votes=[["a"]] * 40)
-    with pytest.raises(ValueError, match="which the loss mse does not take"):
+    with pytest.raises(ValueError, match="training on votes needs a loss that takes soft labels: MeanSquaredErrorLoss"):
         mohs.train(mohs.Run(loss="mse", epochs=1), voted)
     with pytest.raises(ValueError, match="leave out noise or votes"):
         mohs.train(mohs.Run(noise="symmetric:rate=0.1", epochs=1), voted)
