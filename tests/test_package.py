@@ -54,7 +54,7 @@ FUNCTIONS = ("adapt", "angle", "audit", "embed", "emphasis", "margin", "score", 
 FIRST = (
     "pass",
     "import mohs.margin, mohs.train.loop, mohs.audit.result, mohs.adapt.selection, mohs.embed",
-    "from mohs.losses import gce; from mohs.margin import margin; from mohs.audit.pipeline import run_audit; import mohs.train.run",
+    "from mohs.losses import gce; from mohs.margin import margin; from mohs.audit.pipeline import run_audit",
     "import mohs; mohs.audit; import mohs.audit.pipeline, mohs.train.folds",
 )
 
