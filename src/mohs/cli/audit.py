@@ -211,6 +211,8 @@ def _as_csv(done: AuditResult, *, cleanlab: bool) -> Path:
 
 
 def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) -> None:
+    from mohs.issues.catalog import ISSUES
+
     facts = done.facts
     if as_json:
         plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares, "gates broken": broken}
@@ -219,7 +221,8 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
     shares, total = done.shares, len(done.table)
     typer.echo(f"{total:,} examples: {', '.join(f'{shares[name] * total:,.0f} {name}' for name in NAMES if name != 'noise')}")
     if done.issues is not None:
-        found = [f"{share:.1%} {name}" for name, share in done.issues.shares.items() if share]
+        counts = {name: round(share * total) for name, share in done.issues.shares.items() if share}
+        found = [f"{ISSUES[name].title.lower()} ({'all' if n == total else f'{n:,}'})" for name, n in counts.items()]
         typer.echo(f"other issues: {', '.join(found) or 'none'}")
     if "labels made wrong" in facts:
         wrong, flagged, hits = (facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong"))
