@@ -51,6 +51,15 @@ FORKS.set_forkserver_preload(["mohs.cli", "mohs.emphasis", "mohs.losses", "mohs.
 SAME_ENVIRONMENT = "import os; os.environ.clear(); os.environ.update(environment)\n"
 
 
+LONG = ("test_docs.py", "test_ray.py", "test_kernels.py", "test_distributed.py", "test_pipeline.py")  # files of a minute or so
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that no process is left alone with one at the end; the plugin for random order comes after this."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(scope="session")
 def run_forked() -> Callable[..., int]:
     """A function that runs code in a process of its own and returns its exit code.
