@@ -37,7 +37,8 @@ dist: $(READY)  ## wheel, sdist and their bill of materials (CycloneDX) in dist/
 	$(BIN)/python supply/sbom.py dist/*
 
 smoke: $(READY)  ## every study of the papers, each in about a second
-	OMP_NUM_THREADS=1 $(BIN)/mohs study recipes --scale smoke --quiet
+	OMP_NUM_THREADS=1 $(BIN)/mohs study recipes/a* recipes/robust --scale smoke --quiet --runs runs/smoke-1 & half=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/mohs study recipes/el recipes/gr --scale smoke --quiet --runs runs/smoke-2 && wait $$half
 
 browser:  ## Debian's Chromium, for the tests of the report and the review; without it they are skipped
 	@command -v chromium >/dev/null || { \
