@@ -16,7 +16,8 @@ from torch.nn.functional import cosine_similarity, one_hot
 
 from mohs._core.errors import DataError
 from mohs.hardness.judgment import judge_labels
-from mohs.train.fold_heads import _Linear, _Neighbors, assign_folds, fold_scores, principal_axes, rbf_units
+from mohs.train.fold_heads import _Linear, _Neighbors, assign_folds, fold_scores
+from mohs.train.head_inputs import principal_axes, rbf_units
 
 heads = import_module("mohs.train.fold_heads")  # `mohs.train` is the function
 IRIS, SPECIES = (torch.tensor(a) for a in load_iris(return_X_y=True))

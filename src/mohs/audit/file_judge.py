@@ -35,7 +35,8 @@ from mohs.hardness.score_files import References
 from mohs.hardness.shards import Source
 from mohs.hardness.verdict import Places
 from mohs.train.checkpoint import load_tree, save_tree
-from mohs.train.fold_heads import Axes, FoldScores, RbfUnits, fold_scores
+from mohs.train.fold_heads import FoldScores, fold_scores
+from mohs.train.head_inputs import Axes, RbfUnits
 
 SAMPLE = 50_000  # rows that the judge is fitted to
 REFERENCES = 10_000  # of them, those that neighbors are sought among

@@ -94,7 +94,7 @@ def judged(
         estimate=estimate_from(judgment, labels, train.classes, seed=options.seed),
         held_out=(judgment.probs[known], labels[known]),
         evidence=evidence_table(judgment.probs, train.classes, near),
-        annotators=None if judgment.consensus is None else judgment.consensus.annotators,
+        annotators=judgment.annotators,
         issues=other_issues(data, options, features=features, near=near, probs=judgment.probs),
         facts={**facts, "seed": options.seed, "expected precision": options.precision, "trust": round(judgment.trust, 3)},
     )

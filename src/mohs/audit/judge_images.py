@@ -72,7 +72,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
         dynamics=course_by_hardness(trained.trace, table) if trained.trace else None,
         held_out=unseen(trained, data, options.device),
         evidence=evidence_table(judgment.probs, data.train.classes, near),
-        annotators=None if judgment.consensus is None else judgment.consensus.annotators,
+        annotators=judgment.annotators,
         issues=other_issues(data, options, features=features, near=near, probs=judgment.probs),
         facts=facts(trained, judgment.trust, options),
     )

@@ -53,7 +53,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
         reason="This is the loss of the given run.",
         held_out=None if seen else (judgment.probs, labels),
         evidence=evidence_table(judgment.probs, own.classes, near),
-        annotators=None if judgment.consensus is None else judgment.consensus.annotators,
+        annotators=judgment.annotators,
         issues=other_issues(replace(data, train=own), options, features=features, near=near, probs=judgment.probs),
         facts={
             "model": as_spec(trained.run.model)["name"],

@@ -41,6 +41,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from scipy.special import logit
 
@@ -95,6 +96,11 @@ class LabelJudgment:
     trust: float
     model: NoiseModel
     consensus: Consensus | None = None
+
+    @property
+    def annotators(self) -> pa.Table | None:
+        """The quality of each annotator, where people voted."""
+        return None if self.consensus is None else self.consensus.annotators
 
 
 def judge_labels(

@@ -53,12 +53,17 @@ class Network(nn.Module):
     def outputs(self, x: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (N, K) and features (N, D); with labels, a margin head applies its margin."""
         features = self.features(x)
-        with torch.autocast(features.device.type, enabled=False):
-            logits = self.head(features, labels) if isinstance(self.head, MARGIN_HEADS) else self.head(features)
-        return logits, features
+        return apply_head(self.head, features, labels), features
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outputs(x)[0]
+
+
+def apply_head(head: nn.Module, features: Tensor, labels: Tensor | None) -> Tensor:
+    """The logits of features (N, D), in full precision; with labels, a margin head applies its margin."""
+    with torch.autocast(features.device.type, enabled=False):
+        logits: Tensor = head(features, labels) if isinstance(head, MARGIN_HEADS) else head(features)
+    return logits
 
 
 def head_weight(network: Network) -> Tensor:

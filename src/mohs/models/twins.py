@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mohs.models.network import MARGIN_HEADS, Network
+from mohs.models.network import Network, apply_head
 
 
 class Twins(Network):
@@ -28,11 +28,7 @@ class Twins(Network):
             return super().outputs(x)
         scaled = self.scale(x)
         features = [body(scaled).float() for body in self.body]
-        with torch.autocast(scaled.device.type, enabled=False):
-            logits = [
-                head(given, labels) if isinstance(head, MARGIN_HEADS) else head(given)
-                for head, given in zip(self.head.parts, features, strict=True)
-            ]
+        logits = [apply_head(head, given, labels) for head, given in zip(self.head.parts, features, strict=True)]
         return torch.cat(logits), torch.cat(features)
 
 

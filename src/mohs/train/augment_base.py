@@ -36,9 +36,9 @@ def uniform(n: int, low: float, high: float, generator: torch.Generator) -> Tens
     return low + (high - low) * torch.rand(n, generator=generator, device=generator.device)
 
 
-def coin(n: int, generator: torch.Generator) -> Tensor:
-    """n random booleans."""
-    return torch.rand(n, generator=generator, device=generator.device) < 0.5
+def coin(n: int, generator: torch.Generator, share: float = 0.5) -> Tensor:
+    """n random booleans, true with probability `share`."""
+    return torch.rand(n, generator=generator, device=generator.device) < share
 
 
 def check_images(name: str, shape: Sequence[int], reach: int = 0) -> None:

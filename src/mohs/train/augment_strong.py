@@ -22,15 +22,17 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
 from mohs._core.validation import check_between
-from mohs.train.augment_base import Drawn, augmented, check_images, uniform
+from mohs.train.augment_base import Drawn, augmented, check_images, coin, uniform
 from mohs.train.warp import as_floats
 
 FAR = 9.0  # the center of a square that does not touch the image
 
 
-def some(n: int, share: float, generator: torch.Generator) -> Tensor:
-    """n random booleans, true with probability `share`."""
-    return uniform(n, 0, 1, generator) < share
+def sometimes(numbers: Sequence[Tensor], unchanged: Sequence[float], share: float, generator: torch.Generator) -> Drawn:
+    """The random numbers (n,) each for a share of the inputs; for the others the values that leave them as they are."""
+    drawn = torch.stack(list(numbers))
+    kept = drawn.new_tensor(unchanged).unsqueeze(1)
+    return torch.where(coin(drawn.shape[1], generator, share), drawn, kept).unbind()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +57,8 @@ class affine:  # noqa: N801  (augmentations are called like functions)
         check_images("affine", shape)
         angle = math.radians(self.degrees)
         spans = ((-angle, angle), (-self.shear, self.shear), (1 - self.scale, 1 + self.scale), (-self.shear, self.shear))
-        numbers = torch.stack([uniform(n, low, high, generator) for low, high in spans])
-        identity = numbers.new_tensor([[0.0], [0.0], [1.0], [0.0]])
-        return torch.where(some(n, self.share, generator), numbers, identity).unbind()
+        numbers = [uniform(n, low, high, generator) for low, high in spans]
+        return sometimes(numbers, (0.0, 0.0, 1.0, 0.0), self.share, generator)
 
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
         angle, across, size, down = drawn
@@ -88,7 +89,7 @@ class color_jitter:  # noqa: N801
     def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
         check_images("color_jitter", shape)
         factors = [uniform(n, 1 - self.strength, 1 + self.strength, generator) for _ in range(self.draws)]
-        return torch.where(some(n, self.share, generator), torch.stack(factors), 1.0).unbind()
+        return sometimes(factors, (1.0, 1.0, 1.0), self.share, generator)
 
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
         brightness, contrast, saturation = (factor.view(-1, 1, 1, 1) for factor in drawn)
@@ -117,8 +118,8 @@ class cutout:  # noqa: N801
 
     def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
         check_images("cutout", shape)
-        centers = torch.stack([uniform(n, 0, 1, generator), uniform(n, 0, 1, generator)])
-        return torch.where(some(n, self.share, generator), centers, FAR).unbind()
+        centers = [uniform(n, 0, 1, generator) for _ in range(self.draws)]
+        return sometimes(centers, (FAR, FAR), self.share, generator)
 
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
         images, (height, width) = as_floats(x), x.shape[2:]

@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +33,7 @@ from mohs.hardness.judgment import ambiguous_share
 from mohs.hardness.neighbors import NONE, nearest
 from mohs.hardness.noise_model import fit_noise
 from mohs.train.feature_map import check_features
+from mohs.train.head_inputs import BLOCK, Axes, RbfUnits, principal_axes, rbf_units
 
 FOLDS = 5
 WIDTH, LANDMARKS, MANY = 256, 400, 12_000  # axes, landmarks; examples beyond which neighbors are not sought on a CPU
@@ -41,7 +42,6 @@ LDA_STRENGTHS, RIDGE_STRENGTHS, NEIGHBOR_RANKS = (0.01, 0.1, 0.5), (1e-3, 1e-2, 
 NEIGHBORS = 60
 REACHES = (1.0, 0.3)  # widths of the RBF kernel tried, over the median squared distance
 ROBUST = 0.5  # share of the posterior in the targets of the second fit
-BLOCK = 8192
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], None]
 
@@ -146,10 +146,12 @@ def fold_scores(
         robust = (ROBUST * posterior + (1 - ROBUST) * given).to(device)
         guessed = torch.nn.functional.one_hot(guess, num_classes).float().to(device)
         for m, (name, head) in enumerate(heads.items()):
-            for scores, targets in ((second, robust), (again, guessed)):
-                scores[m, rows[f]] = head.scores([f], f, head.sums(targets), chosen[name]).cpu()
+            again[m, rows[f]] = head.scores([f], f, head.sums(guessed), chosen[name]).cpu()
             if isinstance(head, _Linear):
                 fits[name].append(head.fit([f], head.sums(robust), chosen[name]))
+                second[m, rows[f]] = head.scores_by(fits[name][-1], f).cpu()
+            else:
+                second[m, rows[f]] = head.scores([f], f, head.sums(robust), chosen[name]).cpu()
         tell()
     width = max(min(values.shape[1], GPU_WIDTH if device.type == "cuda" else WIDTH) for values in sets.values())
     ambiguity = _ambiguity(second.numpy(), again.numpy(), labels.numpy(), width)
@@ -214,85 +216,6 @@ def assign_folds(labels: Tensor, *, folds: int = FOLDS, seed: int = 0) -> Tensor
     return fold
 
 
-@dataclass(frozen=True, eq=False)
-class Axes:
-    """Features (n, D) standardized and rotated to the leading axes (n, r), in float32; fitted by `principal_axes`."""
-
-    mean: Tensor
-    deviation: Tensor
-    rotation: Tensor | None
-    size: Tensor
-
-    def __call__(self, features: Tensor) -> Tensor:
-        x = (features.float() - self.mean) / self.deviation
-        return (x if self.rotation is None else x @ self.rotation) / self.size
-
-
-def principal_axes(x: Tensor, width: int) -> tuple[Axes, Tensor]:
-    """Standardize features (N, D) and rotate them to at most `width` leading axes, with mean squared row norm 1.
-
-    Returns:
-        The map, and the mapped features (N, r).
-    """
-    x = x.float()
-    mean = x.mean(0)
-    x = x - mean
-    deviation = x.square().mean(0).sqrt()
-    deviation = deviation.clamp(min=1e-3 * float(deviation.max()) + 1e-12)
-    x = x / deviation
-    width, rotation = min(width, max(1, len(x) - 1), x.shape[1]), None
-    if x.shape[1] > width and x.shape[1] <= len(x):
-        rotation = torch.linalg.eigh((x.T @ x).double())[1][:, -width:].to(x.dtype)
-        x = x @ rotation
-    elif x.shape[1] > width:
-        values, vectors = torch.linalg.eigh((x @ x.T).double())
-        root = values[-width:].clamp(min=1e-9 * float(values[-1]) + 1e-12).sqrt()
-        rotation = (x.T.double() @ (vectors[:, -width:] / root)).to(x.dtype)
-        x = (vectors[:, -width:] * values[-width:].clamp(min=0).sqrt()).to(x.dtype)
-    size = x.square().sum(1).mean().sqrt().clamp(min=1e-12)
-    return Axes(mean, deviation, rotation, size), x / size
-
-
-@dataclass(frozen=True, eq=False)
-class RbfUnits:
-    """Features (n, D) as Nyström units (n, L) of exp(−|x − x'|²/median) on the axes; fitted by `rbf_units`."""
-
-    axes: Axes
-    marks: Tensor
-    median: float
-    root: Tensor
-    center: Tensor
-    size: Tensor
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return (self.kernel(self.axes(features)) @ self.root - self.center) / self.size
-
-    def kernel(self, x: Tensor) -> Tensor:
-        """Rows on the axes (n, r) -> their similarity to the landmarks (n, L)."""
-        return torch.exp(-torch.cdist(x, self.marks).square() / self.median)
-
-
-def rbf_units(axes: Axes, x: Tensor, landmarks: int, seed: int, reach: float = 1.0) -> tuple[RbfUnits, Tensor]:
-    """Fit Nyström units with this many landmarks to rows x (N, r) on the axes, centered, with mean squared row norm 1.
-
-    Returns:
-        The map from features, and the units (N, L) of x; the kernel is exp(−|x − x'|²/(reach · median)).
-    """
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[: max(1, landmarks)]
-    marks = x[order.to(x.device)]
-    squares = torch.cdist(marks, marks).square()
-    apart = squares[squares > 0]
-    median = reach * float(apart.median()) if apart.numel() else 1.0
-    values, vectors = torch.linalg.eigh(torch.exp(-squares / median).double())
-    root = (vectors / values.clamp(min=1e-4 * float(values[-1])).sqrt()).to(x.dtype)
-    plain = RbfUnits(axes, marks, median, root, x.new_zeros(()), x.new_ones(()))
-    units = torch.cat([plain.kernel(part) @ root for part in torch.split(x, BLOCK)])
-    center = units.mean(0)
-    units = units - center
-    size = units.square().sum(1).mean().sqrt().clamp(min=1e-12)
-    return replace(plain, center=center, size=size), units / size
-
-
 class _Linear:
     """LDA or ridge regression from Gram matrices by fold."""
 
@@ -315,7 +238,11 @@ class _Linear:
 
     def scores(self, out: Sequence[int], speak: int, sums: tuple[Tensor, Tensor], strength: float) -> Tensor:
         """Scores of the rows of fold `speak` by the fit without the folds `out`."""
-        weight, bias = self.fit(out, sums, strength)
+        return self.scores_by(self.fit(out, sums, strength), speak)
+
+    def scores_by(self, fit: tuple[Tensor, Tensor], speak: int) -> Tensor:
+        """Scores of the rows of fold `speak` by this weight (r, K) and bias (K,)."""
+        weight, bias = fit
         return self.x[self.rows[speak]] @ weight + bias
 
     def fit(self, out: Sequence[int], sums: tuple[Tensor, Tensor], strength: float) -> tuple[Tensor, Tensor]:

@@ -29,10 +29,9 @@ from mohs.evaluate.outputs import output_batches
 from mohs.models.network import Network, head_weight
 from mohs.models.twins import members
 from mohs.train.learning_rate import LRSchedule
-from mohs.train.selection import SELECTIONS, Evidence, right_labels
+from mohs.train.selection import LEAST, SELECTIONS, Evidence, right_labels
 
 TARGETS = ("refined", "given")
-LEAST = 1e-6  # smallest probability of which the logarithm is taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +118,9 @@ class Refinement:
         """
         fresh = 1 - self.settings.memory if self.updates else 1.0
         self.updates += 1
-        outputs = [predicted(member, inputs, precision) for member in members(network)]
-        for place, (member, (probs, features)) in enumerate(zip(members(network), outputs, strict=True)):
+        networks = members(network)
+        outputs = [predicted(member, inputs, precision) for member in networks]
+        for place, (member, (probs, features)) in enumerate(zip(networks, outputs, strict=True)):
             belief = self.belief[:, place].lerp_(probs, fresh)
             if self.refines:
                 seen = Evidence(balanced(belief, self.shares), features, head_weight(member).detach())
