@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.model_selection import cross_val_predict
 
 import mohs
-from mohs.hardness.judgment import smooth_grid
+from mohs.hardness.label_rows import smooth_grid
 from mohs.hardness.parts import parts_of
 
 Array = np.ndarray[Any, Any]

@@ -25,7 +25,8 @@ from mohs.audit.evidence import fit_plane, plane_of
 from mohs.audit.options import Array
 from mohs.hardness.blocks import Tally
 from mohs.hardness.classes import encode
-from mohs.hardness.judgment import LEAST_PROBABILITY, LabelRule, RowJudgment, fit_rule, log_scores
+from mohs.hardness.judgment import LabelRule, RowJudgment, fit_rule
+from mohs.hardness.label_rows import LEAST_PROBABILITY, log_scores
 from mohs.hardness.measure import host, measure, table_of
 from mohs.hardness.noise_model import NoiseModel
 from mohs.hardness.noise_rate import expected_counts

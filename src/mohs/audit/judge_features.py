@@ -27,7 +27,8 @@ from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
-from mohs.hardness.judgment import LabelJudgment, judge_by_votes, judge_labels
+from mohs.hardness.judge_votes import judge_by_votes
+from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.measure import host, measure, overall, table_of
 from mohs.hardness.neighbor_index import how_nearest, many_nearest
 from mohs.hardness.neighbors import agreement

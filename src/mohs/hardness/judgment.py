@@ -24,33 +24,22 @@ wrong label in the noise model are multiplied by
 which leaves a strong judge alone and silences one that knows too little, or that does not know the class g: rare classes are
 not wrong labels. Labels that look merely ambiguous are wrong in about 5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w)
 for w = r_g o/(1 + r_g o), o = P(wrong)/P(right).
-
-Where an example has several labels, every labeled part is a row (`parts`): several classes are binary problems, z_k against 0,
-under one noise model. Most parts are of one class (absent, outside, background), and models differ in how they treat the
-others. So the logarithm of each class's frequency, with either sign, counts as two more models, which the fit weighs. Wrong
-labels of pixels come in patches: w becomes √(w w̄), w̄ its mean over the 5 × 5 pixels around.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
-from scipy.special import logit
 
-from mohs._core.arrays import as_array
 from mohs._core.validation import check_between
-from mohs.hardness.annotators import Consensus, Votes, consensus
+from mohs.hardness.annotators import Consensus
+from mohs.hardness.label_rows import Smooth, label_rows, log_scores
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
-from mohs.hardness.parts import parts_of, several_classes
-from mohs.margin import NO_LABEL
 
 SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
 STEADY, MOST_UNSTEADY = 0.85, 0.5  # t beyond which all doubt is ambiguity; largest ratio that is asked for
@@ -59,10 +48,6 @@ SKILL = 0.1  # share of the labels beyond the largest class that a judge must pr
 UNKNOWN_CLASS = 1e-6  # trust in the judgment of a class that is never predicted
 AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
 SLACK = 0.1  # how far below the asked precision the probability of a flagged example may be
-LEAST_PROBABILITY = 1e-7
-NEARBY = 5  # side of the window over which wrong labels of pixels are smoothed
-Smooth = Callable[[Array], Array]
-ROUNDING = 1e-3  # how far a row of probabilities may be from 1, as half precision leaves it
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +65,7 @@ class LabelJudgment:
         rate, low, high: Share of wrong labels with its interval.
         trust: The factor r; small if the judge is too weak.
         model: The fitted noise model.
-        consensus: What people and the judge say together, where people voted (`judge_by_votes`).
+        consensus: What people and the judge say together, where people voted (`judge_votes`).
     """
 
     p_mislabeled: Array = field(repr=False)
@@ -131,50 +116,13 @@ def judge_labels(
     check_between("precision", precision, 0, 1, ends="()")
     check_between("interval", interval, 0, 1, ends="()")
     check_between("ambiguity", ambiguity, 0, 1)
-    scores, labels, smooth = _rows(scores, labels)
-    s, y = _checked(scores, labels)
+    s, y, smooth = label_rows(scores, labels)
     known: Array = np.asarray(np.isfinite(s).all((0, 2)))
     if not known.any():
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
     s = np.stack([log_scores(one) for one in s])
     z = NormalDist().inv_cdf((1 + interval) / 2)
     return _judgment(fit_rule(s[:, known], y[known], ambiguity=ambiguity), s, y, known, precision, z, smooth)
-
-
-def judge_by_votes(judgment: LabelJudgment, votes: Votes, labels: Array, *, precision: float = 0.8) -> LabelJudgment:
-    """The judgment on labels by a model, revised by several people's votes on the same examples.
-
-    Args:
-        judgment: By scores that are out of sample (`judge_labels`).
-        votes: What people called the examples; those without a vote keep the model's judgment.
-        labels: The given labels, class indices (N,). They do not count as a vote.
-        precision: Expected share of the flagged examples whose label is wrong.
-
-    Returns:
-        The judgment, in which P(true) is the consensus of votes and model; its `consensus` has the rest.
-    """
-    n, k = judgment.probs.shape
-    known = ~np.isnan(judgment.p_mislabeled)
-    agreed = consensus(votes, probs=np.where(known[:, None], judgment.probs, 1 / k))
-    voted = votes.tally(n).sum(1) > 0
-    posterior = np.where(voted[:, None], agreed.posterior, judgment.posterior)
-    wrong = np.where(voted, 1 - agreed.posterior[np.arange(n), labels], judgment.p_mislabeled)
-    flagged, suggested, p_suggested = decide(wrong, posterior, labels, precision)
-    rate, doubted = float(np.nanmean(wrong)), float((posterior.argmax(1) != labels)[voted | known].mean())
-    return replace(
-        judgment,
-        p_mislabeled=wrong,
-        flagged=flagged,
-        cannot_tell=~flagged & np.where(voted, wrong > 0.5, judgment.cannot_tell),
-        suggested=suggested,
-        p_suggested=p_suggested,
-        probs=np.where(voted[:, None], agreed.posterior, judgment.probs),
-        posterior=posterior,
-        rate=rate,
-        low=min(judgment.low, rate),
-        high=max(judgment.high, rate, doubted),
-        consensus=agreed,
-    )
 
 
 def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) -> float:
@@ -193,77 +141,6 @@ def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) ->
         return 1.0
     t = doubt_again / max(doubt, TINY) / min(MOST_UNSTEADY, math.sqrt(width / len(labels)))
     return 1.0 if t >= STEADY else t * t / STEADY
-
-
-def _rows(scores: Any, labels: Any) -> tuple[Array, Array, Smooth | None]:
-    """Scores (N, K) or (M, R, K) and labels (R,) with parts as rows; for pixels, a function that smooths values (R,)."""
-    if isinstance(scores, list | tuple) and len(scores) and as_array(scores[0]).ndim > 1:
-        found = parts_of([as_array(one) for one in scores], [as_array(one) for one in labels])
-        return with_frequencies(found.logits.numpy(), found.labels), found.labels, None
-    s, y = as_array(scores), as_array(labels)
-    if y.ndim < 2:
-        return s, y, None
-    positions = s.ndim == 3 and (s.shape[0], s.shape[2]) == y.shape
-    if several_classes(s.shape[-2:], y.shape) and s.ndim <= 3 and not positions:
-        return *binary_scores(s.reshape(-1, *y.shape), y), None
-    found = parts_of(torch.from_numpy(s), y)
-    smooth = partial(smooth_grid, y != NO_LABEL) if y.ndim > 2 else None
-    return with_frequencies(found.logits.numpy(), found.labels), found.labels, smooth
-
-
-def with_frequencies(scores: Array, labels: Array) -> Array:
-    """Scores (R, K), with the logarithm of each class's frequency among the labels (R,), and its negative: (3, R, K)."""
-    r, k = scores.shape
-    log_share = np.log((np.bincount(labels[labels < k], minlength=k) + 0.5) / (r + 0.5 * k))
-    log_p = log_scores(scores)
-    return np.stack([log_p, *(np.broadcast_to(sign * log_share, (r, k)) for sign in (1, -1))])
-
-
-def binary_scores(scores: Array, labels: Array) -> tuple[Array, Array]:
-    """Scores (M, N, K) and labels (N, K) of several classes -> scores (M + 2, R, 2) and labels (R,) of yes or no."""
-    unit = np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1
-    z = logit(scores.astype(np.float64).clip(LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)) if unit else scores
-    share = ((labels == 1).sum(0) + 0.5) / ((labels != NO_LABEL).sum(0) + 1)
-    odds = np.broadcast_to(logit(share), labels.shape)
-    found = [parts_of(torch.from_numpy(np.ascontiguousarray(one, np.float32)), labels) for one in (*z, odds, -odds)]
-    return np.stack([one.logits.numpy() for one in found]), found[0].labels
-
-
-def smooth_grid(given: Array, values: Array) -> Array:
-    """√(v v̄) of the values v (R,) of the given entries (N, d1, ...); v̄: mean over the given entries next to it and itself."""
-    from scipy.ndimage import uniform_filter
-
-    size = (1, *[NEARBY] * (given.ndim - 1))
-    spread = np.zeros(given.shape)
-    spread[given] = values
-    mean = uniform_filter(spread, size, mode="constant") / uniform_filter(given.astype(float), size, mode="constant").clip(TINY)
-    smoothed: Array = np.sqrt(values * mean[given].clip(0, 1))
-    return smoothed
-
-
-def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
-    """Scores (M, N, K) in float32 and labels (N,); raise ValueError unless they fit each other."""
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise ValueError(f"labels must be class indices of shape (N,), got shape {labels.shape} of {labels.dtype}")
-    if scores.ndim not in (2, 3) or scores.shape[-2] != len(labels) or scores.dtype.kind not in "fiu":
-        raise ValueError(f"scores must have shape (N, K) or (M, N, K) for {len(labels)} labels, got {scores.shape}")
-    classes = scores.shape[-1]
-    if classes < 2:
-        raise ValueError(f"scores must have a column for each of at least 2 classes, got {classes}")
-    outside = (labels < 0) | (labels >= classes)
-    if outside.any():
-        row = int(outside.argmax())
-        raise ValueError(f"labels[{row}] is {labels[row]}, but scores have {classes} classes: labels must be 0..{classes - 1}")
-    return scores.reshape(-1, len(labels), classes).astype(np.float32), labels.astype(np.int64)
-
-
-def log_scores(scores: Array) -> Array:
-    """Scores (N, K) of one model; their logarithms if all rows without NaN and infinity are probabilities."""
-    rows = scores[np.isfinite(scores).all(1)]
-    if (rows >= 0).all() and (np.abs(rows.sum(1) - 1) < ROUNDING).all():
-        logs: Array = np.log(scores.clip(LEAST_PROBABILITY))
-        return logs
-    return scores
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,8 @@ import numpy as np
 from torch import nn
 
 from mohs.hardness.classes import encode
-from mohs.hardness.judgment import ROUNDING, LabelJudgment, judge_labels
+from mohs.hardness.judgment import LabelJudgment, judge_labels
+from mohs.hardness.label_rows import ROUNDING
 from mohs.hardness.noise_shape import Array, lower_weight, noise_kind, row_shares, wilson
 from mohs.hardness.table import classes_of, column
 from mohs.losses import create_loss
