@@ -29,6 +29,7 @@ from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
 from mohs.hardness.judge_votes import judge_by_votes
 from mohs.hardness.judgment import LabelJudgment, judge_labels
+from mohs.hardness.learned_odds import Refit
 from mohs.hardness.measure import host, measure, overall, table_of
 from mohs.hardness.neighbor_index import how_nearest, many_nearest
 from mohs.hardness.neighbors import agreement
@@ -36,7 +37,7 @@ from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict
 from mohs.train.checkpoint import load_tree, save_tree
-from mohs.train.fold_heads import fold_scores
+from mohs.train.fold_heads import FoldScores, fold_scores
 from mohs.train.table_heads import forest_scores
 from mohs.train.trained import with_origin
 
@@ -52,7 +53,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     features, about = features_of(data, options)
     options.step("judge", f"heads on {about} in {options.folds} folds")
     kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: head_scores(features, train, options))
-    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity)
+    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity, refit=kept.refit)
     first = next(iter(features.values()))
     options.step("scores", f"margins, angles and neighbors ({how_nearest(len(train))})")
     near = neighbors_of(first)
@@ -67,10 +68,12 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     return judged(data, on_map(table, first), judgment, options, facts, first, near)
 
 
-def judge_examples(scores: Any, examples: Examples, options: AuditOptions, *, ambiguity: float = 1.0) -> LabelJudgment:
+def judge_examples(
+    scores: Any, examples: Examples, options: AuditOptions, *, ambiguity: float = 1.0, refit: Refit | None = None
+) -> LabelJudgment:
     """The judgment on the examples' labels by scores that are out of sample, and by people's votes where there are some."""
     labels = examples.labels.numpy()
-    judgment = judge_labels(scores, labels, precision=options.precision, ambiguity=ambiguity)
+    judgment = judge_labels(scores, labels, precision=options.precision, ambiguity=ambiguity, refit=refit)
     if examples.votes is None:
         return judgment
     return judge_by_votes(judgment, examples.votes, labels, precision=options.precision)
@@ -131,8 +134,8 @@ def pixels(examples: Examples) -> Array:
     return torch.cat(made).numpy()
 
 
-def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions) -> tuple[dict[str, Array], float]:
-    """Scores (N, K) of each head by its name, and the share of their doubt that is ambiguity."""
+def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions) -> tuple[dict[str, Array], FoldScores]:
+    """Scores (N, K) of each model by its name, and the fit of the heads among them."""
     classes, labels = len(train.classes), train.labels
     made = fold_scores(
         features, labels, num_classes=classes, folds=options.folds, seed=options.seed,
@@ -142,30 +145,37 @@ def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOpti
     raw = features.get("features")
     if raw is not None and raw.shape[1] <= FOREST:
         scores["features forest"], _ = forest_scores(np.asarray(raw), labels.numpy(), classes, options.seed)
-    return scores, made.ambiguity
+    return scores, made
 
 
 @dataclass(frozen=True, eq=False)
 class KeptScores:
-    """Scores (M, N, K) of the models `names`, and the share of their doubt that is ambiguity."""
+    """Scores (M, N, K) of the models `names`; ambiguity and refit as of `FoldScores`, where its heads are among them."""
 
     scores: Array
     names: list[str]
-    ambiguity: float
+    ambiguity: float = 1.0
+    refit: Refit | None = None
 
 
-def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[str, Array], float]]) -> KeptScores:
+def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[str, Array], FoldScores | None]]) -> KeptScores:
     """What `make` returns, kept in the file for an audit that is interrupted later."""
-    if file.exists():
-        kept = load_tree(file)
-        return KeptScores(kept["scores"].numpy(), kept["names"], kept["ambiguity"])
-    made, ambiguity = make()
-    scores = np.stack([np.asarray(one, dtype=np.float32) for one in made.values()])
-    counts = torch.bincount(train.labels, minlength=len(train.classes))
-    if train.separator is None:
-        scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
-    save_tree({"scores": torch.from_numpy(scores), "names": list(made), "ambiguity": ambiguity}, file)
-    return KeptScores(scores, list(made), ambiguity)
+    if not file.exists():
+        made, heads = make()
+        scores = np.stack([np.asarray(one, dtype=np.float32) for one in made.values()])
+        counts = torch.bincount(train.labels, minlength=len(train.classes))
+        if train.separator is None:
+            scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
+        tree: dict[str, Any] = {"scores": torch.from_numpy(scores), "names": list(made)}
+        if heads is not None:
+            refit = {"probs": torch.from_numpy(heads.refit.probs), "width": heads.refit.width}
+            tree |= {"ambiguity": heads.ambiguity, "refit": refit}
+        save_tree(tree, file)
+    kept = load_tree(file)
+    scores, names = kept["scores"].numpy(), kept["names"]
+    if "refit" not in kept:
+        return KeptScores(scores, names)
+    return KeptScores(scores, names, kept["ambiguity"], Refit(kept["refit"]["probs"].numpy(), kept["refit"]["width"]))
 
 
 def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None) -> pa.Table:

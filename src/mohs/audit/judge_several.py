@@ -55,7 +55,7 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
         raise DataError(f"{train.name}: no label is on {FEWEST} examples and absent from {FEWEST} others: add examples")
     options.step("judge", f"heads on {about} in {options.folds} folds for each of {len(judged)} labels")
     own = given[:, judged]
-    kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: (_scores(features, own, options), 1.0))
+    kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: (_scores(features, own, options), None))
     first = next(iter(features.values()))
     facts = {
         "features": about,

@@ -18,7 +18,7 @@ from mohs.data.examples import Data, Examples
 from mohs.data.row_inputs import Texts
 from mohs.embed.choose_embedder import create_embedder
 from mohs.embed.embed_data import Worker
-from mohs.train.fold_heads import fold_scores
+from mohs.train.fold_heads import FoldScores, fold_scores
 from mohs.train.table_heads import boost_scores, boosts, forest_scores, linear_scores, smooth_view, tree_view
 from mohs.train.trained import with_origin
 
@@ -27,7 +27,7 @@ def judge_table(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     """Judge the rows of a table with columns of several types."""
     began, train = time.perf_counter(), data.train
     kept = kept_scores(folder / "table-scores.safetensors", train, lambda: table_scores(data, options))
-    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity)
+    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity, refit=kept.refit)
     options.step("scores", "margins")
     table = with_origin(scored_table(judgment, train), train)
     facts = {
@@ -55,8 +55,8 @@ def columns_of(train: Examples, options: AuditOptions) -> list[Column]:
     return columns
 
 
-def table_scores(data: Data, options: AuditOptions) -> tuple[dict[str, Array], float]:
-    """Scores (N, K) of each model by its name, and the share of the heads' doubt that is ambiguity."""
+def table_scores(data: Data, options: AuditOptions) -> tuple[dict[str, Array], FoldScores]:
+    """Scores (N, K) of each model by its name, and the fit of the heads among them."""
     train, classes = data.train, len(data.train.classes)
     labels = train.labels.numpy()
     columns = columns_of(train, options)
@@ -72,4 +72,4 @@ def table_scores(data: Data, options: AuditOptions) -> tuple[dict[str, Array], f
     scores["forest"], _ = forest_scores(trees, labels, classes, options.seed)
     if boosts(len(labels), classes):
         scores["boosted trees"], _ = boost_scores(columns, trees, labels, classes, made.fold, options.seed)
-    return scores, made.ambiguity
+    return scores, made

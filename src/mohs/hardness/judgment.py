@@ -39,6 +39,7 @@ import pyarrow as pa
 from mohs._core.validation import check_between
 from mohs.hardness.annotators import Consensus
 from mohs.hardness.label_rows import Smooth, label_rows, log_scores
+from mohs.hardness.learned_odds import LEAST, Refit, learned_wrong, signs_of
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
 
 SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
@@ -47,7 +48,7 @@ MOST_SHARP = 10.0  # largest f
 SKILL = 0.1  # share of the labels beyond the largest class that a judge must predict for its doubt to mean anything
 UNKNOWN_CLASS = 1e-6  # trust in the judgment of a class that is never predicted
 AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
-SLACK = 0.1  # how far below the asked precision the probability of a flagged example may be
+SLACK = 0.2  # how far below the asked precision the probability of a flagged example may be
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,13 @@ class LabelJudgment:
 
 
 def judge_labels(
-    scores: Any, labels: Any, *, precision: float = 0.8, interval: float = 0.95, ambiguity: float = 1.0
+    scores: Any,
+    labels: Any,
+    *,
+    precision: float = 0.8,
+    interval: float = 0.95,
+    ambiguity: float = 1.0,
+    refit: Refit | None = None,
 ) -> LabelJudgment:
     """Judge given labels by scores that are out of sample.
 
@@ -103,6 +110,9 @@ def judge_labels(
         interval: Level of the interval of the share of wrong labels.
         ambiguity: Share of the judge's doubt that is due to ambiguous examples rather than to wrong labels, if it is known
             from elsewhere (`ambiguous_share`).
+        refit: What models say that were fitted to the predicted classes, if there are some: p_mislabeled is then learned from
+            other data sets (`learned_odds`), unless there are few examples or the scores tell little of the labels. For one
+            label per example only.
 
     Returns:
         The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels. Where an
@@ -122,7 +132,8 @@ def judge_labels(
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
     s = np.stack([log_scores(one) for one in s])
     z = NormalDist().inv_cdf((1 + interval) / 2)
-    return _judgment(fit_rule(s[:, known], y[known], ambiguity=ambiguity), s, y, known, precision, z, smooth)
+    rule = fit_rule(s[:, known], y[known], ambiguity=ambiguity)
+    return _judgment(rule, s, y, known, precision, z, smooth, refit)
 
 
 def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) -> float:
@@ -135,12 +146,16 @@ def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) ->
         width: Number of features D.
     """
     doubt, doubt_again = (float((1 - p.max(1)).mean()) for p in (probs, again))
-    largest = float(np.bincount(labels).max()) / len(labels)
-    agreement = float((probs.argmax(1) == labels).mean())
-    if agreement < largest + SKILL * (1 - largest):  # a judge without skill is sure of the largest class, and steady in that
+    if not skilled(probs, labels):  # a judge without skill is sure of the largest class, and steady in that
         return 1.0
     t = doubt_again / max(doubt, TINY) / min(MOST_UNSTEADY, math.sqrt(width / len(labels)))
     return 1.0 if t >= STEADY else t * t / STEADY
+
+
+def skilled(probs: Array, labels: Array) -> bool:
+    """Whether probabilities (N, K) predict more of the labels (N,) than the largest class does."""
+    largest = float(np.bincount(labels).max()) / len(labels)
+    return float((probs.argmax(1) == labels).mean()) >= largest + SKILL * (1 - largest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,11 +229,24 @@ def fit_rule(scores: Array, labels: Array, *, ambiguity: float = 1.0) -> LabelRu
     return LabelRule(model, trust, class_trust(p, labels), sharpness(p, ambiguity) if ambiguity < 1 else 1.0, kappa)
 
 
+def rule_signs(rule: LabelRule, scores: Array, labels: Array, refit: Refit) -> Array:
+    """The signs (N, S) of `learned_odds` for finite scores (M, N, K) and labels (N,) under their rule."""
+    rows = rule.judge(scores, labels)
+    return signs_of(
+        rule.model.probs(scores), labels, rule=rows.p_mislabeled, apparent=rows.apparent, refit=refit,
+        rate=rule.model.rate, kappa=rule.kappa,
+    )  # fmt: skip
+
+
 def _judgment(
-    rule: LabelRule, s: Array, y: Array, known: Array, precision: float, z: float, smooth: Smooth | None
+    rule: LabelRule, s: Array, y: Array, known: Array, precision: float, z: float, smooth: Smooth | None, refit: Refit | None
 ) -> LabelJudgment:
-    n, rows = len(y), rule.judge(np.where(known[None, :, None], s, 0.0), y)
+    s = np.where(known[None, :, None], s, 0.0)
+    n, rows = len(y), rule.judge(s, y)
     wrong = rows.p_mislabeled
+    if refit is not None and known.sum() >= LEAST and skilled(rule.model.probs(s[:, known]), y[known]):
+        wrong = np.where(known, 0.0, np.nan)
+        wrong[known] = learned_wrong(rule_signs(rule, s[:, known], y[known], Refit(refit.probs[known], refit.width)))
     if smooth is not None:
         wrong = np.where(known, smooth(np.where(known, wrong, 0.0)), wrong)
     wrong = np.where(known, wrong, np.nan)

@@ -30,10 +30,11 @@ import torch
 from torch import Tensor
 
 from mohs.hardness.judgment import ambiguous_share
+from mohs.hardness.learned_odds import Refit
 from mohs.hardness.neighbors import NONE, nearest
 from mohs.hardness.noise_model import fit_noise
 from mohs.train.feature_map import check_features
-from mohs.train.head_inputs import BLOCK, Axes, RbfUnits, principal_axes, rbf_units
+from mohs.train.head_inputs import BLOCK, Axes, RbfUnits, principal_axes, rbf_units, uneven
 
 FOLDS = 5
 WIDTH, LANDMARKS, MANY = 256, 400, 12_000  # axes, landmarks; examples beyond which neighbors are not sought on a CPU
@@ -56,6 +57,7 @@ class FoldScores:
         names: Names of the heads.
         chosen: Strength of each head's regularization.
         ambiguity: Share of the heads' doubt that is due to ambiguous examples.
+        refit: What the third fit says, to the predicted classes.
         heads: The linear heads by name.
     """
 
@@ -64,6 +66,7 @@ class FoldScores:
     names: list[str]
     chosen: dict[str, float]
     ambiguity: float
+    refit: Refit = field(repr=False)
     heads: Mapping[str, FittedHead] = field(repr=False)
 
 
@@ -154,9 +157,11 @@ def fold_scores(
                 second[m, rows[f]] = head.scores([f], f, head.sums(robust), chosen[name]).cpu()
         tell()
     width = max(min(values.shape[1], GPU_WIDTH if device.type == "cuda" else WIDTH) for values in sets.values())
-    ambiguity = _ambiguity(second.numpy(), again.numpy(), labels.numpy(), width)
+    probs = fit_noise(second.numpy(), labels.numpy()).probs(second.numpy())
+    refit = Refit(fit_noise(again.numpy(), probs.argmax(1)).probs(again.numpy()).astype(np.float32), width)
+    ambiguity = ambiguous_share(probs, refit.probs, labels.numpy(), width=width)
     fitted = {name: _fitted(heads[name], own) for name, own in fits.items()}
-    return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, ambiguity, fitted)
+    return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, ambiguity, refit, fitted)
 
 
 def _fitted(head: _Head, fits: Sequence[tuple[Tensor, Tensor]]) -> FittedHead:
@@ -164,29 +169,26 @@ def _fitted(head: _Head, fits: Sequence[tuple[Tensor, Tensor]]) -> FittedHead:
     return FittedHead(head.map, *(torch.stack(parts) for parts in zip(*fits, strict=True)))
 
 
-def _ambiguity(scores: Array, again: Array, labels: Array, width: int) -> float:
-    """`ambiguous_share` from scores (M, N, K) of heads fitted to labels, and again to predicted classes."""
-    probs = fit_noise(scores, labels).probs(scores)
-    return ambiguous_share(probs, fit_noise(again, probs.argmax(1)).probs(again), labels, width=width)
-
-
 def _heads(features: Any, fold: Tensor, labels: Tensor, classes: int, seed: int, *, linear: bool = False) -> dict[str, _Head]:
     """The heads on one set of features (N, D), on the folds' device."""
     device = fold.device
     large = device.type == "cuda"
     tensor = features if isinstance(features, Tensor) else torch.from_numpy(np.array(features))
-    axes, x = principal_axes(tensor.to(device), GPU_WIDTH if large else WIDTH)
+    tensor = tensor.to(device)
     rows = [(fold == f).nonzero().squeeze(1) for f in range(int(fold.max()) + 1)]
     given = torch.nn.functional.one_hot(labels, classes).float().to(device)
-    wide: tuple[float, _Linear] | None = None
-    for reach in REACHES:
-        to_units, units = rbf_units(axes, x, min(len(x) // 2, GPU_LANDMARKS if large else LANDMARKS), seed, reach)
-        ridge = _Linear(to_units, units, rows, lda=False)
-        value = _likelihood(_best(ridge, [own.cpu() for own in rows], given, labels)[1], labels)
-        if wide is None or value > wide[0]:
-            wide = (value, ridge)
-    assert wide is not None
-    heads: dict[str, _Head] = {"lda": _Linear(axes, x, rows, lda=True), "rbf_lda": wide[1].as_lda(), "rbf_ridge": wide[1]}
+    best: tuple[float, Axes, Tensor, _Linear] | None = None
+    for scale in (True, False) if uneven(tensor) else (True,):
+        axes, x = principal_axes(tensor, GPU_WIDTH if large else WIDTH, scale=scale)
+        for reach in REACHES:
+            to_units, units = rbf_units(axes, x, min(len(x) // 2, GPU_LANDMARKS if large else LANDMARKS), seed, reach)
+            ridge = _Linear(to_units, units, rows, lda=False)
+            value = _likelihood(_best(ridge, [own.cpu() for own in rows], given, labels)[1], labels)
+            if best is None or value > best[0]:
+                best = (value, axes, x, ridge)
+    assert best is not None
+    _, axes, x, ridge = best
+    heads: dict[str, _Head] = {"lda": _Linear(axes, x, rows, lda=True), "rbf_lda": ridge.as_lda(), "rbf_ridge": ridge}
     if not linear and len(x) <= (GPU_MANY if large else MANY):
         heads["neighbors"] = _Neighbors(x, fold, rows)
     return heads

@@ -1,6 +1,6 @@
 """How features become the inputs of the closed-form heads: leading principal axes, and RBF units on them.
 
-    axes       features standardized, rotated to the axes of largest variance, with mean squared row norm 1
+    axes       features standardized (or only centered), rotated to the axes of largest variance, with mean squared row norm 1
     RBF units  exp(−|x − x'|²/median) for landmarks x', whitened (Nyström), centered, with mean squared row norm 1
 
 Each is fitted to N rows and is then a map of any rows, so that heads can score rows that they were not fitted to.
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 8192  # rows at a time
+UNEVEN = 3.0  # largest deviation over the median, beyond which standardizing features may do harm
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +31,13 @@ class Axes:
         return (x if self.rotation is None else x @ self.rotation) / self.size
 
 
-def principal_axes(x: Tensor, width: int) -> tuple[Axes, Tensor]:
+def principal_axes(x: Tensor, width: int, *, scale: bool = True) -> tuple[Axes, Tensor]:
     """Standardize features (N, D) and rotate them to at most `width` leading axes, with mean squared row norm 1.
+
+    Args:
+        x: Features (N, D).
+        width: Largest number of axes.
+        scale: Whether to divide each feature by its deviation.
 
     Returns:
         The map, and the mapped features (N, r).
@@ -39,8 +45,7 @@ def principal_axes(x: Tensor, width: int) -> tuple[Axes, Tensor]:
     x = x.float()
     mean = x.mean(0)
     x = x - mean
-    deviation = x.square().mean(0).sqrt()
-    deviation = deviation.clamp(min=1e-3 * float(deviation.max()) + 1e-12)
+    deviation = _deviation(x) if scale else torch.ones_like(mean)
     x = x / deviation
     width, rotation = min(width, max(1, len(x) - 1), x.shape[1]), None
     if x.shape[1] > width and x.shape[1] <= len(x):
@@ -53,6 +58,18 @@ def principal_axes(x: Tensor, width: int) -> tuple[Axes, Tensor]:
         x = (vectors[:, -width:] * values[-width:].clamp(min=0).sqrt()).to(x.dtype)
     size = x.square().sum(1).mean().sqrt().clamp(min=1e-12)
     return Axes(mean, deviation, rotation, size), x / size
+
+
+def uneven(x: Tensor) -> bool:
+    """Whether the deviations of the features (N, D) differ: columns of a table, or axes ordered by their variance."""
+    deviation = _deviation(x.float() - x.float().mean(0))
+    return float(deviation.max()) > UNEVEN * float(deviation.median())
+
+
+def _deviation(x: Tensor) -> Tensor:
+    """Standard deviations (D,) of centered features (N, D); at least a thousandth of the largest."""
+    deviation = x.square().mean(0).sqrt()
+    return deviation.clamp(min=1e-3 * float(deviation.max()) + 1e-12)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,273 @@
+"""Train the networks of `mohs.hardness.learned_odds` on data sets whose wrong labels are known.
+
+    MOHS_DATA=FOLDER python benchmarks/train_judge.py cells --features FOLDER --out SIGNS --jobs 2 --seconds 600
+    python benchmarks/train_judge.py fit SIGNS... --write
+
+`cells` draws data sets, sizes, classes and wrong labels at random, judges each as `mohs audit` does, and keeps the signs of
+some labels with the truth. `fit` trains the networks, first without each group of data sets to tell how they do on data that
+they have not seen, then on all; --write puts the weights into the package.
+
+Wrong labels: uniform, to the next class, by a random table of classes, hard examples to the class they resemble, or two of
+these together; half a percent to 45 %, and none. The data sets of `audit_suite.py` that serve as a test (PACS photo, USPS,
+Olivetti, the synthetic table, Debian's packages) take no part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import zlib
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+REAL = ("digits", "mnist", "fashion-mnist", "pacs:art_painting", "pacs:cartoon", "pacs:sketch", "cifar10", "cifar100",
+        "breast_cancer", "wine")  # fmt: skip
+SYNTHETIC = ("blobs", "modes", "logistic")
+ROWS = 250  # labels kept of each cell
+GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 16, 3, 25, 0.02
+Array = np.ndarray[Any, Any]
+
+
+# Cells
+
+
+def synthetic(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Features (N, D) and classes (N,): Gaussian classes, classes of several clusters, or labels drawn from a logistic model."""
+    size, classes, width = 2500, int(rng.choice((2, 3, 5, 8, 12, 20, 40))), int(rng.choice((4, 8, 16, 32, 64, 128, 256)))
+    if kind == "logistic":
+        x = rng.normal(size=(size, width))
+        z = x @ rng.normal(size=(width, classes)) * np.exp(rng.uniform(0, 3)) / np.sqrt(width)
+        return x.astype(np.float32), (z + rng.gumbel(size=z.shape)).argmax(1)
+    clusters = classes * (1 if kind == "blobs" else int(rng.integers(2, 5)))
+    share = rng.dirichlet(np.full(clusters, rng.choice((2.0, 20.0))))
+    at = rng.choice(clusters, size=size, p=share)
+    means = rng.normal(size=(clusters, width)) / np.sqrt(width)
+    spread = np.exp(rng.uniform(-3.0, 0.5)) / np.sqrt(min(width, 16)) * rng.uniform(0.5, 1.5, (clusters, 1))
+    return (means[at] + spread[at] * rng.normal(size=(size, width))).astype(np.float32), at % classes
+
+
+def draw(seed: int, features: str | None) -> dict[str, Any]:
+    """One cell: features, labels and truth."""
+    from audit_suite import source
+
+    rng = np.random.default_rng(seed)
+    name = str(rng.choice(REAL)) if rng.random() < 0.6 else str(rng.choice(SYNTHETIC))
+    if name in SYNTHETIC:
+        x, truth = synthetic(name, rng)
+        given: dict[str, Array] = {}
+    else:
+        found = source(name, features)
+        x, truth, given = found.inputs, found.truth, found.given
+    classes = np.unique(truth)
+    if len(classes) > 3 and rng.random() < 0.4:
+        classes = rng.choice(classes, size=int(rng.integers(2, min(len(classes), 20) + 1)), replace=False)
+    rows = np.flatnonzero(np.isin(truth, classes))
+    if rng.random() < 0.3:  # imbalance
+        keep = rng.dirichlet(np.full(len(classes), 1.0))[np.searchsorted(np.sort(classes), truth[rows])]
+        rows = rows[rng.random(len(rows)) < np.minimum(1, 2 * keep / keep.mean())]
+    rows = rng.permutation(rows)[: int(np.exp(rng.uniform(np.log(200), np.log(2500))))]
+    people = [one for one in given if rng.random() < 0.1]
+    x, (_, truth), chosen = x[rows], np.unique(truth[rows], return_inverse=True), rows
+    if people and len(classes) == len(np.unique(found.truth)):
+        labels = given[people[0]][chosen]
+        labels = np.searchsorted(np.unique(found.truth[chosen]), labels).clip(0, truth.max())
+        kind = people[0]
+    else:
+        labels, kind = noisy(x, truth, rng)
+    return {"data": name, "kind": kind, "seed": seed, "x": x, "y": labels.astype(np.int64), "t": truth.astype(np.int64)}
+
+
+def noisy(x: Array, truth: Array, rng: np.random.Generator) -> tuple[Array, str]:
+    """Labels some of which are wrong, and how they were made."""
+    from audit_suite import instance_noise
+
+    if rng.random() < 0.15:
+        return truth.copy(), "none"
+    k, n = int(truth.max()) + 1, len(truth)
+    kind = str(rng.choice(("uniform", "pairs", "table", "instance", "instance", "both")))
+    rate = float(np.exp(rng.uniform(np.log(0.005), np.log(0.45))))
+    if rng.random() < 0.5:
+        rate = float(rng.choice((0.01, 0.05, 0.1, 0.2, 0.4)))
+    labels = truth.copy()
+    if kind in ("instance", "both"):
+        labels = instance_noise(x, truth, rate if kind == "instance" else rate / 2, int(rng.integers(2**31)))
+    if kind in ("uniform", "both", "pairs", "table"):
+        moving = rng.permutation(n)[: round(rate * n if kind != "both" else rate * n / 2)]
+        shift = {"pairs": np.ones(n, int), "table": rng.integers(1, k, size=k)[truth]}.get(kind, rng.integers(1, k, size=n))
+        if kind == "table" and k > 2:
+            moving = moving[rng.random(k)[truth[moving]] < 0.7]
+        labels[moving] = (truth[moving] + shift[moving]) % k
+    return labels, kind
+
+
+def signs(seed: int, features: str | None) -> dict[str, Any]:
+    """The signs of some labels of one cell, as `mohs audit` would see them."""
+    import torch
+
+    from mohs.hardness.judgment import fit_rule, rule_signs
+    from mohs.train.fold_heads import fold_scores
+    from mohs.train.table_heads import forest_scores
+
+    torch.set_num_threads(1)
+    cell = draw(seed, features)
+    x, y, t = cell.pop("x"), cell.pop("y"), cell.pop("t")
+    k = int(max(y.max(), t.max())) + 1
+    made = fold_scores(x, torch.from_numpy(y), num_classes=k)
+    scores = made.scores
+    if x.shape[1] <= 100:
+        scores = np.concatenate([scores, forest_scores(x, y, k, 0)[0][None].astype(np.float32)])
+    rule = fit_rule(scores, y, ambiguity=made.ambiguity)
+    found = rule_signs(rule, scores, y, made.refit)
+    kept = np.random.default_rng(seed).permutation(len(y))[:ROWS]
+    return {**cell, "n": len(y), "signs": found[kept].astype(np.float32), "wrong": (y != t)[kept]}
+
+
+def attempt(seed: int, features: str | None) -> dict[str, Any] | None:
+    """`signs`; None where the draw has too few examples of a class to judge."""
+    try:
+        return signs(seed, features)
+    except Exception as error:
+        print(f"cell {seed}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def cells(options: argparse.Namespace) -> None:
+    """Draw and judge cells until the time is over."""
+    began, done, seed = time.perf_counter(), [], options.first
+    with ProcessPoolExecutor(options.jobs) as pool:
+        running = set()
+        while time.perf_counter() - began < options.seconds:
+            while len(running) < 2 * options.jobs:
+                running.add(pool.submit(attempt, seed, options.features))
+                seed += 1
+            finished, running = wait(running, timeout=5, return_when=FIRST_COMPLETED)
+            done += [one.result() for one in finished]
+        done += [one.result() for one in wait(running).done]
+    kept = [one for one in done if one is not None]
+    np.savez_compressed(
+        options.out, signs=np.concatenate([one["signs"] for one in kept]).astype(np.float16),
+        wrong=np.concatenate([one["wrong"] for one in kept]), rows=[len(one["wrong"]) for one in kept],
+        data=[one["data"] for one in kept], kind=[one["kind"] for one in kept], n=[one["n"] for one in kept],
+    )  # fmt: skip
+    print(f"{len(kept)} cells of {len(done)} in {time.perf_counter() - began:.0f} s -> {options.out}")
+
+
+# Networks
+
+
+def train(x: Array, wrong: Array, weight: Array, seed: int) -> dict[str, Any]:
+    """One network: standardized signs (N, S) -> log odds."""
+    import torch
+
+    from mohs.hardness.learned_odds import CUT
+
+    torch.manual_seed(seed)
+    net = torch.nn.Sequential(torch.nn.Linear(x.shape[1], HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, 1))
+    inputs, targets, weights = (torch.tensor(one, dtype=torch.float32) for one in (x.clip(-CUT, CUT), wrong, weight))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=DECAY)
+    batches = -(-len(x) // 2048)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=EPOCHS * batches)
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(len(x)).split(2048):
+            optimizer.zero_grad()
+            losses = torch.nn.functional.binary_cross_entropy_with_logits(
+                net(inputs[rows]).squeeze(1), targets[rows], reduction="none"
+            )
+            (losses * weights[rows]).mean().backward()
+            optimizer.step()
+            schedule.step()
+    return {
+        name: value.detach().numpy() for name, value in zip(("weight", "bias", "out", "out_bias"), net.parameters(), strict=True)
+    }
+
+
+def networks(x: Array, wrong: Array, cell: Array) -> dict[str, Array]:
+    """The weights of `learned_odds`, trained on signs (N, S) of cells (N,) of equal weight."""
+    mean, deviation = x.mean(0), x.std(0) + 1e-6
+    weight = 1 / np.bincount(cell)[cell]
+    nets = [train((x - mean) / deviation, wrong, weight / weight.mean(), seed) for seed in range(NETWORKS)]
+    stacked = {name: np.stack([one[name] for one in nets]) for name in nets[0]}
+    return {
+        "mean": mean, "deviation": deviation, "weight": stacked["weight"], "bias": stacked["bias"],
+        "out": stacked["out"][:, 0], "out_bias": stacked["out_bias"][:, 0],
+    }  # fmt: skip
+
+
+def fit(options: argparse.Namespace) -> None:
+    """Train without each group of data sets, report, then train on all."""
+    from mohs.hardness import learned_odds
+
+    parts = [dict(np.load(file)) for file in options.files]
+    x, wrong = np.concatenate([one["signs"] for one in parts]).astype(np.float64), np.concatenate([one["wrong"] for one in parts])
+    rows, data = np.concatenate([one["rows"] for one in parts]), np.concatenate([one["data"] for one in parts])
+    cell = np.repeat(np.arange(len(rows)), rows)
+    group = np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]
+    held = np.zeros(len(x))
+    for g in np.unique(group):
+        learned_odds._networks = (
+            lambda nets=networks(x[group != g], wrong[group != g], np.unique(cell[group != g], return_inverse=True)[1]): nets
+        )
+        held[group == g] = learned_odds.learned_wrong(x[group == g])
+    report(x, wrong, held, cell)
+    if options.write:
+        nets = networks(x, wrong, cell)
+        text = {name: np.round(value, 5).tolist() for name, value in nets.items()}
+        text = {"signs": list(learned_odds.SIGNS), "cells": len(rows), "data": sorted(set(data.tolist())), **text}
+        file = Path(learned_odds.__file__).with_name(learned_odds.WEIGHTS)
+        file.write_text(json.dumps(text) + "\n", encoding="utf-8")
+        print(f"{file.name}: {len(rows)} cells, {len(x):,} labels")
+
+
+def report(x: Array, wrong: Array, held: Array, cell: Array) -> None:
+    """Cross-entropy and flags of rule and networks, on data sets that the networks did not see."""
+    from mohs.hardness.judgment import choose_flags
+
+    rule = 1 / (1 + np.exp(-x[:, 0]))
+    for name, p in (("rule", rule), ("networks", held)):
+        loss = -np.log(np.where(wrong, p, 1 - p).clip(1e-4))
+        f1, precision, clean = [], [], []
+        for c in range(cell.max() + 1):
+            own = cell == c
+            flagged, bad = choose_flags(p[own], 0.8), wrong[own]
+            hits = (flagged & bad).sum()
+            if bad.any():
+                f1.append(2 * hits / (flagged.sum() + bad.sum()))
+            else:
+                clean.append(flagged.mean())
+            if flagged.any():
+                precision.append(hits / flagged.sum())
+        enough = np.mean(np.array(precision) >= 0.75)
+        print(
+            f"{name:9} loss {loss.mean():.4f}  F1 {np.mean(f1):.3f}  precision >= .75 in {enough:.1%} of {len(precision)} cells, "
+            f"mean {np.mean(precision):.3f}  clean: flagged {np.mean(clean):.2%}, most {np.max(clean):.2%}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    make = commands.add_parser("cells")
+    make.add_argument("--out", type=Path, required=True)
+    make.add_argument("--features", help="folder that keeps the embeddings of each data set, as of audit_suite.py")
+    make.add_argument("--first", type=int, default=0, help="first random seed")
+    make.add_argument("--jobs", type=int, default=2)
+    make.add_argument("--seconds", type=float, default=600)
+    make.set_defaults(run=cells)
+    learn = commands.add_parser("fit")
+    learn.add_argument("files", nargs="+", type=Path)
+    learn.add_argument("--write", action="store_true")
+    learn.set_defaults(run=fit)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""How likely each label is wrong, learned from data sets whose wrong labels are known.
+
+The rule of `judgment` weighs noise against ambiguity by one number for a whole data set. Which of the two it is shows in more
+than that: whether models fitted to the predicted classes contradict a label too, whether labels move from one class to another
+but not back, how sure the models are elsewhere. Three small networks were trained on such signs of data sets with labels made
+wrong in known places (`benchmarks/train_judge.py`; results/audit/README.md says on which, and how they do on others):
+
+    p_mislabeled = sigmoid(mean over the networks of v · tanh(W x + b) + c)
+
+x are the signs of `SIGNS`, standardized and cut at ±4. What the rule says is among them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from mohs.hardness.noise_model import Array
+
+WEIGHTS = "learned_odds.json"
+LEAST = 150  # examples below which the networks are not asked: they saw 200 to 2,500
+CUT = 4.0  # standard deviations at which signs are cut, so that unfamiliar data meet no extrapolation
+SIGNS = (
+    "rule",  # log odds of a wrong label by the rule
+    "apparent",  # the same by the noise model alone
+    "margin",  # log p_given − log p of the likeliest other class
+    "refit margin",  # the same by models fitted to the predicted classes
+    "doubt",  # log (1 − max p)
+    "refit doubt",
+    "agreement",  # whether both predict the same class
+    "confusion",  # log share of the examples predicted as the other class that have this label
+    "direction",  # log ratio of such labels to those the other way round
+    "class size",  # log ratio of examples predicted as the given class to those labeled so
+    "all doubt",  # from here on one number per data set: log mean doubt
+    "all refit doubt",
+    "disagreement",  # share of labels that are not predicted
+    "apparent rate",  # share of wrong labels by the noise model
+    "examples per class",  # log
+    "classes",  # log
+    "features per example",  # log
+    "all direction",  # Σ |C − Cᵀ|/(2 N), C[predicted, given]
+    "moved",  # share of predictions that the refit changes
+    "skepticism",  # κ times the mean doubt
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """What models say that were fitted to the predicted classes.
+
+    Attributes:
+        probs: Their out-of-sample probabilities (N, K).
+        width: Number of features D.
+    """
+
+    probs: Array
+    width: int
+
+
+def learned_wrong(signs: Array, networks: Mapping[str, Any] | None = None) -> Array:
+    """Signs (N, S) -> probability that each label is wrong (N,); by other networks than the package's, if they are given."""
+    net = networks or _networks()
+    x = ((signs - net["mean"]) / net["deviation"]).clip(-CUT, CUT)
+    hidden = np.tanh(np.einsum("nhs,rs->nrh", net["weight"], x) + net["bias"][:, None])  # (networks, N, hidden)
+    z = np.einsum("nrh,nh->nr", hidden, net["out"]) + net["out_bias"][:, None]
+    wrong: Array = 1 / (1 + np.exp(-z.mean(0)))
+    return wrong
+
+
+def signs_of(probs: Array, labels: Array, *, rule: Array, apparent: Array, refit: Refit, rate: float, kappa: float) -> Array:
+    """The signs (N, S) that a label is wrong.
+
+    Args:
+        probs: Probabilities of the true class (N, K) that ignore the labels.
+        labels: Class indices (N,).
+        rule: Probability that each label is wrong (N,) by the rule.
+        apparent: The same by the noise model alone.
+        refit: Models fitted to the predicted classes.
+        rate: Share of wrong labels by the noise model.
+        kappa: The factor κ of the rule.
+    """
+    (n, k), top = probs.shape, probs.argmax(1)
+    other = _others(probs, labels).argmax(1)
+    predicted, given = np.bincount(top, minlength=k), np.bincount(labels, minlength=k)
+    confused = np.zeros((k, k))
+    np.add.at(confused, (top, labels), 1)
+    doubt, refit_doubt = 1 - probs.max(1), 1 - refit.probs.max(1)
+    same = refit.probs.argmax(1) == top
+    of_rows = [
+        _log_odds(rule, 1e-4),
+        _log_odds(apparent, 1e-6),
+        _margin(probs, labels, other),
+        _margin(refit.probs, labels, _others(refit.probs, labels).argmax(1)),
+        np.log(doubt + 1e-4),
+        np.log(refit_doubt + 1e-3),
+        same.astype(float),
+        np.log((confused[other, labels] + 0.5) / (predicted[other] + 1)),
+        np.log((confused[other, labels] + 0.5) / (confused[labels, other] + 0.5)),
+        np.log((predicted[labels] + 0.5) / (given[labels] + 0.5)),
+    ]
+    of_all = [
+        np.log(doubt.mean() + 1e-3),
+        np.log(refit_doubt.mean() + 1e-3),
+        (top != labels).mean(),
+        rate,
+        np.log(n / k),
+        np.log(k),
+        np.log(refit.width / n),
+        np.abs(confused - confused.T).sum() / (2 * n),
+        1 - same.mean(),
+        kappa * doubt.mean(),
+    ]
+    return np.column_stack([*of_rows, *(np.full(n, one) for one in of_all)])
+
+
+def _others(probs: Array, labels: Array) -> Array:
+    """Probabilities (N, K) with −1 for the given class."""
+    others = probs.copy()
+    others[np.arange(len(labels)), labels] = -1
+    return others
+
+
+def _margin(probs: Array, labels: Array, other: Array) -> Array:
+    """log p_given − log p_other (N,)."""
+    rows = np.arange(len(labels))
+    margin: Array = np.log(probs[rows, labels].clip(1e-6)) - np.log(probs[rows, other].clip(1e-6))
+    return margin
+
+
+def _log_odds(p: Array, least: float) -> Array:
+    """log p/(1 − p), with p at least this far from 0 and 1."""
+    p = p.clip(least, 1 - least)
+    odds: Array = np.log(p / (1 - p))
+    return odds
+
+
+@cache
+def _networks() -> dict[str, Any]:
+    """The networks' weights: mean, deviation (S,), weight (R, H, S), bias, out (R, H), out_bias (R,)."""
+    held = json.loads(files(__package__).joinpath(WEIGHTS).read_text(encoding="utf-8"))
+    if tuple(held["signs"]) != SIGNS:
+        raise RuntimeError(f"{WEIGHTS} was trained on other signs: run benchmarks/train_judge.py again")
+    return {name: np.array(held[name]) for name in ("mean", "deviation", "weight", "bias", "out", "out_bias")}
