@@ -8,6 +8,7 @@ imported mohs and torch. Above a block may stand a comment:
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -30,6 +31,7 @@ WRITTEN_BY_HAND = sorted(page for page in DOCS.glob("*.md") if page.name not in 
 BLOCK = re.compile(r"(?:^<!-- (not run|needs|file): (.*?) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 INLINE = re.compile(r"`(mohs [^`]+)`")
+PRELOADED = ("altair", "PIL.Image", "sklearn.ensemble", "sklearn.neighbors", "torch._dynamo")  # several pages need them
 RunApart = Callable[[Path], tuple[int, str]]
 
 
@@ -75,7 +77,9 @@ RUNNERS = {"python": run_python, "sh": run_shell}
 def serve() -> None:
     """Run each page that standard input names in a process forked from this one; print its exit code, write output.txt."""
     for name in mohs.__all__:
-        getattr(mohs, name)  # imports what the pages need
+        getattr(mohs, name)
+    for name in PRELOADED:
+        importlib.import_module(name)
     for line in sys.stdin:
         if child := os.fork():
             print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
