@@ -17,6 +17,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,7 @@ def test_every_page_is_in_the_index() -> None:
     assert {page.name for page in DOCS.glob("*.md")} - {"index.md"} <= linked
 
 
+@cache
 def commands() -> dict[str, Any]:
     found: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     return found
