@@ -56,7 +56,7 @@ def test_a_smoke_run_is_small_and_has_its_own_overrides(written: Write) -> None:
 
 def test_a_smoke_run_with_other_data_is_small_too(written: Write) -> None:
     more = "\n[smoke]\nopen = {test = 0.5}\n"
-    assert read_recipe(written(more=more), scale="smoke").rows[0].run.open == {"test": 0.5, "limit": 20}
+    assert read_recipe(written(more=more), scale="smoke").rows[0].run.open == {"test": 0.5, "limit": 12}
 
 
 def test_one_field_of_a_spec_may_change() -> None:
