@@ -53,7 +53,7 @@ FORKS.set_forkserver_preload(
 SAME_ENVIRONMENT = "import os; os.environ.clear(); os.environ.update(environment)\n"
 
 
-LONG = ("test_docs.py", "test_ray.py", "test_kernels.py", "test_distributed.py", "test_pipeline.py")  # files of a minute or so
+LONG = ("test_docs.py", "test_ray.py", "test_kernels.py", "test_pipeline.py", "test_sklearn.py")  # files of half a minute or more
 
 
 @pytest.hookimpl(tryfirst=True)
