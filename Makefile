@@ -72,6 +72,7 @@ $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mohs needs Python 3.11 or later: make PYTHON=python3.12"; exit 4; }
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 4; }
 	@echo "Installing into $(VENV): a few minutes and about 6 GB, most of it torch ..."
-	$(PIP) --require-hashes --only-binary :all: -r requirements.lock
+	$(PIP) --no-compile --require-hashes --only-binary :all: -r requirements.lock
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true  # all cores; some files need a newer Python
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@

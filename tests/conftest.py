@@ -47,11 +47,13 @@ deviation = "digits | instead of CIFAR-10"
 
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["mohs.cli", "mohs.emphasis", "mohs.losses", "mohs.train.loop", "mohs.data.readers.digits"])
+FORKS.set_forkserver_preload(
+    ["mohs.cli", "mohs.emphasis", "mohs.losses", "mohs.train.loop", "mohs.data.readers.digits", "torch._dynamo"]  # of optimizers
+)
 SAME_ENVIRONMENT = "import os; os.environ.clear(); os.environ.update(environment)\n"
 
 
-LONG = ("test_docs.py", "test_ray.py", "test_kernels.py", "test_distributed.py", "test_pipeline.py")  # files of a minute or so
+LONG = ("test_docs.py", "test_ray.py", "test_kernels.py", "test_pipeline.py", "test_sklearn.py")  # files of half a minute or more
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,19 +62,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
+def start_forked(code: str, names: dict[str, object], **environment: object) -> Any:
+    """Start a process that runs the code, forked from one that has imported torch and mohs, which takes seconds."""
+    given = dict(os.environ) | {name: str(value) for name, value in environment.items()}
+    process = FORKS.Process(target=exec, args=(SAME_ENVIRONMENT + code, names | {"environment": given}))
+    process.start()
+    return process
+
+
 @pytest.fixture(scope="session")
 def run_forked() -> Callable[..., int]:
-    """A function that runs code in a process of its own and returns its exit code.
-
-    The process is forked from one that has imported torch and mohs, which takes seconds. Keyword arguments are names in the code.
-    """
+    """A function that runs code in a process of its own and returns its exit code; keyword arguments are names in the code."""
 
     def run(code: str, **names: object) -> int:
-        process = FORKS.Process(target=exec, args=(SAME_ENVIRONMENT + code, names | {"environment": dict(os.environ)}))
-        process.start()
+        process = start_forked(code, names)
         process.join()
         assert process.exitcode is not None
         return process.exitcode
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_ranks() -> Callable[..., list[int]]:
+    """A function like `run_forked` for two processes that find each other as those of torchrun do; returns both exit codes."""
+
+    def run(code: str, **names: object) -> list[int]:
+        with socket.create_server(("localhost", 0)) as free:
+            port = free.getsockname()[1]
+        group = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+        processes = [start_forked(code, names, RANK=rank, LOCAL_RANK=rank, **group) for rank in range(2)]
+        for process in processes:
+            process.join()
+        return [process.exitcode for process in processes]
 
     return run
 

@@ -8,14 +8,18 @@ imported mohs and torch. Above a block may stand a comment:
 
 from __future__ import annotations
 
+import gc
+import importlib
 import importlib.util
 import os
 import re
 import shlex
 import subprocess
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ WRITTEN_BY_HAND = sorted(page for page in DOCS.glob("*.md") if page.name not in 
 BLOCK = re.compile(r"(?:^<!-- (not run|needs|file): (.*?) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 INLINE = re.compile(r"`(mohs [^`]+)`")
+PRELOADED = ("altair", "PIL.Image", "sklearn.ensemble", "sklearn.neighbors", "torch._dynamo")  # several pages need them
 RunApart = Callable[[Path], tuple[int, str]]
 
 
@@ -72,18 +77,38 @@ def run_shell(text: str) -> None:
 RUNNERS = {"python": run_python, "sh": run_shell}
 
 
+def bundle_once() -> None:
+    """Bundle Vega's scripts once for all pages, which takes seconds; elsewhere, since its threads would not survive a fork."""
+    import vl_convert
+
+    code = "import vl_convert; print(vl_convert.javascript_bundle(), end='')"
+    script = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    vl_convert.javascript_bundle = lambda: script
+
+
 def serve() -> None:
     """Run each page that standard input names in a process forked from this one; print its exit code, write output.txt."""
     for name in mohs.__all__:
-        getattr(mohs, name)  # imports what the pages need
+        getattr(mohs, name)
+    for name in PRELOADED:
+        importlib.import_module(name)
+    if importlib.util.find_spec("vl_convert") is not None:
+        bundle_once()
+    gc.freeze()  # pages share the memory of what is imported
     for line in sys.stdin:
         if child := os.fork():
             print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
             continue
         os.dup2(os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
         os.dup2(1, 2)
-        return run_page(Path(line.strip()))
-    return None
+        code = 0
+        try:
+            run_page(Path(line.strip()))
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        os._exit(code)  # without a teardown of torch, which takes a second
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +153,7 @@ def test_every_page_is_in_the_index() -> None:
     assert {page.name for page in DOCS.glob("*.md")} - {"index.md"} <= linked
 
 
+@cache
 def commands() -> dict[str, Any]:
     found: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+import importlib
 import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,11 @@ FIRST = (
 
 
 @pytest.mark.parametrize("first", FIRST)
-def test_names_that_are_modules_too_stay_functions(first: str) -> None:
-    code = f"""{first}
+def test_names_that_are_modules_too_stay_functions(first: str, run_forked: Callable[..., int]) -> None:
+    code = f"""import sys
+for name in [name for name in sys.modules if name.partition(".")[0] == "mohs"]:
+    del sys.modules[name]
+{first}
 import mohs
 import mohs.audit as audit, mohs.train as train, mohs.adapt as adapt, mohs.margin as margin
 from types import FunctionType
@@ -69,7 +73,7 @@ assert all(isinstance(f, FunctionType) for f in (audit, train, adapt, margin)), 
 assert all(isinstance(getattr(mohs, name), FunctionType) for name in {FUNCTIONS!r})
 assert margin is mohs.margin and audit is mohs.audit
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert run_forked(code) == 0
 
 
 @pytest.mark.parametrize("name", sorted(mohs.__all__))
@@ -94,14 +98,13 @@ def test_readme_links_resolve() -> None:
         assert link.startswith(("http://", "https://")) or (ROOT / link).exists(), link
 
 
-def test_readme_python_examples_run() -> None:
+def test_readme_python_examples_run(run_forked: Callable[..., int]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert blocks
     for block in blocks:
-        subprocess.run([sys.executable, "-W", "error", "-c", block], check=True, cwd=ROOT)
+        assert run_forked(f"import os, warnings\nos.chdir(root)\nwarnings.simplefilter('error')\n{block}", root=ROOT) == 0, block
 
 
 def test_torch_and_torchvision_import_together() -> None:
-    if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("torchvision is not installed (the vision extra)")
-    subprocess.run([sys.executable, "-c", "import torch, torchvision"], check=True)
+    pytest.importorskip("torchvision", reason="torchvision is not installed (the vision extra)")
+    assert importlib.import_module("torchvision.ops").nms

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -217,26 +215,19 @@ def test_training_starts_from_given_weights_and_soft_labels(source: Examples, tm
 
 
 TWO = """
-import sys, torch
-sys.path.insert(0, sys.argv[2])
-from pathlib import Path
-from test_self_training import RUN, clouds
+import torch
 from mohs.train.run import Run
 from mohs.adapt.self_training import adapt
 torch.set_num_threads(1)
-adapt(clouds(0.0), clouds(1.6, seed=1, name="target"), run=Run(**RUN), out=Path(sys.argv[1]), rounds=2, device="cpu")
+adapt(source, target, run=Run(**settings), out=folder, rounds=2, device="cpu")
 """
 
 
-@pytest.mark.slow
-def test_two_processes_select_the_same_as_one(tmp_path: Path) -> None:
-    (tmp_path / "two.py").write_text(TWO)
-    words = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29642"]
-    words += [str(tmp_path / "two.py"), str(tmp_path / "2"), str(Path(__file__).parent)]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    answer = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=env)
-    assert answer.returncode == 0, answer.stderr
-    adapt(clouds(0.0), clouds(1.6, seed=1, name="target"), run=Run(**RUN), out=tmp_path / "1", rounds=2, device="cpu")
+def test_two_processes_select_the_same_as_one(
+    source: Examples, target: Examples, run_ranks: Callable[..., list[int]], tmp_path: Path
+) -> None:
+    assert run_ranks(TWO, source=source, target=target, settings=RUN, folder=tmp_path / "2") == [0, 0]
+    adapt(source, target, run=Run(**RUN), out=tmp_path / "1", rounds=2, device="cpu")
     from mohs.adapt.rounds import load_choice, read_lines
 
     for number in (1, 2):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -197,28 +196,28 @@ def test_only_so_many_rows_are_shown(whole: Any, tmp_path: Path, monkeypatch: py
 
 
 KILLED = """
-import os, sys
-from pathlib import Path
+import os
 from mohs.hardness import blocks
 from mohs.hardness.shards import open_source
 from mohs.audit.audit_files import audit_files, Finish
 blocks.BLOCK_ROWS = 500
-plain, calls = Finish.__call__ if sys.argv[3] == "verdict" else blocks.BlockWork.__call__, []
+plain, calls = Finish.__call__ if where == "verdict" else blocks.BlockWork.__call__, []
 def dying(self, item):
     calls.append(item)
     if len(calls) > 3:
         os.kill(os.getpid(), 9)
     return plain(self, item)
-setattr(Finish if sys.argv[3] == "verdict" else blocks.BlockWork, "__call__", dying)
-audit_files(open_source(Path(sys.argv[1]), headless=True), sys.argv[2], sample=800)
+setattr(Finish if where == "verdict" else blocks.BlockWork, "__call__", dying)
+audit_files(open_source(folder, headless=True), out, sample=800)
 """
 
 
 @pytest.mark.parametrize("where", ["score", "verdict"])
-def test_a_killed_audit_goes_on_and_gives_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_a_killed_audit_goes_on_and_gives_the_same_table(
+    run_forked: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     folder = shards(tmp_path / "s")
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder), str(tmp_path / "out"), where], check=False)
-    assert killed.returncode == -9
+    assert run_forked(KILLED, folder=folder, out=tmp_path / "out", where=where) == -9
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 500)
     kept = sorted((tmp_path / "out" / ("parts" if where == "score" else "hardness")).glob("*.parquet"))
     dates = {file: file.stat().st_mtime_ns for file in kept}

@@ -7,10 +7,9 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -26,37 +25,6 @@ def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedP
     return subprocess.run([sys.executable, "-m", "mohs", *words], capture_output=True, text=True, check=False, env=env)
 
 
-FORKED = """
-import os, sys
-for stream, file in ((1, out), (2, err)):
-    os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream)
-sys.argv = ["mohs", *words]
-from mohs.cli import main
-main()
-"""
-
-
-class Shown(NamedTuple):
-    """What a command leaves."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def mohs_command(run_forked: Callable[..., int]) -> Callable[..., Shown]:
-    """A function that runs mohs like `run`, without the seconds that Python needs to import torch."""
-
-    def command(*words: str) -> Shown:
-        with tempfile.TemporaryDirectory() as folder:
-            out, err = (os.path.join(folder, name) for name in ("out", "err"))
-            code = run_forked(FORKED, words=words, out=out, err=err)
-            return Shown(code, Path(out).read_text(), Path(err).read_text())
-
-    return command
-
-
 def test_help_and_version() -> None:
     shown = run("--help")
     assert shown.returncode == 0
@@ -64,7 +32,7 @@ def test_help_and_version() -> None:
     assert run("--version").stdout.strip() == f"mohs {mohs.__version__}"
 
 
-def test_list_losses(mohs_command: Callable[..., Shown]) -> None:
+def test_list_losses(mohs_command: Callable[..., Any]) -> None:
     text = mohs_command("list", "losses").stdout
     assert all(name in text for name in mohs.LOSSES)
     rows = {row["name"]: row for row in json.loads(mohs_command("list", "--json").stdout)}
@@ -132,7 +100,7 @@ def test_list_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert c["for"] == "not a readable recipe ('study')"
 
 
-def test_emphasis_as_json(mohs_command: Callable[..., Shown]) -> None:
+def test_emphasis_as_json(mohs_command: Callable[..., Any]) -> None:
     got = json.loads(
         mohs_command("emphasis", "cross_entropy", "gradient_rescaling:beta=12,lam=1", "encouraging:log_end=1", "--json").stdout
     )
@@ -143,7 +111,7 @@ def test_emphasis_as_json(mohs_command: Callable[..., Shown]) -> None:
     assert got[2]["focus"] is None
 
 
-def test_emphasis_as_a_table(mohs_command: Callable[..., Shown]) -> None:
+def test_emphasis_as_a_table(mohs_command: Callable[..., Any]) -> None:
     shown = mohs_command("emphasis", "mae", "mse:mirror=True", "--relative")
     assert shown.returncode == 0
     assert "relative to its peak" in shown.stdout
@@ -151,7 +119,7 @@ def test_emphasis_as_a_table(mohs_command: Callable[..., Shown]) -> None:
 
 
 @needs_charts
-def test_emphasis_writes_a_chart(mohs_command: Callable[..., Shown], tmp_path: Path) -> None:
+def test_emphasis_writes_a_chart(mohs_command: Callable[..., Any], tmp_path: Path) -> None:
     for name, head in (("w.svg", b"<svg"), ("w.png", b"\x89PNG")):
         shown = mohs_command("emphasis", "cross_entropy", "focal", "--out", str(tmp_path / name))
         assert shown.returncode == 0
@@ -176,7 +144,7 @@ def test_emphasis_writes_a_chart(mohs_command: Callable[..., Shown], tmp_path: P
         (["grind"], "No such command 'grind'"),
     ],
 )
-def test_usage_errors_are_one_line_and_code_2(words: list[str], message: str, mohs_command: Callable[..., Shown]) -> None:
+def test_usage_errors_are_one_line_and_code_2(words: list[str], message: str, mohs_command: Callable[..., Any]) -> None:
     shown = mohs_command(*words)
     assert shown.returncode == 2
     assert message in shown.stderr

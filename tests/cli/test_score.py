@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,12 +34,6 @@ ARRAYS = {
 }
 LOGITS = ARRAYS["features"] @ ARRAYS["weight"].T + ARRAYS["bias"]
 IDS = np.array([f"e{i:03}" for i in range(N)])
-
-
-def run(*words: str | Path, ranks: int = 1) -> subprocess.CompletedProcess[str]:
-    several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    command = [sys.executable, *several, "-m", "mohs", "score", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def save(path: Path, **change: np.ndarray | None) -> Path:
@@ -75,8 +71,8 @@ def same(a: pa.Table, b: pa.Table) -> None:
             np.testing.assert_array_equal(left, right)
 
 
-def test_without_arguments_scores_digits(tmp_path: Path) -> None:
-    shown = run("--out", tmp_path / "h.parquet")
+def test_without_arguments_scores_digits(mohs_command: Callable[..., Any], tmp_path: Path) -> None:
+    shown = mohs_command("score", "--out", tmp_path / "h.parquet")
     assert shown.returncode == 0, shown.stderr
     assert "1,797 rows scored" in shown.stdout
     assert f"table: {tmp_path / 'h.parquet'}" in shown.stdout
@@ -172,7 +168,10 @@ def test_no_more_than_a_batch_is_read_at_a_time(tmp_path: Path, head: Path, monk
 def test_two_processes_write_the_same_table_as_one(tmp_path: Path, head: Path) -> None:
     folder = shard(tmp_path / "s")
     score(folder, out=tmp_path / "one.parquet", weight=head, neighbors=True)
-    shown = run(folder, "--weight", head, "--out", tmp_path / "two.parquet", "--neighbors", ranks=2)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mohs"]
+    words = ["score", folder, "--weight", head, "--out", tmp_path / "two.parquet", "--neighbors"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    shown = subprocess.run([*torchrun, *words], capture_output=True, text=True, check=False, env=environment)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.count("rows scored") == 1
     assert read_table(tmp_path / "two.parquet") == read_table(tmp_path / "one.parquet")
@@ -182,11 +181,11 @@ def test_two_processes_write_the_same_table_as_one(tmp_path: Path, head: Path) -
 # --- data that is not as it should be ------------------------------------------------------------------------------------
 
 
-def test_a_nan_row_is_kept_and_named_and_sets_the_exit_code(tmp_path: Path, head: Path) -> None:
+def test_a_nan_row_is_kept_and_named_and_sets_the_exit_code(mohs_command: Callable[..., Any], tmp_path: Path, head: Path) -> None:
     features = ARRAYS["features"].tolist()
     features[150][2] = float("nan")
     folder = shard(tmp_path / "s", features=features)
-    shown = run(folder, "--weight", head, "--out", tmp_path / "h.parquet")
+    shown = mohs_command("score", folder, "--weight", head, "--out", tmp_path / "h.parquet")
     assert shown.returncode == 3
     assert shown.stderr.splitlines()[-1].startswith(f"mohs: {folder}/2.parquet: features of row 50 make no finite logits (NaN")
     assert "Traceback" not in shown.stderr
@@ -278,14 +277,14 @@ def test_shards_that_differ_or_are_missing(tmp_path: Path, head: Path) -> None:
         score(tmp_path / "z.parquet", out=tmp_path / "h.parquet")
 
 
-def test_neighbors_need_features_and_usage_is_checked_first(tmp_path: Path) -> None:
+def test_neighbors_need_features_and_usage_is_checked_first(mohs_command: Callable[..., Any], tmp_path: Path) -> None:
     data = save(tmp_path / "a.npz", features=None, weight=None, bias=None, logits=LOGITS)
     with pytest.raises(DataError, match=r"a.npz: neighbors need features"):
         score(data, out=tmp_path / "h.parquet", neighbors=True)
     with pytest.raises(ValueError, match=r"tables are written as .parquet or .csv") as caught:
         score(tmp_path / "none.npz", out=tmp_path / "h.json")
     assert not isinstance(caught.value, DataError)
-    shown = run(tmp_path / "none.npz")
+    shown = mohs_command("score", tmp_path / "none.npz")
     assert shown.returncode == 3
     assert shown.stderr == f"mohs: {tmp_path / 'none.npz'}: no such file or folder\n"
     assert shown.stdout == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import multiprocessing, nn
+from torch import nn
 
 import mohs
 from mohs.hardness.angular import avh
@@ -167,32 +168,34 @@ def test_a_state_of_another_size_is_refused() -> None:
         Recorder(3).load_state_dict(Recorder(3, track=("aum",)).state_dict())
 
 
-def rank_main(rank: int, ranks: int, folder: str) -> None:
-    """One of several processes: its share of every epoch, padded so that all have as many, moving from epoch to epoch."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
-    logits, labels = story(31)
-    recorder = Recorder(33)  # two are never seen
-    for epoch in range(6):
-        order = torch.randperm(31, generator=torch.Generator().manual_seed(epoch))
-        order = torch.cat([order, order[: -31 % ranks]])
-        for ids in order[rank::ranks].split(5):
-            recorder.update(ids, logits[epoch, ids], labels[ids], epoch=epoch)
+RANK = """
+import torch
+from mohs.hardness.recorder import Recorder
+torch.distributed.init_process_group("gloo")
+rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+recorder = Recorder(33)  # two are never seen
+for epoch in range(6):  # its share of every epoch, padded so that all have as many, moving from epoch to epoch
+    order = torch.randperm(31, generator=torch.Generator().manual_seed(epoch))
+    order = torch.cat([order, order[: -31 % ranks]])
+    for ids in order[rank::ranks].split(5):
+        recorder.update(ids, logits[epoch, ids], labels[ids], epoch=epoch)
+    recorder.end_epoch()
+recorder._bad += torch.tensor([rank + 1, 0, 0])  # as a device would have counted them
+for _ in range(2):  # counted once, however often it is merged
+    try:
         recorder.end_epoch()
-    recorder._bad += torch.tensor([rank + 1, 0, 0])  # as a device would have counted them
-    for _ in range(2):  # counted once, however often it is merged
-        try:
-            recorder.end_epoch()
-        except ValueError as error:
-            assert "3 with ids out of range" in str(error)  # noqa: PT017
-        else:
-            raise AssertionError("bad rows of another rank were not told")
-    torch.save(recorder.table(skip_bad=True).to_pydict(), f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    except ValueError as error:
+        assert "3 with ids out of range" in str(error)
+    else:
+        raise AssertionError("bad rows of another rank were not told")
+torch.save(recorder.table(skip_bad=True).to_pydict(), folder / f"{rank}.pt")
+torch.distributed.destroy_process_group()
+"""
 
 
-def test_two_ranks_match_one_process(tmp_path: Path) -> None:
-    multiprocessing.spawn(rank_main, (2, str(tmp_path)), nprocs=2)
+def test_two_ranks_match_one_process(run_ranks: Callable[..., list[int]], tmp_path: Path) -> None:
     logits, labels = story(31)
+    assert run_ranks(RANK, logits=logits, labels=labels, folder=tmp_path) == [0, 0]
     alone = Recorder(33)
     for epoch in range(6):
         alone.update(torch.arange(31), logits[epoch], labels, epoch=epoch)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
-import subprocess
 import sys
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -356,41 +355,37 @@ def test_a_model_without_logits() -> None:
 # --- several processes ---------------------------------------------------------------------------------------------------
 
 RANKS = """
-import sys
 import torch
-from pathlib import Path
 from torch import distributed as dist, nn
 from torch.utils.data import DataLoader, TensorDataset
 from mohs._core.errors import DataError
 from mohs.hardness.table import write_table
 from mohs.hardness.score import score
 
-several = len(sys.argv) > 2
+several = "RANK" in os.environ
 if several:
     dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 5))
 data = TensorDataset(torch.randn(53, 3), torch.randint(5, (53,)))
 rank = dist.get_rank() if several else 0
-out = Path(sys.argv[1])
 write_table(score(model, data, batch_size=8, neighbors=True), out / f"set{rank}-{several}.parquet")
 write_table(score(model, DataLoader(data, 8, sampler=list(range(52, -1, -1)))), out / f"loader{rank}-{several}.parquet")
 data.tensors[1][20] = 7
 try:
     score(model, data, batch_size=8)
 except DataError as error:
-    print(f"RANK {rank}: {error} KEPT {error.table.num_rows}", flush=True)
+    (out / f"error{rank}-{several}").write_text(f"{error} KEPT {error.table.num_rows}")
 if several:
     dist.destroy_process_group()
 """
 
 
-def test_two_processes_return_the_same_table_as_one(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text(RANKS)
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    alone = [sys.executable, str(tmp_path / "job.py"), str(tmp_path)]
-    pair = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *alone[1:], "two"]
-    said = [subprocess.run(c, capture_output=True, text=True, check=True, env=env).stdout for c in (alone, pair)]
+def test_two_processes_return_the_same_table_as_one(
+    run_forked: Callable[..., int], run_ranks: Callable[..., list[int]], tmp_path: Path
+) -> None:
+    assert run_forked(RANKS, out=tmp_path) == 0
+    assert run_ranks(RANKS, out=tmp_path) == [0, 0]
     for kind in ("set", "loader"):
         one = read_table(tmp_path / f"{kind}0-False.parquet")
         assert one.num_rows == 53
@@ -398,11 +393,12 @@ def test_two_processes_return_the_same_table_as_one(tmp_path: Path) -> None:
             two = read_table(tmp_path / f"{kind}{rank}-True.parquet")
             same(two, one)
             assert two.schema.equals(one.schema, check_metadata=True)
-    assert "RANK 0: labels[20] is 7, not one of" in said[0]
-    assert "KEPT 16" in said[0]
-    assert "RANK 0: labels[20] is 7, not one of" in said[1]
-    assert "RANK 1: rank 0: DataError: labels[20] is 7" in said[1]  # the second took batches 1, 3 and 5, and goes on
-    assert said[1].count("KEPT 32") == 2
+    alone, *both = ((tmp_path / f"error{name}").read_text() for name in ("0-False", "0-True", "1-True"))
+    assert alone.startswith("labels[20] is 7, not one of")
+    assert alone.endswith("KEPT 16")
+    assert both[0].startswith("labels[20] is 7, not one of")
+    assert both[1].startswith("rank 0: DataError: labels[20] is 7")  # the second took batches 1, 3 and 5, and goes on
+    assert all(text.endswith("KEPT 32") for text in both)
 
 
 def dense(n: int = 6, shape: tuple[int, ...] = (2, 3)) -> tuple[torch.Tensor, torch.Tensor]:

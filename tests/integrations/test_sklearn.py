@@ -26,8 +26,8 @@ QUICK = {"epochs": 3}
 @pytest.mark.parametrize(
     "estimator",
     [
-        MohsClassifier(**QUICK),
-        MohsClassifier(hidden=20, **QUICK),
+        MohsClassifier(epochs=1, folds=2),
+        MohsClassifier(hidden=20, epochs=1, folds=2),
         MohsClassifier(loss="cross_entropy", audit=False, class_weight="balanced"),
     ],
     ids=["linear", "hidden", "balanced"],

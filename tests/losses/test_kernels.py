@@ -137,7 +137,7 @@ class TestKernels:
         generator = torch.Generator().manual_seed(0)
         each = torch.rand(shape[0], generator=generator).to(DEVICE) if weighted else None
         weight = torch.rand(shape[1], generator=generator) if weighted else None
-        for name in LOSSES if INTERPRETED and max(shape) < 100 else LOSSES[:2]:  # a GPU compiles each; tiles are alike for all
+        for name in LOSSES if INTERPRETED and shape == (7, 5) else LOSSES[:2]:  # a GPU compiles each; tiles are alike for all
             loss = mohs.create_loss(name, reduction=reduction, weight=weight).to(DEVICE)
             function = lambda z, loss=loss: loss(z, labels, sample_weight=each)
             (value, grad), (exact, slope) = run(function, logits, 2.0), reference(function, logits, monkeypatch, 2.0)

@@ -25,12 +25,12 @@ metric = "spearman_confidence"
 seeds = 1
 [base]
 data = "cifar10"
-model = {name = "cnn", width = 8}
-epochs = 6
-batch = 64
+model = {name = "cnn", width = 4}
+epochs = 4
+batch = 32
 validation = 0.0
 record = false
-check_every = 6
+check_every = 4
 open = {train_limit = 200}
 [[measure]]
 name = "human"

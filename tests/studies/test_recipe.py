@@ -48,7 +48,7 @@ def test_a_smoke_run_is_small_and_has_its_own_overrides(written: Write) -> None:
     more = '\n[smoke]\nmodel = "mlp"\n"noise.rate" = 0.1\n[[measure]]\nname = "attack"\neps = 0.1\nsteps = 40\nexamples = 500\n'
     recipe = read_recipe(written(more=more), scale="smoke")
     run = recipe.rows[0].run
-    assert (recipe.study.seeds, run.epochs, run.open["limit"], run.model, run.noise["rate"]) == (1, 2, 20, {"name": "mlp"}, 0.1)
+    assert (recipe.study.seeds, run.epochs, run.open["limit"], run.model, run.noise["rate"]) == (1, 2, 12, {"name": "mlp"}, 0.1)
     attack = recipe.measures[0].measure
     assert (attack.steps, attack.examples, attack.eps) == (2, 16, 0.1)
     assert read_recipe(written(), scale="smoke", seeds=3).study.seeds == 3
@@ -56,7 +56,7 @@ def test_a_smoke_run_is_small_and_has_its_own_overrides(written: Write) -> None:
 
 def test_a_smoke_run_with_other_data_is_small_too(written: Write) -> None:
     more = "\n[smoke]\nopen = {test = 0.5}\n"
-    assert read_recipe(written(more=more), scale="smoke").rows[0].run.open == {"test": 0.5, "limit": 20}
+    assert read_recipe(written(more=more), scale="smoke").rows[0].run.open == {"test": 0.5, "limit": 12}
 
 
 def test_one_field_of_a_spec_may_change() -> None:

@@ -128,6 +128,7 @@ def chart_script() -> str:
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
+@lru_cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class PlannedRun:
             raise TypeError(f"{self.row.label}: {type(self.run).__name__} is not a run of `mohs train`")
         return self.run
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Identifies the run in the study's index; equal runs have equal keys."""
         return run_key(self.run, [one.key for one in self.prerequisites])

@@ -58,7 +58,7 @@ INHERITED = ("smoke", "measure", "sweep", "row")
 SELECT, DIRECTIONS, SCALES = ("last", "best", "best_val"), ("higher", "lower"), ("full", "smoke")
 UNITS = ("", "%")
 MOST_SEEDS = 10_000
-SMOKE: dict[str, Any] = {"seeds": 1, "epochs": 2, "batch": 32, "open.limit": 20}  # limit: per class, in every part
+SMOKE: dict[str, Any] = {"seeds": 1, "epochs": 2, "batch": 32, "open.limit": 12}  # limit: per class, in every part
 
 
 @dataclass(frozen=True, kw_only=True)

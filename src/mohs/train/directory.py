@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -135,8 +136,9 @@ class RunDirectory:
         remove_file(self.path / "checkpoint.safetensors")
 
 
+@cache
 def environment() -> dict[str, Any]:
-    """Package versions, commit or hash of the code, and hardware, for run.json."""
+    """Package versions, commit or hash of the code, and hardware, for run.json; read once per process."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
