@@ -1,0 +1,252 @@
+"""Which network predicts how many people would choose the label? Trained on the votes of CIFAR-10N, tested on CIFAR-10H.
+
+    MOHS_DATA=... python benchmarks/human.py train OUT [--plan explore] [--minutes 6.5] [--smoke]
+    MOHS_DATA=... python benchmarks/human.py table OUT
+
+`train` trains networks with `mohs.train` on the shares of the three votes (`random1..3`) of CIFAR-10N's training images, each on
+four fifths of them, and writes their logits on the other fifth and on the test images, for each image as it is, with its mirror
+image ("mirror"), and with shifted copies too ("views"). Everything is chosen on that held-out fifth: the votes of CIFAR-10H are
+read by `table` alone. A network that would not fit into the remaining time is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import mohs
+from mohs._core.device import choose_device
+from mohs.data.examples import Data, Examples
+from mohs.data.votes import vote_shares
+from mohs.evaluate.outputs import predict
+from mohs.hardness.agreement import correlation, human_agreement
+from mohs.train.ema import average_decay
+from mohs.train.run_data import limited
+
+from machine import machine
+
+VOTES = "cifar10n.npz:random1,random2,random3"
+PARTS = 5  # each network holds out one part of the training images
+SHIFTS = ((0, 0), (2, 2), (-2, -2))  # pixels
+FILE_BYTES = 14 << 20
+SGD, ADAMW = {"name": "sgd", "lr": 0.3, "nesterov": True}, "adamw:lr=0.002,weight_decay=0.02"
+CROP = "crop_flip:padding=4"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to train; seconds: what it is expected to take on one H200; labels: on the labels, not the votes."""
+
+    model: str
+    epochs: int
+    seconds: float
+    labels: bool = False
+    averaged: bool = True
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, seed: int, examples: int) -> mohs.Run:
+        """The run on this many examples."""
+        lite = self.model.startswith("efficientnet")
+        batch = min(256 if lite else 512, max(8, examples // 4))
+        common = {"optimizer": ADAMW, "schedule": "cosine:warmup=0.2"} if lite else {"optimizer": SGD}
+        chosen = {"augment": [CROP], "batch": batch, **common, **self.settings}
+        ema = average_decay(self.epochs * max(1, examples // batch)) if self.averaged else None
+        about = {"data": "cifar10", "model": self.model, "epochs": self.epochs, "ema": ema}
+        return mohs.Run(**about, **chosen, validation=0.0, record=False, check_every=self.epochs, seed=seed)
+
+
+def lite(net: str, size: int) -> str:
+    return f"efficientnet_lite:net={net},size={size}"
+
+
+MIXUP = {"augment": [CROP, "mixup:alpha=1.0"]}
+VARIANTS = {
+    "resnet9, labels": Variant("resnet9", 15, 14, labels=True),
+    "resnet9": Variant("resnet9", 15, 14),
+    "resnet9, last weights": Variant("resnet9", 15, 14, averaged=False),
+    "resnet9, 8 epochs": Variant("resnet9", 8, 9),
+    "resnet9, mixup": Variant("resnet9", 15, 14, settings=MIXUP),
+    "resnet9, mixup, 30 epochs": Variant("resnet9", 30, 27, settings=MIXUP),
+    "resnet18, mixup": Variant("resnet18", 15, 60, settings=MIXUP),
+    "lite0 96": Variant(lite("lite0", 96), 4, 22),
+    "lite0 128": Variant(lite("lite0", 128), 4, 32),
+    "lite0 128, labels": Variant(lite("lite0", 128), 4, 32, labels=True),
+    "lite0 128, 2 epochs": Variant(lite("lite0", 128), 2, 18),
+    "lite0 128, 8 epochs, mixup": Variant(lite("lite0", 128), 8, 60, settings=MIXUP),
+    "lite0 128, slow": Variant(lite("lite0", 128), 4, 32, settings={"optimizer": "adamw:lr=0.0005,weight_decay=0.02"}),
+    "lite0 160": Variant(lite("lite0", 160), 4, 50),
+    "lite2 128": Variant(lite("lite2", 128), 4, 55),
+}
+PLANS = {
+    "explore": [
+        *[(name, 0) for name in ("resnet9, labels", "resnet9", "resnet9, mixup", "lite0 128", "resnet9, last weights")],
+        *[(name, 0) for name in ("lite0 128, 8 epochs, mixup", "resnet9, 8 epochs", "lite0 128, 2 epochs", "lite2 128")],
+        *[(name, 0) for name in ("lite0 128, labels", "lite0 128, slow", "resnet9, mixup, 30 epochs", "lite0 160")],
+        *[(name, 0) for name in ("lite0 96", "resnet18, mixup")],
+        *[("resnet9, mixup", 1), ("resnet9, mixup", 2)],
+    ],
+    "smoke": [("resnet9, labels", 0), ("resnet9, mixup", 1), ("lite0 128", 0)],
+}
+
+
+def parts(examples: int) -> np.ndarray[Any, Any]:
+    """The part (0 to PARTS − 1) of each example."""
+    return np.random.default_rng(0).permutation(examples) % PARTS
+
+
+def train_all(args: argparse.Namespace) -> None:
+    """Train what the plan names, as far as the time suffices, and write the logits as they come."""
+    began, device = time.perf_counter(), choose_device("auto")
+    args.out.mkdir(parents=True, exist_ok=True)
+    data = mohs.open_data("cifar10", votes=VOTES)
+    if args.smoke:
+        data = replace(data, train=limited(data.train, 20), test=limited(data.test, 10))
+    part = parts(len(data.train))
+    writer, lines, pace = Writer(args.out), [], {}  # pace: seconds taken / expected of the last network of a model
+    for name, seed in PLANS["smoke" if args.smoke else args.plan]:
+        variant, start = smoked(VARIANTS[name]) if args.smoke else VARIANTS[name], time.perf_counter()
+        family = variant.model[:6]
+        if start - began + variant.seconds * pace.get(family, 1.0) > 60 * args.minutes:
+            print(f"skipped: {name}, seed {seed}", flush=True)
+            continue
+        held = np.flatnonzero(part == seed % PARTS)
+        try:
+            logits = trained_logits(variant, seed, data, held, device)
+        except (RuntimeError, ValueError) as error:  # one variant that fails must not cost the others
+            print(f"failed: {name}, seed {seed}: {error}", flush=True)
+            continue
+        took = time.perf_counter() - start
+        pace[family] = took / variant.seconds
+        for view, both in logits.items():
+            writer.add(f"{name}|{seed}|{view}", both)
+        lines.append({"name": name, "seed": seed, "seconds": round(took, 1)})
+        about = {"machine": machine(), "smoke": args.smoke, "networks": lines}
+        (args.out / "about.json").write_text(json.dumps(about, indent=1))
+        others = data.train.take(torch.from_numpy(held))
+        rho = correlation(label_log_odds(logits["mirror"][: len(held)], others.labels), agreement_of(others), resamples=0).value
+        print(f"{name:<28} seed {seed}  {took:6.1f} s  held-out Spearman {rho:.4f}", flush=True)
+    writer.close()
+    print(f"{time.perf_counter() - began:.0f} s in all", flush=True)
+    if not args.smoke:
+        table(args)
+
+
+def smoked(variant: Variant) -> Variant:
+    """The variant at a scale that a CPU can take."""
+    return replace(variant, model=variant.model.replace("size=128", "size=32"), epochs=1, seconds=1)
+
+
+def trained_logits(variant: Variant, seed: int, data: Data, held: Any, device: torch.device) -> dict[str, Tensor]:
+    """Logits of held-out and test images, one after the other, float16, by view."""
+    seen = torch.from_numpy(np.setdiff1d(np.arange(len(data.train)), held))
+    train = data.train.take(seen)
+    train = replace(train, votes=None) if variant.labels else train
+    with tempfile.TemporaryDirectory() as folder:
+        trained = mohs.train(variant.run(seed, len(train)), Data(train), runs=folder)
+    network = trained.network.to(device, memory_format=torch.channels_last)
+    images = torch.cat([data.train.inputs[torch.from_numpy(held)], data.test.inputs])
+    precision = "bf16" if device.type == "cuda" else "no"
+    plain = predict(network, images, precision=precision).logits.float()
+    mirrored = [predict(network, shifted(images, *by), precision=precision, mirror=True).logits.float() for by in SHIFTS]
+    views = torch.stack(mirrored).mean(0)
+    return {"plain": plain.half(), "mirror": mirrored[0].half(), "views": views.half()}
+
+
+def shifted(images: Tensor, down: int, right: int) -> Tensor:
+    """uint8 images (N, C, H, W), moved by whole pixels, the border reflected."""
+    most = max(abs(down), abs(right))
+    padded = np.pad(images.numpy(), ((0, 0), (0, 0), (most, most), (most, most)), mode="reflect")
+    height, width = images.shape[2:]
+    top, left = most - down, most - right
+    return torch.from_numpy(np.ascontiguousarray(padded[:, :, top : top + height, left : left + width]))
+
+
+class Writer:
+    """Logits by name in files of at most FILE_BYTES, rewritten as they fill."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.number, self.held = folder, 0, {}
+
+    def add(self, name: str, logits: Tensor) -> None:
+        if sum(one.nbytes for one in self.held.values()) + logits.nbytes > FILE_BYTES:
+            self.close()
+            self.number, self.held = self.number + 1, {}
+        self.held[name] = logits.numpy()
+        if name.endswith("views"):
+            self.close()
+
+    def close(self) -> None:
+        np.savez(self.folder / f"logits-{self.number}.npz", **self.held)
+
+
+def agreement_of(examples: Examples) -> np.ndarray[Any, Any]:
+    """The share of an example's votes that are for its label (N,)."""
+    shares = vote_shares(examples)
+    return shares.gather(1, examples.labels[:, None])[:, 0].numpy()
+
+
+def label_log_odds(logits: Tensor, labels: Tensor) -> np.ndarray[Any, Any]:
+    """Log-odds of the label (N,)."""
+    return mohs.margin(logits.float(), labels).numpy()
+
+
+def table(args: argparse.Namespace) -> None:
+    """Print how each network's prediction correlates with the votes of the held-out images and with CIFAR-10H."""
+    data = mohs.open_data("cifar10", votes=VOTES)
+    test, part = data.test, parts(len(data.train))
+    with np.load(mohs_data("cifar10h.npz")) as loaded:
+        people = human_agreement(loaded["counts"], test.labels)
+    for key, logits in read_logits(args.out).items():
+        name, seed, view = key.split("|")
+        held = torch.from_numpy(np.flatnonzero(part == int(seed) % PARTS))
+        own = label_log_odds(logits[: len(held)], data.train.labels[held])
+        rho = correlation(own, agreement_of(data.train.take(held)), resamples=0).value
+        final = correlation(label_log_odds(logits[len(held) :], test.labels), people, resamples=0).value
+        accuracy = (logits[len(held) :].argmax(1) == test.labels).float().mean().item()
+        print(
+            f"{name:<28} {seed} {view:<7} accuracy {accuracy:.4f}  CIFAR-10N held out {rho:.4f}  CIFAR-10H {final:.4f}",
+            flush=True,
+        )
+
+
+def mohs_data(name: str) -> Path:
+    from mohs.studies.measures.human import votes_path
+
+    found = votes_path(name)
+    if found is None:
+        sys.exit(f"{name}: not in $MOHS_DATA")
+    return found
+
+
+def read_logits(folder: Path) -> dict[str, Tensor]:
+    """All logits that `train` wrote, by "variant|seed|view"."""
+    made: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("logits-*.npz")):
+        with np.load(file) as loaded:
+            made |= {name: torch.from_numpy(loaded[name]) for name in loaded.files}
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("train", "table"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--plan", choices=PLANS, default="explore")
+    parser.add_argument("--minutes", type=float, default=6.5)
+    parser.add_argument("--smoke", action="store_true", help="a few images and one epoch, on a CPU")
+    args = parser.parse_args()
+    train_all(args) if args.what == "train" else table(args)
+
+
+if __name__ == "__main__":
+    main()
