@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from mohs.adapt.selection import SELECTIONS
     from mohs.adapt.self_training import Adapted, adapt
     from mohs.angle import angle
+    from mohs.audit.changes import AuditDiff
     from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
+    from mohs.audit.diff_audits import diff_audits
     from mohs.audit.options import AuditOptions
     from mohs.audit.result import AuditResult, load_audit
     from mohs.audit.retrain import Retrained, retrain
@@ -102,7 +104,9 @@ NAMES = {  # module: the public names it defines
     "adapt.selection": "SELECTIONS",
     "adapt.self_training": "Adapted adapt",
     "angle": "angle",
+    "audit.changes": "AuditDiff",
     "audit.decisions": "apply_decisions read_decisions write_labels",
+    "audit.diff_audits": "diff_audits",
     "audit.options": "AuditOptions",
     "audit.result": "AuditResult load_audit",
     "audit.retrain": "Retrained retrain",
@@ -204,6 +208,7 @@ __all__ = [
     "AVHLoss",
     "Adapted",
     "ArcFaceHead",
+    "AuditDiff",
     "AuditOptions",
     "AuditResult",
     "BackwardLoss",
@@ -270,6 +275,7 @@ __all__ = [
     "create_objective",
     "create_regularizer",
     "deferred_weights",
+    "diff_audits",
     "ece",
     "embed",
     "emphasis",

@@ -23,6 +23,7 @@ from mohs._core.device import choose_device
 from mohs.audit.evidence import Near, evidence_table, on_map
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.other_issues import other_issues
+from mohs.audit.previous import kept_neighbors, load_previous
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
@@ -55,7 +56,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity)
     first = next(iter(features.values()))
     options.step("scores", f"margins, angles and neighbors ({how_nearest(len(train))})")
-    near = neighbors_of(first)
+    near = kept_neighbors(load_previous(options, train), train, about) or neighbors_of(first)
     table = neighbor_column(scored_table(judgment, train, first), train, near)
     facts = {
         "features": about,
