@@ -36,8 +36,6 @@ from mohs.train.run_data import limited
 from machine import machine
 
 VOTES = "cifar10n.npz:random1,random2,random3"
-PARTS = 5  # each network holds out one part of the training images
-SHIFTS = ((0, 0), (2, 2), (-2, -2))  # pixels
 FILE_BYTES = 14 << 20
 SGD, ADAMW = {"name": "sgd", "lr": 0.3, "nesterov": True}, "adamw:lr=0.002,weight_decay=0.02"
 CROP = "crop_flip:padding=4"
@@ -86,22 +84,47 @@ VARIANTS = {
     "lite0 128, slow": Variant(lite("lite0", 128), 4, 32, settings={"optimizer": "adamw:lr=0.0005,weight_decay=0.02"}),
     "lite0 160": Variant(lite("lite0", 160), 4, 50),
     "lite2 128": Variant(lite("lite2", 128), 4, 55),
+    "lite0 192": Variant(lite("lite0", 192), 4, 50),
+    "lite2 192": Variant(lite("lite2", 192), 4, 70),
 }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Networks to train (variant and seed), in how many parts the training images fall, and the shifts of the views.
+
+    The network with seed s holds out part s, or all of them part 0.
+    """
+
+    networks: list[tuple[str, int]]
+    parts: int = 5
+    rotate: bool = True
+    shifts: tuple[tuple[int, int], ...] = ((0, 0), (2, 2), (-2, -2))
+
+    def held(self, examples: int, seed: int) -> np.ndarray[Any, Any]:
+        """Rows of the training images that a network with this seed does not see."""
+        part = np.random.default_rng(0).permutation(examples) % self.parts
+        return np.flatnonzero(part == (seed % self.parts if self.rotate else 0))
+
+
 PLANS = {
-    "explore": [
-        *[(name, 0) for name in ("resnet9, labels", "resnet9", "resnet9, mixup", "lite0 128", "resnet9, last weights")],
-        *[(name, 0) for name in ("lite0 128, 8 epochs, mixup", "resnet9, 8 epochs", "lite0 128, 2 epochs", "lite2 128")],
-        *[(name, 0) for name in ("lite0 128, labels", "lite0 128, slow", "resnet9, mixup, 30 epochs", "lite0 160")],
-        *[(name, 0) for name in ("lite0 96", "resnet18, mixup")],
-        *[("resnet9, mixup", 1), ("resnet9, mixup", 2)],
-    ],
-    "smoke": [("resnet9, labels", 0), ("resnet9, mixup", 1), ("lite0 128", 0)],
+    "explore": Plan(
+        [
+            *[(name, 0) for name in ("resnet9, labels", "resnet9", "resnet9, mixup", "lite0 128", "resnet9, last weights")],
+            *[(name, 0) for name in ("lite0 128, 8 epochs, mixup", "resnet9, 8 epochs", "lite0 128, 2 epochs", "lite2 128")],
+            *[(name, 0) for name in ("lite0 128, labels", "lite0 128, slow", "resnet9, mixup, 30 epochs", "lite0 160")],
+            *[(name, 0) for name in ("lite0 96", "resnet18, mixup")],
+            *[("resnet9, mixup", 1), ("resnet9, mixup", 2)],
+        ]
+    ),
+    "final": Plan(
+        [(name, seed) for seed in range(3) for name in ("lite2 192", "lite0 192")],
+        parts=20,
+        rotate=False,
+        shifts=((0, 0), (3, 3), (-3, -3), (3, -3), (-3, 3)),
+    ),
+    "smoke": Plan([("resnet9, labels", 0), ("resnet9, mixup", 1), ("lite0 128", 0)]),
 }
-
-
-def parts(examples: int) -> np.ndarray[Any, Any]:
-    """The part (0 to PARTS − 1) of each example."""
-    return np.random.default_rng(0).permutation(examples) % PARTS
 
 
 def train_all(args: argparse.Namespace) -> None:
@@ -111,17 +134,18 @@ def train_all(args: argparse.Namespace) -> None:
     data = mohs.open_data("cifar10", votes=VOTES)
     if args.smoke:
         data = replace(data, train=limited(data.train, 20), test=limited(data.test, 10))
-    part = parts(len(data.train))
+    plan_name = "smoke" if args.smoke else args.plan
+    plan = PLANS[plan_name]
     writer, lines, pace = Writer(args.out), [], {}  # pace: seconds taken / expected of the last network of a model
-    for name, seed in PLANS["smoke" if args.smoke else args.plan]:
+    for name, seed in plan.networks:
         variant, start = smoked(VARIANTS[name]) if args.smoke else VARIANTS[name], time.perf_counter()
         family = variant.model[:6]
         if start - began + variant.seconds * pace.get(family, 1.0) > 60 * args.minutes:
             print(f"skipped: {name}, seed {seed}", flush=True)
             continue
-        held = np.flatnonzero(part == seed % PARTS)
+        held = plan.held(len(data.train), seed)
         try:
-            logits = trained_logits(variant, seed, data, held, device)
+            logits = trained_logits(variant, seed, data, held, device, plan.shifts)
         except (RuntimeError, ValueError) as error:  # one variant that fails must not cost the others
             print(f"failed: {name}, seed {seed}: {error}", flush=True)
             continue
@@ -130,7 +154,7 @@ def train_all(args: argparse.Namespace) -> None:
         for view, both in logits.items():
             writer.add(f"{name}|{seed}|{view}", both)
         lines.append({"name": name, "seed": seed, "seconds": round(took, 1)})
-        about = {"machine": machine(), "smoke": args.smoke, "networks": lines}
+        about = {"machine": machine(), "plan": plan_name, "networks": lines}
         (args.out / "about.json").write_text(json.dumps(about, indent=1))
         others = data.train.take(torch.from_numpy(held))
         rho = correlation(label_log_odds(logits["mirror"][: len(held)], others.labels), agreement_of(others), resamples=0).value
@@ -146,7 +170,7 @@ def smoked(variant: Variant) -> Variant:
     return replace(variant, model=variant.model.replace("size=128", "size=32"), epochs=1, seconds=1)
 
 
-def trained_logits(variant: Variant, seed: int, data: Data, held: Any, device: torch.device) -> dict[str, Tensor]:
+def trained_logits(variant: Variant, seed: int, data: Data, held: Any, device: torch.device, shifts: Any) -> dict[str, Tensor]:
     """Logits of held-out and test images, one after the other, float16, by view."""
     seen = torch.from_numpy(np.setdiff1d(np.arange(len(data.train)), held))
     train = data.train.take(seen)
@@ -157,7 +181,7 @@ def trained_logits(variant: Variant, seed: int, data: Data, held: Any, device: t
     images = torch.cat([data.train.inputs[torch.from_numpy(held)], data.test.inputs])
     precision = "bf16" if device.type == "cuda" else "no"
     plain = predict(network, images, precision=precision).logits.float()
-    mirrored = [predict(network, shifted(images, *by), precision=precision, mirror=True).logits.float() for by in SHIFTS]
+    mirrored = [predict(network, shifted(images, *by), precision=precision, mirror=True).logits.float() for by in shifts]
     views = torch.stack(mirrored).mean(0)
     return {"plain": plain.half(), "mirror": mirrored[0].half(), "views": views.half()}
 
@@ -203,12 +227,12 @@ def label_log_odds(logits: Tensor, labels: Tensor) -> np.ndarray[Any, Any]:
 def table(args: argparse.Namespace) -> None:
     """Print how each network's prediction correlates with the votes of the held-out images and with CIFAR-10H."""
     data = mohs.open_data("cifar10", votes=VOTES)
-    test, part = data.test, parts(len(data.train))
+    test, plan = data.test, PLANS[json.loads((args.out / "about.json").read_text()).get("plan", "explore")]
     with np.load(mohs_data("cifar10h.npz")) as loaded:
         people = human_agreement(loaded["counts"], test.labels)
     for key, logits in read_logits(args.out).items():
         name, seed, view = key.split("|")
-        held = torch.from_numpy(np.flatnonzero(part == int(seed) % PARTS))
+        held = torch.from_numpy(plan.held(len(data.train), int(seed)))
         own = label_log_odds(logits[: len(held)], data.train.labels[held])
         rho = correlation(own, agreement_of(data.train.take(held)), resamples=0).value
         final = correlation(label_log_odds(logits[len(held) :], test.labels), people, resamples=0).value
