@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mohs.evaluate.masking import masking_report
     from mohs.hardness.angular import avc, avh
     from mohs.hardness.annotators import Consensus, Votes, consensus
+    from mohs.hardness.human import predict_agreement
     from mohs.hardness.judgment import judge_labels
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
     from mohs.hardness.parts import by_example
@@ -122,6 +123,7 @@ NAMES = {  # module: the public names it defines
     "evaluate.masking": "masking_report",
     "hardness.angular": "avc avh",
     "hardness.annotators": "Consensus Votes consensus",
+    "hardness.human": "predict_agreement",
     "hardness.judgment": "judge_labels",
     "hardness.noise_rate": "estimate_noise suggest_emphasis",
     "hardness.parts": "by_example",
@@ -294,6 +296,7 @@ __all__ = [
     "open_data",
     "out_of_fold",
     "pair_transition",
+    "predict_agreement",
     "ramp_up",
     "ramp_up_down",
     "read_decisions",
