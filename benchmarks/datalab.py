@@ -309,10 +309,10 @@ def one_size(tool: str, count: int, seed: int) -> None:
                       "flagged": int(flag.sum()), "flagged right": int((flag & truth).sum())}))  # fmt: skip
 
 
-def sizes_measured(sizes: list[int], seed: int, limit: int) -> list[Row]:
+def sizes_measured(sizes: list[int], tools: list[str], seed: int, limit: int) -> list[Row]:
     rows = []
     for count in sizes:
-        for tool in ("mohs", "Datalab"):
+        for tool in tools:
             row: Row = {"issue": "near_duplicate", "data": "made embeddings, 64 dimensions", "tool": tool, "examples": count}
             command = [sys.executable, __file__, "--one", tool, "--sizes", str(count), "--seed", str(seed)]
             try:
@@ -385,6 +385,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--sizes", type=int, nargs="*", help="Measure time and memory at these numbers of made embeddings instead."
     )
+    parser.add_argument("--tools", nargs="*", choices=("mohs", "Datalab"), default=["mohs", "Datalab"], help="With --sizes.")
     parser.add_argument("--limit", type=int, default=900, help="Seconds for one tool at one size.")
     parser.add_argument("--page", type=Path, nargs=2, metavar="CSV", help="Print the tables of these two results files instead.")
     parser.add_argument("--one", choices=("mohs", "Datalab"), help=argparse.SUPPRESS)
@@ -395,5 +396,8 @@ if __name__ == "__main__":
         one_size(chosen.one, chosen.sizes[0], chosen.seed)
     else:
         code = machine()  # before the work: the code that does it
-        made = sizes_measured(chosen.sizes, chosen.seed, chosen.limit) if chosen.sizes else measured(chosen.size, chosen.seed)
+        if chosen.sizes:
+            made = sizes_measured(chosen.sizes, chosen.tools, chosen.seed, chosen.limit)
+        else:
+            made = measured(chosen.size, chosen.seed)
         write(made, chosen.out, code)
