@@ -2,20 +2,23 @@
 
     MOHS_DATA=... python benchmarks/human.py train OUT [--plan explore] [--minutes 6.5] [--smoke]
     MOHS_DATA=... python benchmarks/human.py table OUT
+    MOHS_DATA=... python benchmarks/human.py file OUT OUT2 --resamples 1000        writes results/human.csv and human.json
 
 `train` trains networks with `mohs.train` on the shares of the three votes (`random1..3`) of CIFAR-10N's training images, each on
 four fifths of them, and writes their logits on the other fifth and on the test images, for each image as it is, with its mirror
 image ("mirror"), and with shifted copies too ("views"). Everything is chosen on that held-out fifth: the votes of CIFAR-10H are
-read by `table` alone. A network that would not fit into the remaining time is skipped.
+read by `table` and `file` alone. A network that would not fit into the remaining time is skipped.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import itertools
 import json
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,7 @@ from mohs.data.examples import Data, Examples
 from mohs.data.votes import vote_shares
 from mohs.evaluate.outputs import predict
 from mohs.hardness.agreement import correlation, human_agreement
+from mohs.studies.measures.human import votes_for
 from mohs.train.ema import average_decay
 from mohs.train.run_data import limited
 
@@ -107,6 +111,13 @@ class Plan:
         return np.flatnonzero(part == (seed % self.parts if self.rotate else 0))
 
 
+ENSEMBLES = {  # whose probabilities are averaged, over all seeds that held out the same images
+    "lite0 128, lite2 128, lite0 160": ("lite0 128", "lite2 128", "lite0 160"),
+    "lite0 128, lite2 128, lite0 160, resnet9": ("lite0 128", "lite2 128", "lite0 160", "resnet9"),
+    "lite0 192, all seeds": ("lite0 192",),
+    "lite2 192, all seeds": ("lite2 192",),
+    "lite0 192, lite2 192, all seeds": ("lite0 192", "lite2 192"),
+}
 PLANS = {
     "explore": Plan(
         [
@@ -129,14 +140,14 @@ PLANS = {
 
 def train_all(args: argparse.Namespace) -> None:
     """Train what the plan names, as far as the time suffices, and write the logits as they come."""
-    began, device = time.perf_counter(), choose_device("auto")
-    args.out.mkdir(parents=True, exist_ok=True)
+    began, device, out = time.perf_counter(), choose_device("auto"), args.out[0]
+    out.mkdir(parents=True, exist_ok=True)
     data = mohs.open_data("cifar10", votes=VOTES)
     if args.smoke:
         data = replace(data, train=limited(data.train, 20), test=limited(data.test, 10))
     plan_name = "smoke" if args.smoke else args.plan
     plan = PLANS[plan_name]
-    writer, lines, pace = Writer(args.out), [], {}  # pace: seconds taken / expected of the last network of a model
+    writer, lines, pace = Writer(out), [], {}  # pace: seconds taken / expected of the last network of a model
     for name, seed in plan.networks:
         variant, start = smoked(VARIANTS[name]) if args.smoke else VARIANTS[name], time.perf_counter()
         family = variant.model[:6]
@@ -155,7 +166,7 @@ def train_all(args: argparse.Namespace) -> None:
             writer.add(f"{name}|{seed}|{view}", both)
         lines.append({"name": name, "seed": seed, "seconds": round(took, 1)})
         about = {"machine": machine(), "plan": plan_name, "networks": lines}
-        (args.out / "about.json").write_text(json.dumps(about, indent=1))
+        (out / "about.json").write_text(json.dumps(about, indent=1))
         others = data.train.take(torch.from_numpy(held))
         rho = correlation(label_log_odds(logits["mirror"][: len(held)], others.labels), agreement_of(others), resamples=0).value
         print(f"{name:<28} seed {seed}  {took:6.1f} s  held-out Spearman {rho:.4f}", flush=True)
@@ -224,34 +235,6 @@ def label_log_odds(logits: Tensor, labels: Tensor) -> np.ndarray[Any, Any]:
     return mohs.margin(logits.float(), labels).numpy()
 
 
-def table(args: argparse.Namespace) -> None:
-    """Print how each network's prediction correlates with the votes of the held-out images and with CIFAR-10H."""
-    data = mohs.open_data("cifar10", votes=VOTES)
-    test, plan = data.test, PLANS[json.loads((args.out / "about.json").read_text()).get("plan", "explore")]
-    with np.load(mohs_data("cifar10h.npz")) as loaded:
-        people = human_agreement(loaded["counts"], test.labels)
-    for key, logits in read_logits(args.out).items():
-        name, seed, view = key.split("|")
-        held = torch.from_numpy(plan.held(len(data.train), int(seed)))
-        own = label_log_odds(logits[: len(held)], data.train.labels[held])
-        rho = correlation(own, agreement_of(data.train.take(held)), resamples=0).value
-        final = correlation(label_log_odds(logits[len(held) :], test.labels), people, resamples=0).value
-        accuracy = (logits[len(held) :].argmax(1) == test.labels).float().mean().item()
-        print(
-            f"{name:<28} {seed} {view:<7} accuracy {accuracy:.4f}  CIFAR-10N held out {rho:.4f}  CIFAR-10H {final:.4f}",
-            flush=True,
-        )
-
-
-def mohs_data(name: str) -> Path:
-    from mohs.studies.measures.human import votes_path
-
-    found = votes_path(name)
-    if found is None:
-        sys.exit(f"{name}: not in $MOHS_DATA")
-    return found
-
-
 def read_logits(folder: Path) -> dict[str, Tensor]:
     """All logits that `train` wrote, by "variant|seed|view"."""
     made: dict[str, Tensor] = {}
@@ -261,15 +244,81 @@ def read_logits(folder: Path) -> dict[str, Tensor]:
     return made
 
 
+READ_OUTS: dict[str, Callable[[Tensor, Tensor], Any]] = {  # probabilities (N, K), labels -> higher where more people agree
+    "label": lambda probs, labels: probs.gather(1, labels[:, None])[:, 0].numpy(),
+    "human": lambda probs, labels: mohs.predict_agreement(probs.numpy(), labels.numpy()),
+    "top": lambda probs, labels: probs.amax(1).numpy(),
+    "entropy": lambda probs, labels: (probs * probs.clamp(min=1e-12).log()).sum(1).numpy(),
+}
+
+
+def table(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Correlations of each network, and of the mean of all networks of a folder, with CIFAR-10N's and CIFAR-10H's votes."""
+    data = mohs.open_data("cifar10", votes=VOTES)
+    people = human_agreement(votes_for(data.test, "cifar10h.npz"), data.test.labels)
+    rows = []
+    for folder in args.out:
+        about = json.loads((folder / "about.json").read_text())
+        plan, git = PLANS[about.get("plan", "explore")], about["machine"]["commit"]
+        probs = {key: torch.softmax(logits.double(), 1) for key, logits in read_logits(folder).items()}
+        for key, given in together(probs).items():
+            name, seed, view = key.split("|")
+            held = torch.from_numpy(plan.held(len(data.train), int(seed) if seed.isdigit() else 0))
+            others = data.train.take(held)
+            for read_out, of in READ_OUTS.items():
+                if read_out in ("top", "entropy") and view != "mirror":
+                    continue
+                own = correlation(of(given[: len(held)], others.labels), agreement_of(others), resamples=0).value
+                found = correlation(of(given[len(held) :], data.test.labels), people, resamples=args.resamples)
+                right = (given[len(held) :].argmax(1) == data.test.labels).double().mean().item()
+                rows.append(
+                    {"networks": name, "seed": seed, "training images": len(data.train) - len(held), "view": view,
+                     "read-out": read_out, "test accuracy": round(right, 4), "CIFAR-10N": round(own, 4),
+                     "CIFAR-10H": round(found.value, 4), "low": round(found.low, 4), "high": round(found.high, 4), "git": git}
+                )  # fmt: skip
+                print({name: value for name, value in rows[-1].items() if name != "git"}, flush=True)
+    return rows
+
+
+def together(probs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The probabilities of each network, and the means of networks that held out the same images: ENSEMBLES."""
+    made = dict(probs)
+    for view, (name, members) in itertools.product(("mirror", "views"), ENSEMBLES.items()):
+        own = [key for key in probs if key.endswith(f"|{view}") and key.split("|")[0] in members]
+        if {key.split("|")[0] for key in own} == set(members) and len(own) > 1:
+            made[f"{name}|{len(own)} networks|{view}"] = torch.stack([probs[key] for key in own]).mean(0)
+    return made
+
+
+def file_results(args: argparse.Namespace) -> None:
+    """Write results/human.csv and human.json."""
+    rows = table(args)
+    with (args.results / "human.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    runs = [json.loads((folder / "about.json").read_text()) for folder in args.out]
+    settings = {name: VARIANTS[name].run(0, 40_000).plain() for name in {one["name"] for run in runs for one in run["networks"]}}
+    kept = ("model", "epochs", "batch", "optimizer", "schedule", "augment", "ema")
+    about = {
+        "machine": runs[-1]["machine"],
+        "networks": [{**one, "plan": run.get("plan", "explore")} for run in runs for one in run["networks"]],
+        "settings": {name: {key: settings[name][key] for key in kept} for name in sorted(settings)},
+    }
+    (args.results / "human.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("train", "table"))
-    parser.add_argument("out", type=Path)
+    parser.add_argument("what", choices=("train", "table", "file"))
+    parser.add_argument("out", type=Path, nargs="+", help="folder of the logits; several for table and file")
     parser.add_argument("--plan", choices=PLANS, default="explore")
     parser.add_argument("--minutes", type=float, default=6.5)
+    parser.add_argument("--resamples", type=int, default=0, help="bootstrap resamples of the intervals")
+    parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--smoke", action="store_true", help="a few images and one epoch, on a CPU")
     args = parser.parse_args()
-    train_all(args) if args.what == "train" else table(args)
+    {"train": train_all, "table": table, "file": file_results}[args.what](args)
 
 
 if __name__ == "__main__":
