@@ -225,7 +225,7 @@ def cache_part(examples: Examples, rows: Tensor, with_: With = "auto", *, device
     if open_features(folder) is None:
         folder.mkdir(parents=True, exist_ok=True)
         about = _about(key, part, embedder)
-        write_features(folder, len(rows), about, lambda first: (found[some] for some in rows[first:].split(COPIED)))
+        write_features(folder, len(rows), about, lambda first: (found[some] for some in torch.split(rows[first:], COPIED)))
     return True
 
 

@@ -226,7 +226,8 @@ def extra_columns(tallies: Sequence[Tally], classes: int) -> Callable[[pa.Table]
 
     means = None
     if "confidences" in tallies[0]:
-        means = easiest(*(np.concatenate([one[name] for one in tallies]) for name in ("confidences", "labels")), classes)
+        confidences, labels = (np.concatenate([one[name] for one in tallies]) for name in ("confidences", "labels"))
+        means = easiest(confidences, labels, classes)
 
     def add(part: pa.Table) -> Columns:
         grades = margins.grade(-part.column("margin").to_numpy().astype(np.float64))
