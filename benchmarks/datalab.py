@@ -306,8 +306,9 @@ def one_size(tool: str, count: int, seed: int) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     score, flag = found["near_duplicate"]
     ap = average_precision_score(truth, score)
-    print(json.dumps({"seconds": round(seconds, 1), "CPU seconds": round(spent, 1), "peak MB": (peak - before) // 1024, "ap": round(float(ap), 3),
-                      "flagged": int(flag.sum()), "flagged right": int((flag & truth).sum())}))  # fmt: skip
+    line = {"seconds": round(seconds, 1), "CPU seconds": round(spent, 1), "peak MB": (peak - before) // 1024}
+    line |= {"ap": round(float(ap), 3), "flagged": int(flag.sum()), "flagged right": int((flag & truth).sum())}
+    print(json.dumps(line))
 
 
 def sizes_measured(sizes: list[int], tools: list[str], seed: int, limit: int) -> list[Row]:
