@@ -212,10 +212,9 @@ def fit(options: argparse.Namespace) -> None:
     group = np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]
     held = np.zeros(len(x))
     for g in np.unique(group):
-        learned_odds._networks = (
-            lambda nets=networks(x[group != g], wrong[group != g], np.unique(cell[group != g], return_inverse=True)[1]): nets
-        )
-        held[group == g] = learned_odds.learned_wrong(x[group == g])
+        seen = group != g
+        nets = networks(x[seen], wrong[seen], np.unique(cell[seen], return_inverse=True)[1])
+        held[~seen] = learned_odds.learned_wrong(x[~seen], nets)
     report(x, wrong, held, cell)
     if options.write:
         nets = networks(x, wrong, cell)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from mohs.adapt.selection import SELECTIONS
     from mohs.adapt.self_training import Adapted, adapt
     from mohs.angle import angle
+    from mohs.audit.changes import AuditDiff
     from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
+    from mohs.audit.diff_audits import diff_audits
     from mohs.audit.options import AuditOptions
     from mohs.audit.result import AuditResult, load_audit
     from mohs.audit.retrain import Retrained, retrain
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from mohs.evaluate.masking import masking_report
     from mohs.hardness.angular import avc, avh
     from mohs.hardness.annotators import Consensus, Votes, consensus
+    from mohs.hardness.human import predict_agreement
     from mohs.hardness.judgment import judge_labels
     from mohs.hardness.noise_rate import estimate_noise, suggest_emphasis
     from mohs.hardness.parts import by_example
@@ -102,7 +105,9 @@ NAMES = {  # module: the public names it defines
     "adapt.selection": "SELECTIONS",
     "adapt.self_training": "Adapted adapt",
     "angle": "angle",
+    "audit.changes": "AuditDiff",
     "audit.decisions": "apply_decisions read_decisions write_labels",
+    "audit.diff_audits": "diff_audits",
     "audit.options": "AuditOptions",
     "audit.result": "AuditResult load_audit",
     "audit.retrain": "Retrained retrain",
@@ -118,6 +123,7 @@ NAMES = {  # module: the public names it defines
     "evaluate.masking": "masking_report",
     "hardness.angular": "avc avh",
     "hardness.annotators": "Consensus Votes consensus",
+    "hardness.human": "predict_agreement",
     "hardness.judgment": "judge_labels",
     "hardness.noise_rate": "estimate_noise suggest_emphasis",
     "hardness.parts": "by_example",
@@ -204,6 +210,7 @@ __all__ = [
     "AVHLoss",
     "Adapted",
     "ArcFaceHead",
+    "AuditDiff",
     "AuditOptions",
     "AuditResult",
     "BackwardLoss",
@@ -270,6 +277,7 @@ __all__ = [
     "create_objective",
     "create_regularizer",
     "deferred_weights",
+    "diff_audits",
     "ece",
     "embed",
     "emphasis",
@@ -288,6 +296,7 @@ __all__ = [
     "open_data",
     "out_of_fold",
     "pair_transition",
+    "predict_agreement",
     "ramp_up",
     "ramp_up_down",
     "read_decisions",

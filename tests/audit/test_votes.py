@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 
 import mohs
+from mohs.audit.pipeline import run_audit
 from mohs.audit.result import AuditResult, load_audit
 from mohs.report.gallery import examples_to_ask
 
@@ -100,3 +102,30 @@ def test_cifar10n(tmp_path: Path) -> None:
     assert (suggested == truth).mean() >= (given.numpy() == truth).mean()
     wrong = average_precision_score(given.numpy() != truth, result.table.column("p_mislabeled").to_numpy())
     assert wrong > 0.3  # a tenth of the majority votes are wrong, and heads on pixels know little
+
+
+def test_the_agreement_of_people_is_predicted_from_the_votes_on_other_examples(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, truth = (part[:800] for part in load_digits(return_X_y=True))
+    other = rng.permutation(800)
+    share = rng.random(800) ** 2 / 2  # of another digit in each picture, which as many people see
+    blended = (1 - share)[:, None] * x + share[:, None] * x[other]
+    votes = np.where(rng.random((800, 5)) < share[:, None], truth[other][:, None], truth[:, None])
+    np.savez(tmp_path / "data.npz", x=blended.astype(np.float32), y=truth)
+    np.savez(tmp_path / "votes.npz", **{f"person{a}": votes[:, a] for a in range(5)})
+    done = run_audit(tmp_path / "data.npz", open_as={"votes": str(tmp_path / "votes.npz")}, out=tmp_path / "run", issues="none")
+    agreement = np.where(truth == truth[other], 1.0, 1 - share)
+    assert spearmanr(done.table.column("human").to_numpy(), agreement).statistic > 0.45
+
+
+def test_a_network_trained_on_votes_predicts_agreement_on_other_data(made: tuple[Path, Any, Any], tmp_path: Path) -> None:
+    folder = made[0]
+    run = mohs.Run(data=str(folder / "data.npz"), model="mlp", epochs=2, open={"votes": str(folder / "votes.csv")})
+    trained = mohs.train(run, out=tmp_path / "voted")
+    found = run_audit(folder / "data.npz", run=trained.folder, out=tmp_path / "audit", issues="none")
+    human = found.table.column("human").to_numpy()
+    assert human.min() >= 0
+    assert human.max() == 1
+    plain = mohs.train(mohs.Run(data=str(folder / "data.npz"), model="mlp", epochs=1), out=tmp_path / "plain")
+    alone = run_audit(folder / "data.npz", run=plain.folder, out=tmp_path / "alone", issues="none")
+    assert "human" not in alone.table.column_names

@@ -12,7 +12,7 @@ from PIL import Image
 import mohs
 from mohs.embed import embed_data, feature_cache
 from mohs.embed.choose_embedder import create_embedder
-from mohs.embed.embed_data import Worker, inputs_hash
+from mohs.embed.embed_data import Worker, cache_part, inputs_hash
 from mohs.embed.feature_cache import open_features, write_features
 
 LABELS = ["a", "b"] * 10
@@ -82,6 +82,18 @@ def test_the_second_call_reads_the_cache_whatever_the_labels():
     assert torch.equal(first.features, again.features)
     about = json.loads((first.folders["train"] / "about.json").read_text())
     assert about["rows"] == 20
+
+
+def test_some_rows_of_cached_features_are_cached_apart():
+    whole = mohs.open_data((images(), LABELS)).train
+    rows = torch.tensor([0, 3, 4, 17])
+    assert not cache_part(whole, rows, mean_color)  # nothing is cached yet
+    every = mohs.embed(mohs.Data(whole), mean_color)
+    assert cache_part(whole, rows, mean_color)
+    part = mohs.embed(mohs.Data(whole.take(rows)), mean_color)
+    assert part.cached
+    assert torch.equal(part.features, every.features[rows])
+    assert not cache_part(whole, rows, lambda batch: batch.float().mean((2, 3)))  # a function without a name is not cached
 
 
 def test_cached_features_are_not_written_through():

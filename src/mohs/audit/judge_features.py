@@ -23,10 +23,12 @@ from mohs._core.device import choose_device
 from mohs.audit.evidence import Near, evidence_table, on_map
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.other_issues import other_issues
+from mohs.audit.previous import kept_neighbors, load_previous
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
+from mohs.hardness.human import predict_agreement
 from mohs.hardness.judge_votes import judge_by_votes
 from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.learned_odds import Refit
@@ -38,6 +40,7 @@ from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict
 from mohs.train.checkpoint import load_tree, save_tree
 from mohs.train.fold_heads import FoldScores, fold_scores
+from mohs.train.fold_votes import fold_votes
 from mohs.train.table_heads import forest_scores
 from mohs.train.trained import with_origin
 
@@ -56,8 +59,10 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity, refit=kept.refit)
     first = next(iter(features.values()))
     options.step("scores", f"margins, angles and neighbors ({how_nearest(len(train))})")
-    near = neighbors_of(first)
+    near = kept_neighbors(load_previous(options, train), train, about) or neighbors_of(first)
     table = neighbor_column(scored_table(judgment, train, first), train, near)
+    if train.votes is not None:
+        table = add_columns(table, {"human": agreement_by_votes(first, train, options)})
     facts = {
         "features": about,
         "model": f"{len(kept.names)} heads in {options.folds} folds",
@@ -77,6 +82,14 @@ def judge_examples(
     if examples.votes is None:
         return judgment
     return judge_by_votes(judgment, examples.votes, labels, precision=options.precision)
+
+
+def agreement_by_votes(features: Any, examples: Examples, options: AuditOptions) -> Array:
+    """The share of people who would choose the label (N,), by heads fitted to the votes on other examples."""
+    assert examples.votes is not None
+    counts, labels = torch.from_numpy(examples.votes.tally(len(examples))), examples.labels
+    told = {"folds": options.folds, "seed": options.seed, "progress": options.progress("votes")}
+    return predict_agreement(fold_votes(features, counts, labels, **told), labels.numpy())  # type: ignore[arg-type]
 
 
 def judged(

@@ -22,7 +22,9 @@ from mohs.audit.other_issues import other_issues
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors, score_network
 from mohs.data.examples import Data, Examples
+from mohs.hardness.human import predict_agreement
 from mohs.hardness.noise_rate import estimate_from
+from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict
 from mohs.train.directory import RunDirectory
 from mohs.train.trained import Trained, load_run
@@ -40,6 +42,9 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     mirror = mirrors(trained.run)
     options.step("scores", f"the network of {trained.folder}{', each image and its mirror' if mirror else ''}")
     table, logits, features, near = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
+    if trained.run.open.get("votes") is not None:
+        probs = torch.log_softmax(torch.from_numpy(logits), 1).exp().numpy()
+        table = add_columns(table, {"human": predict_agreement(probs, own.labels.numpy())})
     seen = trained_on(trained, data.train)
     options.step("verdict", "by a network that saw these labels" if seen else "out of sample")
     labels = own.labels.numpy()

@@ -36,6 +36,8 @@ class AuditOptions:
         folds: Number of cross-validation folds.
         issues: Issues besides labels to look for: "auto" (all that fit the data), "none", or names separated by commas.
         against: Second data set, a path or name as `open_data` takes it: leaks between the two are sought.
+        previous: Folder of an earlier audit of the same examples: what labels take no part in is reused where inputs are the
+            same, and table and report say what changed.
         seed: Random seed.
         device: "auto", "cpu", "cuda" or "cuda:1".
         run: Folder of a finished run whose network judges.
@@ -54,6 +56,7 @@ class AuditOptions:
     folds: int = 5
     issues: str = "auto"
     against: str | Path | None = None
+    previous: str | Path | None = None
     seed: int = 0
     device: str = "auto"
     run: str | Path | None = None

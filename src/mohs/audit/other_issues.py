@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mohs._core.errors import DataError
 from mohs.audit.options import AuditOptions
+from mohs.audit.previous import DEFECTS, hashes_of, kept_issues, load_previous
 from mohs.data.examples import Data, Examples
 from mohs.data.open_data import open_data
 from mohs.embed.embed_data import embed
@@ -33,7 +34,8 @@ def other_issues(
 
     Args:
         data: The data; other splits are only compared with the training examples.
-        options: `issues` and `against` say what to look for.
+        options: `issues` and `against` say what to look for; what an audit that `previous` names found in the same inputs
+            without labels is not sought again.
         features: Features (N, D) that the labels were judged by, if there are any.
         near: Rows and cosines of the nearest by these features.
         probs: Out-of-sample probabilities of the classes (N, K).
@@ -47,12 +49,20 @@ def other_issues(
     if near is not None:
         given |= {"features": features, "near": near}
     other = _other_splits(data, options)
+    hashes = hashes_of({"train": train, **other})
+    kept, copies = kept_issues(load_previous(options, train), hashes, options.issues)
     own = "auto" if options.issues == "auto" else [name for name in wanted if name != "leak"]
-    options.step("issues", "copies, outliers, defects, groups" + (f"; leaks to {', '.join(other)}" if other else ""))
-    found = dict(find_issues(**given, names=own, seed=options.seed).found) if own else {}
-    if "leak" in wanted and other:
+    again = f" ({len(kept)} kept from {options.previous})" if kept else ""
+    options.step("issues", f"copies, outliers, defects, groups{again}" + (f"; leaks to {', '.join(other)}" if other else ""))
+    new = (
+        find_issues(**given, names=own, without=DEFECTS if kept else (), copies=copies, seed=options.seed)
+        if own
+        else Issues(len(train))
+    )
+    found = {**new.found, **kept}
+    if "leak" in wanted and other and "leak" not in kept:
         found["leak"] = leaks_between({"train": train, **other}, options)
-    return Issues(len(train), {name: found[name] for name in wanted if name in found})
+    return Issues(len(train), {name: found[name] for name in wanted if name in found}, new.copies, hashes)
 
 
 def check_issues(data: Data, options: AuditOptions) -> None:

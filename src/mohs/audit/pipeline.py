@@ -27,6 +27,7 @@ from mohs._core.folders import claimed
 from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
 from mohs.audit.decisions import read_label_texts
+from mohs.audit.diff_audits import diff_audits
 from mohs.audit.judge_features import EMBEDDED_FROM, judge_features
 from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
@@ -37,6 +38,7 @@ from mohs.audit.judge_several import judge_several
 from mohs.audit.judge_table import judge_table
 from mohs.audit.options import AuditOptions, Tell
 from mohs.audit.other_issues import check_issues
+from mohs.audit.previous import load_previous
 from mohs.audit.result import AuditResult, load_audit, save_audit
 from mohs.audit.retrain import with_labels
 from mohs.audit.run_files import MARK, WORDS
@@ -45,6 +47,7 @@ from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.readers.digits import digits
+from mohs.embed.embed_data import cache_part
 from mohs.hardness.table import add_columns
 from mohs.losses import LOSSES
 from mohs.losses.class_weights import class_counts
@@ -71,15 +74,21 @@ def run_audit(
 ) -> AuditResult:
     """Everything `mohs.audit` does except the report: see there for the arguments."""
     chosen = AuditOptions(**options)
-    found = audited_data({"data": data, "open_as": open_as or {}, "corrected": corrected, "options": {"seed": chosen.seed}})
+    whole = audited_data({"data": data, "open_as": open_as or {}, "options": {"seed": chosen.seed}})
+    found = whole if corrected is None else with_corrections(whole, corrected)
     check_options(found, chosen)
+    earlier = load_previous(chosen, found.train)
+    if corrected is not None and choose_judge(found, chosen) is judge_features:
+        share_features(whole.train, corrected, chosen)
     chosen.step("data", describe(found))
     name = run_name(found, chosen)
     about = {"audit": name, "call": call_of(data, open_as, corrected, options)}
     with claimed(Path(runs) / name if out is None else out, MARK, about, kind="audit", key="audit") as folder:
         result = finished(folder, name, chosen.tell)
         if result is None:
-            save_audit(with_context(choose_judge(found, chosen)(found, chosen, folder), found, name, folder), folder)
+            made = choose_judge(found, chosen)(found, chosen, folder)
+            made = with_context(replace(made, facts={**made.facts, "issues": chosen.issues}), found, name, folder)
+            save_audit(made if earlier is None else replace(made, diff=diff_audits(earlier, made)), folder)
             tidy(folder)
             result = load_audit(folder)
     if "caution" in result.facts:
@@ -95,6 +104,14 @@ def with_corrections(data: Data, file: str | Path) -> Data:
         raise DataError(f"{file} was not made for {data.name}: give the file that mohs apply wrote for its audit")
     train, kept = with_labels(data.train, labels)
     return replace(data, train=replace(train, truth=data.train.truth).take(kept))
+
+
+def share_features(examples: Examples, file: str | Path, options: AuditOptions) -> None:
+    """If corrections exclude examples, cache the features of the others apart, so that they are not embedded again."""
+    kept = [decision != "exclude" for decision in read_label_texts(file).column("decision").to_pylist()]
+    embedded = examples.kind == "text" or (examples.kind == "images" and min(examples.shape[1:]) >= EMBEDDED_FROM)
+    if embedded and not all(kept):
+        cache_part(examples, torch.tensor(kept).nonzero().flatten(), options.embed, device=options.device)
 
 
 def call_of(

@@ -6,6 +6,8 @@
     evidence.parquet   neighbors and probabilities of each example (`evidence`)
     annotators.parquet quality of each annotator, where several people voted
     issues.parquet     score, flag and group of each example for each issue besides its label (`mohs.issues`)
+    copies.npz         pairs of examples that may be copies, for another audit of the same inputs (`previous`)
+    diff.parquet       what changed since an earlier audit (`changes`)
 
 Nothing is pickled. Each file is written completely or not at all, findings.json last: if it exists, so do the others.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -28,19 +30,22 @@ from mohs._core.checksums import keep_checksums, listed, read_json, reading, rem
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.plain_text import finite
+from mohs.audit.changes import AuditDiff
 from mohs.audit.evidence import write_evidence
 from mohs.audit.gallery_rows import gallery_rows, issue_rows
-from mohs.audit.run_files import ANNOTATORS, ARRAYS, EVIDENCE, ISSUES, PICTURES, REPAIR, TABLE, WORDS
+from mohs.audit.run_files import ANNOTATORS, ARRAYS, COPIES, DIFF, EVIDENCE, ISSUES, PICTURES, REPAIR, TABLE, WORDS
 from mohs.audit.thumbnails import Thumbnails, store_pictures, stored_pictures
 from mohs.data.examples import Examples, LeftOut
 from mohs.hardness.noise_rate import NoiseEstimate
 from mohs.hardness.table import VERDICTS, read_parquet, read_table, write_table
+from mohs.issues.duplicates import Copies, Pairs
 from mohs.issues.issues_table import Issues
 
 VERSION = 1
 NEEDED = ("id", "label", "verdict", "p_mislabeled", "p_hard", "p_ambiguous")
 COURSES = ("norm", "avh", "accuracy")  # what `dynamics` may follow
 IN_ESTIMATE = ("transition", "counts")
+MOST_COPIES = 200_000  # examples up to which the pairs are kept: about 200 bytes each
 Array = np.ndarray[Any, Any]
 
 
@@ -62,6 +67,7 @@ class AuditResult:
         evidence: Nearest neighbors and most probable classes of each example (`mohs.audit.evidence`).
         annotators: Quality of each annotator, where several people voted (`Consensus.annotators`).
         issues: Issues besides labels, if they were looked for.
+        diff: What changed since an earlier audit, if one was named (`previous`).
         left_out: Examples that could not be read.
         facts: Everything else that the report shows.
         folder: Folder of the audit.
@@ -82,6 +88,7 @@ class AuditResult:
     evidence: pa.Table | None = field(default=None, repr=False)
     annotators: pa.Table | None = field(default=None, repr=False)
     issues: Issues | None = field(default=None, repr=False)
+    diff: AuditDiff | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: Path = Path()
@@ -144,15 +151,17 @@ def save_audit(findings: AuditResult, folder: str | Path) -> Path:
         remove_file(folder / EVIDENCE)
     else:
         write_evidence(findings.evidence, folder / EVIDENCE)
-    if findings.annotators is None:
-        remove_file(folder / ANNOTATORS)
-    else:
-        with written_whole(folder / ANNOTATORS, sync=False) as part:
-            pyarrow.parquet.write_table(findings.annotators, part)
+    for name, part_of in ((ANNOTATORS, findings.annotators), (DIFF, None if findings.diff is None else findings.diff.stored())):
+        if part_of is None:
+            remove_file(folder / name)
+        else:
+            with written_whole(folder / name, sync=False) as part:
+                pyarrow.parquet.write_table(part_of, part)
     if findings.issues is None:
         remove_file(folder / ISSUES)
     else:
         write_table(findings.issues.table, folder / ISSUES)
+    _save_copies(None if findings.issues is None else findings.issues.copies, folder / COPIES)
     with written_whole(folder / ARRAYS, sync=False) as part, part.open("wb") as file:
         np.savez_compressed(file, **_arrays(findings))  # type: ignore[arg-type]
     with written_whole(folder / WORDS, sync=False) as part:
@@ -185,8 +194,8 @@ def load_audit(folder: str | Path) -> AuditResult:
         if not isinstance(kept["facts"], dict):
             raise TypeError("its facts are not an object")
     table = read_table(folder / TABLE, lost="the hardness table is lost", repair=REPAIR)
-    optional = (PICTURES, EVIDENCE, ANNOTATORS, ISSUES)
-    pictured, known, voted, checked = ((folder / name).exists() or name in listed(folder) for name in optional)
+    optional = (PICTURES, EVIDENCE, ANNOTATORS, ISSUES, DIFF)
+    pictured, known, voted, checked, compared = ((folder / name).exists() or name in listed(folder) for name in optional)
     with reading(folder / ARRAYS, lost="the noise matrix, dynamics and held-out predictions are lost", repair=REPAIR):
         with np.load(folder / ARRAYS, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -198,11 +207,37 @@ def load_audit(folder: str | Path) -> AuditResult:
             thumbnails=stored_pictures(folder / PICTURES, lost="the thumbnails are lost", repair=REPAIR) if pictured else None,
             evidence=read_parquet(folder / EVIDENCE, lost="the neighbors are lost", repair=REPAIR) if known else None,
             annotators=read_parquet(folder / ANNOTATORS, lost="the annotators are lost", repair=REPAIR) if voted else None,
-            issues=Issues.of_table(read_parquet(folder / ISSUES, lost="the issues are lost", repair=REPAIR)) if checked else None,
+            issues=_load_issues(folder) if checked else None,
+            diff=AuditDiff.of_stored(read_parquet(folder / DIFF, lost="the diff is lost", repair=REPAIR)) if compared else None,
             left_out=left_out,
             folder=folder,
             **kept,
         )
+
+
+def _save_copies(copies: Copies | None, file: Path) -> None:
+    if copies is None or len(copies.exact) > MOST_COPIES:
+        remove_file(file)
+        return
+    pairs = copies.pairs
+    with written_whole(file, sync=False) as part, part.open("wb") as out:
+        np.savez(
+            out,
+            first=pairs.first.astype(np.int32),
+            second=pairs.second.astype(np.int32),
+            log_expected=pairs.log_expected,
+            exact=copies.exact,
+        )
+
+
+def _load_issues(folder: Path) -> Issues:
+    """The issues with what is known of copies, if the folder holds it."""
+    issues, file = Issues.of_table(read_parquet(folder / ISSUES, lost="the issues are lost", repair=REPAIR)), folder / COPIES
+    if not file.exists() and COPIES not in listed(folder):
+        return issues
+    with reading(file, lost="the pairs of copies are lost", repair=REPAIR), np.load(file, allow_pickle=False) as kept:
+        pairs = Pairs(kept["first"].astype(np.int64), kept["second"].astype(np.int64), kept["log_expected"])
+        return replace(issues, copies=Copies(pairs, kept["exact"]))
 
 
 def _words(findings: AuditResult) -> dict[str, Any]:

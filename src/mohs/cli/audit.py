@@ -22,6 +22,7 @@ Examples:
   mohs audit films.csv --label genres --separator ,   several labels per example
   mohs audit houses.csv --target price          numbers as labels
   mohs audit photos/ --votes votes.csv          labels by several people
+  mohs audit photos/ --corrected labels.csv --previous runs/photos   what changed since
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
   mohs audit shards/ --stream                   embeddings larger than memory
   mohs audit photos/ --gate "leak<=0"           no copies in another split"""
@@ -54,6 +55,12 @@ IssueNames = Annotated[
 ]
 Against = Annotated[
     str | None, typer.Option(metavar="DATA", help="Second data set, such as the test set: leaks between the two are sought.")
+]
+Previous = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Earlier audit of the same examples, to reuse its results and report what is new and solved."
+    ),
 ]
 RunFolder = Annotated[
     Path | None,
@@ -117,6 +124,7 @@ def audit(
     votes: o.Votes = None,
     issues: IssueNames = "auto",
     against: Against = None,
+    previous: Previous = None,
     gate: GateWord = None,
     csv: Csv = False,
     cleanlab: Cleanlab = False,
@@ -134,6 +142,7 @@ def audit(
 
     gates = [parse_gate(text, (*NAMES, *ISSUES)) for text in gate or ()]
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run, "against": against}
+    given["previous"] = previous
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     reading = {"label": label, "separator": separator, "target": target, "image_size": image_size, "text": text, "votes": votes}
     how = {name: value for name, value in reading.items() if value is not None}
@@ -216,7 +225,8 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
     facts = done.facts
     if as_json:
         plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares, "gates broken": broken}
-        typer.echo(json.dumps({**plain, "loss": done.chosen}, default=str))
+        changes = {} if done.diff is None else {"changes": done.diff.counts}
+        typer.echo(json.dumps({**plain, **changes, "loss": done.chosen}, default=str))
         return
     shares, total = done.shares, len(done.table)
     typer.echo(f"{total:,} examples: {', '.join(f'{shares[name] * total:,.0f} {name}' for name in NAMES if name != 'noise')}")
@@ -224,6 +234,9 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
         counts = {name: round(share * total) for name, share in done.issues.shares.items() if share}
         found = [f"{ISSUES[name].title.lower()} ({'all' if n == total else f'{n:,}'})" for name, n in counts.items()]
         typer.echo(f"other issues: {', '.join(found) or 'none'}")
+    if done.diff is not None:
+        counts = {name: count for name, count in done.diff.counts.items() if name != "unchanged"}
+        typer.echo(f"since {done.diff.previous}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
     if "labels made wrong" in facts:
         wrong, flagged, hits = (facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong"))
         typer.echo(f"{wrong} labels were made wrong on purpose; {hits} of them are among the {flagged} flagged")

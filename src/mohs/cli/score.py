@@ -53,6 +53,10 @@ def score(
     neighbors: Annotated[
         bool, typer.Option("--neighbors", help="Add the share of nearest neighbors with the same label (needs features).")
     ] = False,
+    human: Annotated[
+        bool,
+        typer.Option("--human", help="Add the share of people who would choose the label (a model trained on votes)."),
+    ] = False,
     on: o.On = "local",
     as_json: o.Json = False,
     quiet: o.Quiet = False,
@@ -70,7 +74,9 @@ def score(
         try:
             source = _digits() if data is None else open_source(data, weight=weight)
             with executor_on(on, local=Torchrun()) as executor:
-                scored = score_files(source, file, classes=_names(classes, source), neighbors=neighbors, executor=executor)
+                scored = score_files(
+                    source, file, classes=_names(classes, source), neighbors=neighbors, human=human, executor=executor
+                )
         except DataError:
             if first:
                 raise

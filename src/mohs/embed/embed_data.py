@@ -27,6 +27,7 @@ from mohs.embed.embedder import Embedder, Run, check_features
 from mohs.embed.feature_cache import cache_folder, collect_features, open_features, write_features
 
 FORMAT = 1  # changes with anything in this package that changes features
+COPIED = 4096  # rows at a time
 AS_GIVEN = "features"  # name of the embedder of data that are features already
 Progress = Callable[[int, int], None]
 With = str | Callable[[Any], Any]
@@ -194,7 +195,7 @@ def embed_inputs(
         if progress is not None:
             progress(rows, rows)
         return found, folder, True
-    about = {"hash": key, "data": examples.name, "embedder": embedder.name, "version": embedder.version, "rows": rows}
+    about = _about(key, examples, embedder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -204,6 +205,34 @@ def embed_inputs(
             tell(f"Features are not cached: {folder} cannot be written ({error.strerror}); set MOHS_CACHE to another folder.")
         return collect_features(rows, blocks), None, False
     return write_features(folder, rows, about, blocks), folder, False
+
+
+def cache_part(examples: Examples, rows: Tensor, with_: With = "auto", *, device: str | torch.device = "auto") -> bool:
+    """Cache the features of these rows of a data set apart, so that the rows alone are not embedded again.
+
+    Returns:
+        Whether that was possible: the features of all examples are cached, and do not depend on the other examples.
+    """
+    embedder = create_embedder(with_, kind=examples.kind, device=device)
+    if not embedder.cached or embedder.fitted:
+        return False
+    worker, part = Worker(embedder, examples.inputs), examples.take(rows)
+    found = open_features(cache_folder() / _key(_at_size(examples, embedder.size), worker))
+    if found is None or len(found) != len(examples):
+        return False
+    key = _key(_at_size(part, embedder.size), worker)
+    folder = cache_folder() / key
+    if open_features(folder) is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        about = _about(key, part, embedder)
+        write_features(folder, len(rows), about, lambda first: (found[some] for some in torch.split(rows[first:], COPIED)))
+    return True
+
+
+def _about(key: str, examples: Examples, embedder: Embedder) -> dict[str, Any]:
+    """What the file about.json of cached features says."""
+    about = {"hash": key, "data": examples.name, "embedder": embedder.name, "version": embedder.version}
+    return {**about, "rows": len(examples)}
 
 
 def inputs_hash(inputs: Any) -> str:

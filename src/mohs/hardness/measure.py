@@ -1,7 +1,7 @@
 """From logits, features and head to the rows of a hardness table: measurements of chunks, columns of all rows, the table.
 
     measure(logits, index, features, weight)       a chunk of rows -> its measurements
-    overall(columns)                               all rows -> norm_in_class and the grade mohs, which need the others
+    overall(columns)                               all rows -> norm_in_class, human and the grade mohs, which need the others
     table_of(columns, classes)                     columns by row of the head -> a table by class name
     finished(columns, classes)                     all three for columns that hold every row
 
@@ -23,6 +23,7 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs.hardness.angular import avc, avh
 from mohs.hardness.classes import decode
+from mohs.hardness.human import agreement_of, easiest
 from mohs.hardness.neighbors import neighbor_agreement
 from mohs.hardness.scores import grade_column
 from mohs.hardness.snapshot import measure_logits, norm, norm_in_class
@@ -46,11 +47,14 @@ def measure(logits: Tensor, index: Tensor, features: Tensor | None = None, weigh
     return {"label": index, **made}
 
 
-def overall(columns: Mapping[str, Any]) -> Columns:
-    """The columns that depend on all rows, from margin, norm and label of all rows."""
+def overall(columns: Mapping[str, Any], *, human: bool = False) -> Columns:
+    """The columns that depend on all rows, from margin, norm and label of all rows; human: the score of that name too."""
     made: Columns = {"mohs": grade_column(-np.asarray(columns["margin"], np.float64))}
     if "norm" in columns:
         made["norm_in_class"] = norm_in_class(torch.as_tensor(columns["norm"]), torch.as_tensor(columns["label"])).numpy()
+    if human:
+        label, confidence = np.asarray(columns["label"]), columns["confidence"]
+        made["human"] = agreement_of(confidence, label, easiest(confidence, label, int(label.max(initial=0)) + 1))
     return made
 
 
@@ -80,7 +84,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
 
 
-def finished(columns: Columns, classes: Sequence[Any], *, device: torch.device | None = None) -> pa.Table:
+def finished(columns: Columns, classes: Sequence[Any], *, device: torch.device | None = None, human: bool = False) -> pa.Table:
     """The table of columns that hold every row, with row numbers as ids if there are no others.
 
     `features` among them are replaced by neighbors, computed on this device.
@@ -89,7 +93,7 @@ def finished(columns: Columns, classes: Sequence[Any], *, device: torch.device |
     if "features" in columns:
         features, labels = torch.as_tensor(columns.pop("features"), device=device), torch.from_numpy(columns["label"])
         columns["neighbors"] = neighbor_agreement(features, labels).cpu().numpy()
-    return table_of({**columns, **overall(columns)}, classes)
+    return table_of({**columns, **overall(columns, human=human)}, classes)
 
 
 def sound(table: pa.Table, *, strict: bool) -> pa.Table:

@@ -53,6 +53,7 @@ def score_features(
     ids: Any = None,
     paths: Any = None,
     neighbors: bool = False,
+    human: bool = False,
     strict: bool = False,
 ) -> pa.Table:
     """Score examples from the features that enter a linear head, and the head.
@@ -67,6 +68,7 @@ def score_features(
         ids: Ids of the examples (N,); default: row numbers.
         paths: Files of the examples (N,).
         neighbors: Also find nearest neighbors, which needs all features in memory.
+        human: Also predict the share of people who would choose the label (`predict_agreement`), by a model trained on votes.
         strict: Raise an error if a row's logits hold NaN or +∞.
 
     Returns:
@@ -82,7 +84,7 @@ def score_features(
         z = linear(x, weight, bias) if logits is None else as_tensor(logits[rows], weight.device)
         parts.append(host(measure(z, torch.from_numpy(index[rows]), x, weight)))
     whole = {"features": as_tensor(features[:], weight.device)} if neighbors else {}
-    return sound(finished({**joined(parts), **known, **whole}, names, device=weight.device), strict=strict)
+    return sound(finished({**joined(parts), **known, **whole}, names, device=weight.device, human=human), strict=strict)
 
 
 def score_logits(
@@ -92,6 +94,7 @@ def score_logits(
     classes: Sequence[Any] | None = None,
     ids: Any = None,
     paths: Any = None,
+    human: bool = False,
     strict: bool = False,
 ) -> pa.Table:
     """Score examples from logits alone: without angles, norms and neighbors.
@@ -104,6 +107,7 @@ def score_logits(
         classes: Class names in the order of the logits.
         ids: Ids of the examples (N,), an array, a tensor or a list; default: row numbers.
         paths: Files of the examples (N,).
+        human: Also predict the share of people who would choose the label (`predict_agreement`), by a model trained on votes.
         strict: Raise an error if a row's logits hold NaN or +∞.
 
     Returns:
@@ -119,7 +123,7 @@ def score_logits(
     parts = [
         host(measure(as_tensor(logits[rows]), torch.from_numpy(index[rows]))) for rows in chunks(len(index), logits.shape[1])
     ]
-    return sound(finished({**joined(parts), **known, **own}, names), strict=strict)
+    return sound(finished({**joined(parts), **known, **own}, names, human=human), strict=strict)
 
 
 def _flat(
@@ -157,6 +161,7 @@ def score(
     layer: str | None = None,
     batch_size: int = 256,
     neighbors: bool = False,
+    human: bool = False,
     strict: bool = False,
 ) -> pa.Table:
     """Score the examples of a data set by a trained model with a linear head, in evaluation mode.
@@ -170,6 +175,7 @@ def score(
         layer: Name of the head, if it is not the last linear layer.
         batch_size: Batch size, if `data` is a Dataset.
         neighbors: Also find nearest neighbors in feature space.
+        human: Also predict the share of people who would choose the label (`predict_agreement`), by a model trained on votes.
         strict: Raise an error if a row's logits hold NaN or +∞.
 
     Returns:
@@ -191,7 +197,7 @@ def score(
     everyone = gathered((joined([host(part) for part in parts]), message))
     scored = joined([columns for columns, _ in everyone if columns])
     names = list(range(found.weight.shape[0])) if classes is None else list(classes)
-    table = finished(*_in_order(scored, names), device=place) if scored else None
+    table = finished(*_in_order(scored, names), device=place, human=human) if scored else None
     message = next(filter(None, (words for _, words in everyone)), "")
     if message:
         raise with_table(failure or DataError(message), table)

@@ -31,6 +31,7 @@ from mohs._core.errors import DataError
 from mohs._core.executor import Executor, Torchrun
 from mohs.hardness.blocks import BlockWork, Measured, Tally, blocks_of, class_names, part_of, run_blocks
 from mohs.hardness.classes import encode
+from mohs.hardness.human import agreement_of, easiest
 from mohs.hardness.measure import Columns, measure, repeated, table_of
 from mohs.hardness.neighbors import NONE, directions_of, nearest_among, shared
 from mohs.hardness.ranks import Ranks, drawn_rows
@@ -99,6 +100,7 @@ class ScoreTally:
 
     rows: int
     classes: int
+    human: bool = False
 
     def __call__(self, columns: Columns, first: int) -> Tally:
         margin = np.asarray(columns["margin"])
@@ -108,6 +110,8 @@ class ScoreTally:
         hardest = hardest[~np.isnan(margin[hardest])]
         tally: Tally = {"margins": margin[here], "hardest": first + hardest, "least": margin[hardest]}
         tally["unscored"] = first + np.flatnonzero(np.isnan(margin))[:1]
+        if self.human:
+            tally |= {"confidences": np.asarray(columns["confidence"])[here], "labels": np.asarray(columns["label"])[here]}
         tally["missing"] = np.isnan(margin).sum(keepdims=True)
         return tally | (norm_ranges(columns["norm"], columns["label"], self.classes) if "norm" in columns else {})
 
@@ -137,18 +141,22 @@ def score_files(
     *,
     classes: Sequence[Any] | None = None,
     neighbors: bool = False,
+    human: bool = False,
     references: int = 50_000,
     seed: int = 0,
     executor: Executor | None = None,
 ) -> Scored:
-    """Write the table of a source as .parquet or .csv; with neighbors searched among up to this many references."""
+    """Write the table of a source as .parquet or .csv; with neighbors searched among up to this many references.
+
+    human: Add the share of people who would choose the label, by a model that was trained on votes (`human`).
+    """
     check_table_path(out)
     if neighbors and "features" not in source.keys:
         raise DataError(f"{source.name}: neighbors need features; add them, or leave neighbors out")
     names = class_names(source, source.classes if classes is None else classes)
     found = drawn_references(source, names, references, seed) if neighbors else None
-    folder = parts_folder(out, source, [names, neighbors, references, seed])
-    work = BlockWork(source, names, ByHead(source.head, found), ScoreTally(source.rows, len(names)), folder)
+    folder = parts_folder(out, source, [names, neighbors, references, seed, *(["human"] if human else [])])
+    work = BlockWork(source, names, ByHead(source.head, found), ScoreTally(source.rows, len(names), human), folder)
     folder.mkdir(exist_ok=True)
     measured = list(run_blocks(work, blocks_of(source.units), executor or Torchrun()))
     message = measured[-1].error
@@ -180,7 +188,7 @@ def parts_folder(out: Path, source: Source, settings: Sequence[Any]) -> Path:
 def _merge(source: Source, classes: Sequence[Any], measured: Sequence[Measured], folder: Path, out: Path) -> Scored:
     """Copy the parts into the table, with the columns that needed all rows."""
     tallies = [one.tally for one in measured if one.rows]
-    add = extra_columns(tallies)
+    add = extra_columns(tallies, len(classes))
     least = np.concatenate([one["least"] for one in tallies])
     hardest = np.concatenate([one["hardest"] for one in tallies])[np.argsort(least, kind="stable")[:HARDEST]]
     shown: dict[int, dict[str, Any]] = {}
@@ -207,8 +215,8 @@ def _merge(source: Source, classes: Sequence[Any], measured: Sequence[Measured],
     return Scored(out, start, missing, [shown[int(at)] for at in hardest], problem, notes_of(source))
 
 
-def extra_columns(tallies: Sequence[Tally]) -> Callable[[pa.Table], Columns]:
-    """A function from a part to the columns that depend on all rows: the grade, and the norm within the class."""
+def extra_columns(tallies: Sequence[Tally], classes: int) -> Callable[[pa.Table], Columns]:
+    """A function from a part to the columns that depend on all rows: the grade, the norm within the class, and human."""
     margins = Ranks.of(-np.concatenate([one["margins"] for one in tallies]).astype(np.float64))
     low, high = (
         (np.min([one["low"] for one in tallies], 0), np.max([one["high"] for one in tallies], 0))
@@ -216,11 +224,18 @@ def extra_columns(tallies: Sequence[Tally]) -> Callable[[pa.Table], Columns]:
         else (None, None)
     )
 
+    means = None
+    if "confidences" in tallies[0]:
+        confidences, labels = (np.concatenate([one[name] for one in tallies]) for name in ("confidences", "labels"))
+        means = easiest(confidences, labels, classes)
+
     def add(part: pa.Table) -> Columns:
         grades = margins.grade(-part.column("margin").to_numpy().astype(np.float64))
         made: Columns = {"mohs": pa.array(grades, mask=grades == 0)}
         if low is not None and high is not None:
             made["norm_in_class"] = norm_within(part.column("norm"), part.column("label"), low, high)
+        if means is not None:
+            made["human"] = agreement_of(part.column("confidence"), part.column("label"), means)
         return made
 
     return add

@@ -48,6 +48,7 @@ SCORES: dict[str, Score] = {
     "first_learned": Score("first_learned", 1, "it was learned late or never"),
     "neighbors": Score("neighbors", -1, "its nearest neighbors have other labels"),
     "residual": Score("residual", 1, "the given number is far from the expected one"),
+    "human": Score("human", -1, "few people would choose the label, by a model trained on people's votes"),
     "disagreement": Score("disagreement", 1, "people disagree on its label"),
 }
 

@@ -69,6 +69,7 @@ COLUMNS: dict[str, Column] = {
     "epochs": Column("number of epochs at which the example was recorded"),
     "residual": Column("distance of a number given as label from the expected one, in units of its usual spread", "harder"),
     "neighbors": Column("share of its nearest neighbors in feature space that have its label", "easier"),
+    "human": Column("share of people who would choose the label, by a model trained on people's votes", "easier"),
     "disagreement": Column("probability that two more people's votes on it would differ", "harder"),
     "gain": Column("how much one more vote would raise the probability that the consensus is right, in expectation"),
     "p_easy": Column("probability that it is easy"),

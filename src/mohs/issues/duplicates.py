@@ -58,6 +58,14 @@ class Pairs:
     log_expected: Array = field(repr=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """What is known of copies before labels and splits are: pairs of examples, and the number of each one's content (N,)."""
+
+    pairs: Pairs
+    exact: Array = field(repr=False)
+
+
 def view_of(rows: Any, cosines: Any) -> View:
     """The view of features: rows (N, k) and cosines (N, k) of the nearest, as `hardness.neighbors` gives them."""
     rows, cosines = np.asarray(rows), np.asarray(cosines, dtype=np.float64)
@@ -75,12 +83,11 @@ def candidate_pairs(views: Sequence[View]) -> Pairs:
     return Pairs(pair // count, pair % count, np.log(count * WITHIN) + log_share)
 
 
-def duplicates(pairs: Pairs, exact: Array, labels: Array | None = None, splits: Array | None = None) -> dict[str, Found]:
+def duplicates(copies: Copies, labels: Array | None = None, splits: Array | None = None) -> dict[str, Found]:
     """Exact and near duplicates, those whose labels conflict, and those in another split.
 
     Args:
-        pairs: What `candidate_pairs` found.
-        exact: (N,) number of each example's content (`exact_copies`): two with the same number are the same.
+        copies: What `candidate_pairs` and `exact_copies` found.
         labels: (N,) class indices, if there are labels.
         splits: (N,) names of the splits, if there are several.
 
@@ -88,8 +95,9 @@ def duplicates(pairs: Pairs, exact: Array, labels: Array | None = None, splits: 
         `exact_duplicate`, `near_duplicate` (which counts the exact ones), with labels `conflicting_duplicate`, and with splits
         `leak`.
     """
+    exact = copies.exact
     count = len(exact)
-    same, pairs = _with_exact(pairs, exact)
+    same, pairs = _with_exact(copies.pairs, exact)
     found = beyond_chance(pairs.log_expected)
     group = joined_groups(count, pairs.first[found], pairs.second[found])
     near = Found(chance_score(_least(count, pairs)), group >= 0, group)

@@ -20,7 +20,7 @@ from mohs.issues.aligned_pixels import aligned_view
 from mohs.issues.catalog import ISSUES, chosen_issues
 from mohs.issues.class_overlap import class_overlap
 from mohs.issues.column_defects import column_defects
-from mohs.issues.duplicates import SUPPORT, View, candidate_pairs, duplicates, view_of
+from mohs.issues.duplicates import SUPPORT, Copies, View, candidate_pairs, duplicates, view_of
 from mohs.issues.exact_copies import exact_copies
 from mohs.issues.found import Array, Found
 from mohs.issues.image_defects import image_defects
@@ -47,7 +47,9 @@ def find_issues(
     splits: Any = None,
     classes: Sequence[Any] | None = None,
     near: Near | None = None,
+    copies: Copies | None = None,
     names: str | Sequence[str] = "auto",
+    without: Sequence[str] = (),
     seed: int = 0,
 ) -> Issues:
     """Find copies, leaks, outliers, defects, rare classes, dependence on order, weak groups and overlapping classes.
@@ -65,7 +67,9 @@ def find_issues(
         splits: Name of each example's split (N,), to look for leaks between them.
         classes: Class names in the order of the columns of `probs`; default: the sorted labels.
         near: Rows and cosines (N, k) of the nearest examples by the features, if they are known.
+        copies: What an earlier call found of copies of the same inputs (`Issues.copies`).
         names: "auto" for every issue that the inputs allow, "none", or names of issues.
+        without: Names of issues to leave out.
         seed: Random seed of the clusters.
 
     Returns:
@@ -82,14 +86,17 @@ def find_issues(
     known = [name for name, value in given.items() if value is not None]
     if not known:
         raise ValueError("find_issues needs something to look at: features, labels, images, texts or a table")
-    inputs = _Inputs(**given, classes=classes, near=near, seed=seed)
+    inputs = _Inputs(**given, classes=classes, near=near, given_copies=copies, seed=seed)
     inputs.check(known)
-    wanted = [name for name in chosen_issues(names) if names == "auto" or _possible(name, known)]
+    chosen = [name for name in chosen_issues(names) if name not in without]
+    wanted = [name for name in chosen if names == "auto" or _possible(name, known)]
     found: dict[str, Found] = {}
+    can_be_found = [name for name in wanted if all(_has(need, known) for need in ISSUES[name].needs)]
     for check, made in CHECKS.items():
-        if set(made) & set(wanted) and all(_has(need, known) for need in ISSUES[made[0]].needs):
+        if set(made) & set(can_be_found):
             found |= check(inputs)
-    return Issues(inputs.count, {name: found[name] for name in wanted if name in found})
+    kept = inputs.copies if "near_duplicate" in found else None
+    return Issues(inputs.count, {name: found[name] for name in wanted if name in found}, kept)
 
 
 def _has(need: str, known: Sequence[str]) -> bool:
@@ -118,6 +125,7 @@ class _Inputs:
     splits: Any
     classes: Any
     near: Near | None
+    given_copies: Copies | None
     seed: int
 
     @cached_property
@@ -166,19 +174,25 @@ class _Inputs:
     def view(self) -> View | None:
         return None if self.neighbors is None else view_of(*self.neighbors)
 
+    @cached_property
+    def copies(self) -> Copies:
+        """Pairs that may be copies, by content and by features; neither labels nor splits count."""
+        if self.given_copies is not None:
+            return self.given_copies
+        exact = exact_copies(self.images, self.texts, self.table, self.vectors, self.count)
+        rows = None if self.neighbors is None else self.neighbors[0]
+        views: list[View] = []
+        if self.images is not None and (aligned := aligned_view(self.images, rows)) is not None:
+            views.append(aligned)
+        if self.texts is not None and rows is not None:
+            views.append(written_view(self.texts, rows))
+        if self.view is not None:
+            views.append(replace(self.view, weight=SUPPORT if views else 1.0))
+        return Copies(candidate_pairs(views), exact)
+
 
 def _duplicates(given: _Inputs) -> dict[str, Found]:
-    exact = exact_copies(given.images, given.texts, given.table, given.vectors, given.count)
-    rows = None if given.neighbors is None else given.neighbors[0]
-    views: list[View] = []
-    if given.images is not None and (aligned := aligned_view(given.images, rows)) is not None:
-        views.append(aligned)
-    if given.texts is not None and rows is not None:
-        views.append(written_view(given.texts, rows))
-    if given.view is not None:
-        views.append(replace(given.view, weight=SUPPORT if views else 1.0))
-    labels = None if given.labels is None else given.index[0]
-    return duplicates(candidate_pairs(views), exact, labels, given.splits)
+    return duplicates(given.copies, None if given.labels is None else given.index[0], given.splits)
 
 
 def _outliers(given: _Inputs) -> dict[str, Found]:

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from mohs.issues.catalog import ISSUES
+from mohs.issues.duplicates import Copies
 from mohs.issues.found import Found
 
-KEY = b"mohs issues"
+KEY, INPUTS = b"mohs issues", b"mohs inputs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +27,14 @@ class Issues:
     Attributes:
         count: Number of examples N.
         found: Score, flag, group and details of each issue that was looked for, by name, in the order of `ISSUES`.
+        copies: What was found of copies before labels counted, for another search of the same inputs; not in the table.
+        inputs: Hash of the inputs of each split that was looked at, whatever the labels.
     """
 
     count: int
     found: Mapping[str, Found] = field(default_factory=dict)
+    copies: Copies | None = field(default=None, repr=False)
+    inputs: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -46,16 +51,19 @@ class Issues:
             if found.group is not None:
                 columns[f"{name}_group"] = pa.array(found.group)
         if not columns:
-            return pa.table({"row": np.arange(self.count)}).replace_schema_metadata({KEY: b"{}"})
+            return pa.table({"row": np.arange(self.count)}).replace_schema_metadata({KEY: b"{}", INPUTS: b"{}"})
         about = {
             name: {"details": [dict(one) for one in found.details], "part": found.part} for name, found in self.found.items()
         }
-        return pa.table(columns).replace_schema_metadata({KEY: json.dumps(about).encode()})
+        return pa.table(columns).replace_schema_metadata(
+            {KEY: json.dumps(about).encode(), INPUTS: json.dumps(dict(self.inputs)).encode()}
+        )
 
     @classmethod
     def of_table(cls, table: pa.Table) -> Issues:
         """The issues that `table` holds."""
-        about = json.loads((table.schema.metadata or {})[KEY])
+        kept = table.schema.metadata or {}
+        about, inputs = json.loads(kept[KEY]), json.loads(kept.get(INPUTS, b"{}"))
 
         def values(name: str) -> Any:
             return table.column(name).to_numpy(zero_copy_only=False) if name in table.column_names else None
@@ -64,7 +72,7 @@ class Issues:
             name: Found(values(name), values(f"is_{name}"), values(f"{name}_group"), words["details"], words["part"])
             for name, words in about.items()
         }
-        return cls(table.num_rows, found)
+        return cls(table.num_rows, found, inputs=inputs)
 
     def names(self) -> list[str | None]:
         """The issues of each example, separated by blanks, the most serious first; None without any."""

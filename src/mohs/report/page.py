@@ -26,6 +26,7 @@ from mohs.audit.gallery_rows import GROUPS
 from mohs.audit.result import AuditResult
 from mohs.audit.thumbnails import data_address
 from mohs.hardness.table import VERDICTS
+from mohs.report.changes_block import changes_since
 from mohs.report.data_map import DataMap, data_map
 from mohs.report.drawings import specification
 from mohs.report.figures import Figure, figures
@@ -97,6 +98,7 @@ def page(result: AuditResult) -> str:
             points=points,
             cards=list(_shown(found, result, [shorten(name) for name in names])),
             groups=list(_groups(found, result)),
+            changes=changes_since(result),
             issue_blocks=issue_blocks(result),
             not_found=not_found(result),
             checked=result.issues is not None,

@@ -8,6 +8,7 @@ from shlex import quote
 
 from mohs.audit.result import AuditResult
 from mohs.hardness.table import VERDICTS
+from mohs.report.changes_block import change_sentence
 from mohs.report.issue_blocks import issue_sentence
 from mohs.report.verdict_labels import NOT_SCORED, label_of
 
@@ -61,9 +62,7 @@ def sentences(result: AuditResult) -> list[str]:
     ]
     if unsure is not None and doubtful:
         lines.append(f"The model is too weak here to tell whether the labels of {_count(unsure)} are right or wrong.")
-    besides = issue_sentence(result)
-    if besides is not None:
-        lines.append(besides)
+    lines += [one for one in (issue_sentence(result), change_sentence(result)) if one is not None]
     if "caution" in result.facts:
         lines.append(f"Caution: {result.facts['caution']}")
     if NOT_SCORED in by_name:

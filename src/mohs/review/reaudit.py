@@ -112,7 +112,7 @@ def command(call: Mapping[str, Any], folder: Path) -> list[str]:
             words.append(option)
         elif value is not None and value is not False:
             words += [option, str(value)]
-    return [*words, "--corrected", str(folder / "labels.csv"), "--out", str(folder)]
+    return [*words, "--corrected", str(folder / "labels.csv"), "--previous", str(folder.parent), "--out", str(folder)]
 
 
 def write_corrections(review: Review, file: Path) -> None:
