@@ -30,7 +30,7 @@ import numpy as np
 
 REAL = ("digits", "mnist", "fashion-mnist", "pacs:art_painting", "pacs:cartoon", "pacs:sketch", "cifar10", "cifar100",
         "breast_cancer", "wine")  # fmt: skip
-SYNTHETIC = ("blobs", "modes", "logistic")
+SYNTHETIC = ("blobs", "modes", "logistic", "table")
 ROWS = 250  # labels kept of each cell
 GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 16, 3, 25, 0.02
 Array = np.ndarray[Any, Any]
@@ -40,8 +40,14 @@ Array = np.ndarray[Any, Any]
 
 
 def synthetic(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Features (N, D) and classes (N,): Gaussian classes, classes of several clusters, or labels drawn from a logistic model."""
+    """Features (N, D) and classes (N,): Gaussian classes, classes of several clusters, or labels drawn from a logistic model.
+
+    A "table" has few columns and two or three classes that overlap, as people's tables do.
+    """
     size, classes, width = 2500, int(rng.choice((2, 3, 5, 8, 12, 20, 40))), int(rng.choice((4, 8, 16, 32, 64, 128, 256)))
+    if kind == "table":
+        classes, width = int(rng.choice((2, 2, 3))), int(rng.choice((2, 4, 8, 14, 30)))
+        kind = str(rng.choice(("logistic", "blobs")))
     if kind == "logistic":
         x = rng.normal(size=(size, width))
         z = x @ rng.normal(size=(width, classes)) * np.exp(rng.uniform(0, 3)) / np.sqrt(width)
@@ -54,12 +60,13 @@ def synthetic(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
     return (means[at] + spread[at] * rng.normal(size=(size, width))).astype(np.float32), at % classes
 
 
-def draw(seed: int, features: str | None) -> dict[str, Any]:
+def draw(seed: int, features: str | None, kinds: list[str] | None = None) -> dict[str, Any]:
     """One cell: features, labels and truth."""
     from audit_suite import source
 
     rng = np.random.default_rng(seed)
     name = str(rng.choice(REAL)) if rng.random() < 0.6 else str(rng.choice(SYNTHETIC))
+    name = str(rng.choice(kinds)) if kinds else name
     if name in SYNTHETIC:
         x, truth = synthetic(name, rng)
         given: dict[str, Array] = {}
@@ -81,15 +88,15 @@ def draw(seed: int, features: str | None) -> dict[str, Any]:
         labels = np.searchsorted(np.unique(found.truth[chosen]), labels).clip(0, truth.max())
         kind = people[0]
     else:
-        labels, kind = noisy(x, truth, rng)
+        labels, kind = noisy(x, truth, rng, 0.4 if name == "table" else 0.15)
     return {"data": name, "kind": kind, "seed": seed, "x": x, "y": labels.astype(np.int64), "t": truth.astype(np.int64)}
 
 
-def noisy(x: Array, truth: Array, rng: np.random.Generator) -> tuple[Array, str]:
-    """Labels some of which are wrong, and how they were made."""
+def noisy(x: Array, truth: Array, rng: np.random.Generator, clean: float) -> tuple[Array, str]:
+    """Labels some of which are wrong, and how they were made; none with the probability `clean`."""
     from audit_suite import instance_noise
 
-    if rng.random() < 0.15:
+    if rng.random() < clean:
         return truth.copy(), "none"
     k, n = int(truth.max()) + 1, len(truth)
     kind = str(rng.choice(("uniform", "pairs", "table", "instance", "instance", "both")))
@@ -108,7 +115,7 @@ def noisy(x: Array, truth: Array, rng: np.random.Generator) -> tuple[Array, str]
     return labels, kind
 
 
-def signs(seed: int, features: str | None) -> dict[str, Any]:
+def signs(seed: int, features: str | None, kinds: list[str] | None = None) -> dict[str, Any]:
     """The signs of some labels of one cell, as `mohs audit` would see them."""
     import torch
 
@@ -117,7 +124,7 @@ def signs(seed: int, features: str | None) -> dict[str, Any]:
     from mohs.train.table_heads import forest_scores
 
     torch.set_num_threads(1)
-    cell = draw(seed, features)
+    cell = draw(seed, features, kinds)
     x, y, t = cell.pop("x"), cell.pop("y"), cell.pop("t")
     k = int(max(y.max(), t.max())) + 1
     made = fold_scores(x, torch.from_numpy(y), num_classes=k)
@@ -130,10 +137,10 @@ def signs(seed: int, features: str | None) -> dict[str, Any]:
     return {**cell, "n": len(y), "signs": found[kept].astype(np.float32), "wrong": (y != t)[kept]}
 
 
-def attempt(seed: int, features: str | None) -> dict[str, Any] | None:
+def attempt(seed: int, features: str | None, kinds: list[str] | None) -> dict[str, Any] | None:
     """`signs`; None where the draw has too few examples of a class to judge."""
     try:
-        return signs(seed, features)
+        return signs(seed, features, kinds)
     except Exception as error:
         print(f"cell {seed}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return None
@@ -146,7 +153,7 @@ def cells(options: argparse.Namespace) -> None:
         running = set()
         while time.perf_counter() - began < options.seconds:
             while len(running) < 2 * options.jobs:
-                running.add(pool.submit(attempt, seed, options.features))
+                running.add(pool.submit(attempt, seed, options.features, options.kinds))
                 seed += 1
             finished, running = wait(running, timeout=5, return_when=FIRST_COMPLETED)
             done += [one.result() for one in finished]
@@ -256,6 +263,7 @@ def main() -> None:
     make = commands.add_parser("cells")
     make.add_argument("--out", type=Path, required=True)
     make.add_argument("--features", help="folder that keeps the embeddings of each data set, as of audit_suite.py")
+    make.add_argument("--kinds", nargs="+", help="draw these data sets alone")
     make.add_argument("--first", type=int, default=0, help="first random seed")
     make.add_argument("--jobs", type=int, default=2)
     make.add_argument("--seconds", type=float, default=600)

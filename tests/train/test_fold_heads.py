@@ -245,3 +245,19 @@ def test_bad_features_and_folds() -> None:
         fold_scores(broken, SPECIES, num_classes=3)
     with pytest.raises(ValueError, match="folds must be at least 2 and at most 150"):
         fold_scores(IRIS, SPECIES, num_classes=3, folds=151)
+
+
+def test_features_of_unequal_scale_are_judged_as_well_as_rotated_ones() -> None:
+    """Embeddings by principal axes: standardizing would blow up axes that hold noise alone."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(4, size=400)
+    x = np.concatenate([3 * np.eye(4)[truth] + rng.normal(size=(400, 4)), 0.1 * rng.normal(size=(400, 120))], 1).astype(
+        np.float32
+    )
+    labels = np.where(rng.random(400) < 0.2, (truth + 1) % 4, truth)
+    rotation = np.linalg.qr(rng.normal(size=(124, 124)))[0].astype(np.float32)
+    found = [
+        (fold_scores(one, torch.from_numpy(labels), num_classes=4).scores.argmax(2) == truth).mean(1) for one in (x, x @ rotation)
+    ]
+    assert found[0].min() > 0.9
+    np.testing.assert_allclose(found[0], found[1], atol=0.04)
