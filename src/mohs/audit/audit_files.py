@@ -39,12 +39,13 @@ from mohs._core.errors import DataError
 from mohs._core.executor import Executor, Local
 from mohs._core.files import written_whole
 from mohs._core.folders import claimed
+from mohs._core.part_files import PartFile, Tally
 from mohs._core.specs import safe_name
 from mohs._core.validation import check_between
 from mohs.audit.file_judge import BINS, SAMPLE, FileJudge, fit_judge, load_judge, save_judge
 from mohs.audit.options import Array, Tell
 from mohs.audit.run_files import MARK, REPAIR
-from mohs.hardness.blocks import BlockWork, Tally, blocks_of, class_names, part_of, run_blocks
+from mohs.hardness.blocks import BlockWork, blocks_of, class_names, run_blocks
 from mohs.hardness.classes import decode
 from mohs.hardness.judgment import SLACK, rate_interval
 from mohs.hardness.measure import Columns, table_of
@@ -242,12 +243,10 @@ class Finish:
     high: Array | None
 
     def __call__(self, number: int) -> Array:
-        file = part_of(self.folder / TABLE, number)
-        if not file.exists():
-            table = self.table(pyarrow.parquet.read_table(part_of(self.folder / PARTS, number)))
-            with written_whole(file, sync=False) as part:
-                pyarrow.parquet.write_table(table, part)
-        verdicts = pyarrow.parquet.read_table(file, columns=["verdict"]).column("verdict")
+        part = PartFile(self.folder / TABLE, number)
+        if not part.table.exists():
+            part.write([self.table(PartFile(self.folder / PARTS, number).read())])
+        verdicts = pyarrow.parquet.read_table(part.table, columns=["verdict"]).column("verdict")
         return np.array([pc.sum(pc.equal(verdicts, name)).as_py() or 0 for name in VERDICTS])
 
     def table(self, part: pa.Table) -> pa.Table:
