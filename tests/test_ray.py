@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +14,13 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from mohs._core.errors import DataError
-from mohs._core.executor import RayTasks, executor_on
+from mohs._core.executor import RayTasks, _Actor, executor_on
 from mohs.audit.audit_files import audit_files
+from mohs.data.open_stream import open_stream
+from mohs.embed.embed_files import embed_files
 from mohs.hardness.score_files import score_files
 from mohs.hardness.shards import Source, open_source
 from mohs.studies.recipe import read_recipe
@@ -68,6 +72,7 @@ class Nodes:
 def nodes() -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # not behind everything else on this machine
+        patch.setenv("RAY_health_check_period_ms", "300")  # a killed node is noticed in 2 seconds instead of 15
         made = Nodes()
         yield made
         made.stop()
@@ -137,6 +142,24 @@ def test_a_study_survives_a_killed_node(nodes: Nodes, tmp_path: Path, small_stud
         assert file.read_bytes() == (tmp_path / "ray" / file.relative_to(tmp_path / "one")).read_bytes()
 
 
+def test_an_embedding_survives_a_killed_node(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mohs.data.stream.BLOCK_ROWS", 4)
+    rng = np.random.default_rng(0)
+    for i in range(120):
+        file = tmp_path / "photos" / "abc"[i % 3] / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(256, size=(16, 16, 3), dtype=np.uint8)).save(file)
+    opened = open_stream(tmp_path / "photos")
+    one = embed_files(opened, tmp_path / "one", "lite0:size=64", device="cpu")
+    work = lambda: embed_files(opened, tmp_path / "ray", "lite0:size=64", device="cpu", executor=RayTasks())
+    other = nodes.during(work, lambda: len(list((tmp_path / "ray" / "parts").glob("*.npz"))), (2,))
+    assert (other.rows, other.embedder) == (one.rows, one.embedder) == (120, "lite0:size=64")
+    names = [file.name for file in sorted(one.folder.glob("*.parquet"))]
+    assert names == [file.name for file in sorted(other.folder.glob("*.parquet"))]
+    for name in names:
+        assert pq.read_table(one.folder / name).equals(pq.read_table(other.folder / name))
+
+
 def fails(item: int) -> int:
     if item == 3:
         raise DataError("item 3 is not as it should be")
@@ -150,5 +173,7 @@ def test_results_come_in_order_and_errors_as_they_were_raised(nodes: Nodes) -> N
         with pytest.raises(DataError, match="item 3 is not as it should be"):
             next(found)
     assert ray.is_initialized()  # it was before
+    told = pickle.loads(_Actor(lambda: fails, range(4), str(Path.cwd()))({"number": [3]})["result"][0])
+    assert isinstance(told, DataError)  # so does an actor send it
     with pytest.raises(ValueError, match="on must be local, ray or ray:ADDRESS, got 'dask'"), executor_on("dask"):
         pass
