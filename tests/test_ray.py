@@ -19,6 +19,7 @@ from PIL import Image
 from mohs._core.errors import DataError
 from mohs._core.executor import RayTasks, _Actor, executor_on
 from mohs.audit.audit_files import audit_files
+from mohs.audit.pipeline import run_audit
 from mohs.data.open_stream import open_stream
 from mohs.embed.embed_files import embed_files
 from mohs.hardness.score_files import score_files
@@ -125,6 +126,24 @@ def test_an_audit_of_files_is_that_of_one_process(nodes: Nodes, source: Source, 
     assert one.shares == other.shares
     for a, b in zip(sorted(one.table.iterdir()), sorted(other.table.iterdir()), strict=True):
         assert pq.read_table(a).equals(pq.read_table(b))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_audit_in_memory_is_that_of_one_process(nodes: Nodes, tmp_path: Path, several: bool) -> None:
+    """The models of a table by fold, the heads of several labels by label."""
+    rng = np.random.default_rng(0)
+    x, color = rng.normal(size=(150, 3)), rng.choice(["red", "green", "blue"], size=150)
+    names = [";".join(n for n, v in zip("abc", row, strict=True) if v > 0) for row in x]
+    labels = names if several else np.where(x[:, 0] + (color == "red") > 0, "up", "down").tolist()
+    lines = [f"{a:.3f},{b:.3f},{c:.3f},{one},{label}" for (a, b, c), one, label in zip(x, color, labels, strict=True)]
+    (tmp_path / "rows.csv").write_text("\n".join(["p,q,r,color,label", *lines]))
+    how = {"open_as": {"separator": ";"} if several else {}, "issues": "none", "device": "cpu"}
+    one = run_audit(tmp_path / "rows.csv", out=tmp_path / "one", **how)
+    told: list[str] = []
+    other = run_audit(tmp_path / "rows.csv", out=tmp_path / "ray", executor=RayTasks(), tell=told.append, **how)
+    assert one.table.equals(other.table)
+    assert one.estimate.rate == other.estimate.rate
+    assert f"On the cluster: the {'heads, by label' if several else 'linear models and boosted trees, by fold'}." in told
 
 
 def test_a_study_survives_a_killed_node(nodes: Nodes, tmp_path: Path, small_study: str) -> None:

@@ -148,11 +148,9 @@ def audit(
         chosen = {"precision": precision, "folds": folds, "seed": seed or 0, "runs": runs, "out": out}
         _stream(data, gates, chosen, on=on, as_json=as_json, quiet=quiet)
         return
-    if on != "local":
-        raise ValueError("--on is for --stream: the heads of an audit in memory are fitted in one process")
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "recipe": recipe}
     judge |= {"folds": folds, "issues": issues, "device": device}
-    done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
+    done = _audited(data, quiet, on, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
@@ -191,12 +189,13 @@ def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str,
         raise typer.Exit(1)
 
 
-def _audited(data: str | None, quiet: bool, **options: Any) -> AuditResult:
+def _audited(data: str | None, quiet: bool, on: str, **options: Any) -> AuditResult:
+    from mohs._core.executor import executor_on
     from mohs.workflow import audit as audit_data
 
     try:
-        with progress(quiet=quiet) as (tell, watch):
-            return audit_data(data, tell=tell, watch=watch, **options)
+        with progress(quiet=quiet) as (tell, watch), executor_on(on) as executor:
+            return audit_data(data, tell=tell, watch=watch, executor=executor, **options)
     except KeyboardInterrupt:
         typer.echo("mohs: interrupted; run the same command again to resume", err=True)
         raise typer.Exit(130) from None
