@@ -86,7 +86,7 @@ Stream = Annotated[
     bool,
     typer.Option(
         "--stream",
-        help="Bounded memory: judge features or out-of-sample logits in .parquet or .npy files as they are read; no report.",
+        help="Bounded memory: judge features or out-of-sample logits in .parquet or .npy files as they are read.",
     ),
 ]
 STREAMED = ("precision", "folds", "seed", "runs", "out")  # options that --stream takes
@@ -162,20 +162,20 @@ def audit(
 def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str, as_json: bool, quiet: bool) -> None:
     from mohs._core.executor import executor_on
     from mohs._core.remote import is_remote, upload
-    from mohs.audit.audit_files import audit_files
     from mohs.hardness.shards import open_source
+    from mohs.workflow import audit_stream
 
     if data is None:
         raise ValueError("--stream needs DATA: a .parquet file, or a folder of .parquet or .npy files")
     source, remote = open_source(data, headless=True), how["out"] is not None and is_remote(how["out"])
     with progress(quiet=quiet) as (tell, _), executor_on(on) as executor:
-        done = audit_files(source, tell=tell, executor=executor, **{**how, "out": None if remote else how["out"]})
+        done = audit_stream(source, tell=tell, executor=executor, **{**how, "out": None if remote else how["out"]})
         if remote:
             tell(f"uploading to {how['out']}")
             upload(done.folder, str(how["out"]))
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if as_json:
-        plain = {"folder": done.folder, "table": done.table, "shares": done.shares, "gates broken": broken}
+        plain = {"folder": done.folder, "table": done.table, "report": done.report, "shares": done.shares, "gates broken": broken}
         typer.echo(json.dumps({**plain, "approximate": done.facts["approximate"]}, default=str))
     elif not quiet:
         typer.echo(f"{done.rows:,} examples: " + ", ".join(f"{count:,} {name}" for name, count in done.counts.items()))
@@ -185,6 +185,7 @@ def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str,
             typer.echo(f"gate failed: {gate}")
         typer.echo(f"table:  {done.table}")
         typer.echo(f"flagged: {done.flagged}   (mohs review opens it)")
+        typer.echo(f"report: {done.report}")
     if broken:
         raise typer.Exit(1)
 
