@@ -1,8 +1,8 @@
 """Where independent pieces of work run: in this process, shared among the processes of torchrun, or on a Ray cluster.
 
-A piece of work is a function of one item that leaves its result in a file on a path that all machines share, and returns a
-summary. It must give the same result wherever and however often it runs, and look first whether the result is there: then a job
-that was interrupted resumes, and a machine that is lost costs its unfinished pieces only.
+A piece of work is a function of one item that returns its result or, if that is large, leaves it in a file on a path that all
+machines share, and returns a summary. It must give the same result wherever and however often it runs, and look first whether the
+file is there: then a job that was interrupted resumes, and a machine that is lost costs its unfinished pieces only.
 """
 
 from __future__ import annotations
