@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,13 @@ from mohs.studies.run_study import run_study
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'mohs[ray]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 N, D, K = 60_000, 16, 4
+LAYER = """
+import time, torch
+weight = torch.randn(32, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+def features(images):
+    time.sleep(0.1)  # long enough to be killed meanwhile
+    return torch.nn.functional.conv2d(images.float(), weight).relu().mean((2, 3))
+"""
 
 
 class Nodes:
@@ -163,16 +169,18 @@ def test_a_study_survives_a_killed_node(nodes: Nodes, tmp_path: Path, small_stud
 
 def test_an_embedding_survives_a_killed_node(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mohs.data.stream.BLOCK_ROWS", 4)
+    monkeypatch.chdir(tmp_path)
+    Path("layer.py").write_text(LAYER)
     rng = np.random.default_rng(0)
     for i in range(120):
         file = tmp_path / "photos" / "abc"[i % 3] / f"{i}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(256, size=(16, 16, 3), dtype=np.uint8)).save(file)
     opened = open_stream(tmp_path / "photos")
-    one = embed_files(opened, tmp_path / "one", "lite0:size=64", device="cpu")
-    work = lambda: embed_files(opened, tmp_path / "ray", "lite0:size=64", device="cpu", executor=RayTasks())
+    one = embed_files(opened, tmp_path / "one", "layer:features", device="cpu")
+    work = lambda: embed_files(opened, tmp_path / "ray", "layer:features", device="cpu", executor=RayTasks())
     other = nodes.during(work, lambda: len(list((tmp_path / "ray" / "parts").glob("*.npz"))), (2,))
-    assert (other.rows, other.embedder) == (one.rows, one.embedder) == (120, "lite0:size=64")
+    assert (other.rows, other.dimensions) == (one.rows, one.dimensions) == (120, 32)
     names = [file.name for file in sorted(one.folder.glob("*.parquet"))]
     assert names == [file.name for file in sorted(other.folder.glob("*.parquet"))]
     for name in names:
@@ -192,7 +200,7 @@ def test_results_come_in_order_and_errors_as_they_were_raised(nodes: Nodes) -> N
         with pytest.raises(DataError, match="item 3 is not as it should be"):
             next(found)
     assert ray.is_initialized()  # it was before
-    told = pickle.loads(_Actor(lambda: fails, range(4), str(Path.cwd()))({"number": [3]})["result"][0])
-    assert isinstance(told, DataError)  # so does an actor send it
+    (told,) = _Actor(lambda: fails, range(4), str(Path.cwd()))({"number": [3]})["outcome"]
+    assert isinstance(told.error, DataError)  # so does an actor send it
     with pytest.raises(ValueError, match="on must be local, ray or ray:ADDRESS, got 'dask'"), executor_on("dask"):
         pass

@@ -30,6 +30,7 @@ from mohs._core.errors import DataError
 from mohs.cli.audit import audit
 from mohs.cli.embed import embed
 from mohs.cli.score import score
+from mohs.data.open_stream import open_stream
 from mohs.hardness import shards
 
 N, D, K = 600, 8, 3
@@ -167,6 +168,8 @@ def test_images_are_embedded_from_a_bucket_into_a_bucket(bucket: str, tmp_path: 
                 tar.addfile(member, io.BytesIO(held))
     remote.upload(Path("photos.tar"), f"{bucket}/photos/0.tar")
     embed(f"{bucket}/photos", "colors:means", out=f"{bucket}/features", stream=True, quiet=True)
+    with pytest.raises(DataError, match="no column of encoded images, paths of images or text"):
+        open_stream(f"{bucket}/shards/0.parquet")
     source = shards.open_source(f"{bucket}/features", headless=True)
     found = source.take(np.arange(20), "features", "labels")
     np.testing.assert_array_equal(found["features"][:, 0], 10 * np.arange(20))

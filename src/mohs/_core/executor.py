@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -119,10 +119,10 @@ class RayTasks:
         early: dict[int, Result] = {}  # results that came before those of earlier items
         at = 0
         for row in done.iter_rows():
-            result = pickle.loads(row["result"])
-            if isinstance(result, Exception):
-                raise result
-            early[row["number"]] = result
+            outcome: _Outcome = row["outcome"]
+            if outcome.error is not None:
+                raise outcome.error
+            early[outcome.number] = outcome.result
             while at in early:
                 yield early.pop(at)
                 at += 1
@@ -134,6 +134,15 @@ class RayTasks:
         return found
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of an item: its result, or the error."""
+
+    number: int
+    result: Any
+    error: Exception | None = None
+
+
 class _Actor:
     """Work that is loaded once and then given items by number; an error is a result, so that it arrives as it was raised."""
 
@@ -142,14 +151,14 @@ class _Actor:
         self.load, self.items = load, items
         self.work: Callable[[Any], Any] | None = None
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        (number,) = batch["number"]
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[_Outcome]]:
+        (number,) = map(int, batch["number"])
         try:
             self.work = self.work or self.load()
-            result: Any = _run(self.work, self.items[number], os.getcwd())
+            outcome = _Outcome(number, _run(self.work, self.items[number], os.getcwd()))
         except Exception as error:
-            result = error
-        return {"number": [number], "result": [pickle.dumps(result)]}
+            outcome = _Outcome(number, None, error)
+        return {"outcome": [outcome]}
 
 
 def _run(work: Callable[[Item], Result], item: Item, folder: str) -> Result:

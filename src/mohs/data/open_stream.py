@@ -18,7 +18,7 @@ from mohs.data.readers.parquet_stream import parquet_stream
 from mohs.data.readers.tar_stream import tar_stream
 from mohs.data.stream import Stream
 
-TARS = (".tar", ".tar.gz", ".tgz")
+TARS, PARQUET = (".tar", ".tar.gz", ".tgz"), (".parquet",)
 
 
 def open_stream(data: str | Path, *, label: str | None = None, text: str | None = None) -> Stream:
@@ -36,7 +36,7 @@ def open_stream(data: str | Path, *, label: str | None = None, text: str | None 
     tars = _files(name, TARS)
     if tars:
         return tar_stream(tars, name, label=label)
-    shards = _files(name, (".parquet",))
+    shards = _files(name, PARQUET)
     if shards:
         return parquet_stream(shards, name, label=label, text=text)
     if is_remote(name):
@@ -50,6 +50,8 @@ def open_stream(data: str | Path, *, label: str | None = None, text: str | None 
 
 def _files(name: str, endings: tuple[str, ...]) -> list[str]:
     """The files with one of these endings that a path or address names, by name."""
+    if is_remote(name) and name.endswith((*TARS, *PARQUET)):
+        return [name] if name.endswith(endings) else []
     if is_remote(name):
         return sorted(file for ending in endings for file in list_files(name, ending))
     path = Path(name)
