@@ -55,6 +55,7 @@ PIECE_ROWS = 4096  # rows of features in memory, a row group of a part
 SIZED = 1024  # images whose sizes decide the common size, where the embedder has none
 MODE = "RGB"
 Item = TypeVar("Item")
+Origin = tuple[Any, Any, str]  # id, label and source of an example
 
 
 @dataclass(frozen=True)
@@ -201,11 +202,11 @@ class EmbedBlocks:
 
     def _tables(self, worker: Worker, number: int, left_out: list[LeftOut]) -> Iterator[pa.Table]:
         """The features of a block, PIECE_ROWS rows at a time; notes what is left out."""
-        records: list[Record] = []
+        records: list[Origin] = []  # without their contents, which would be far larger than the features
         features: list[np.ndarray[Any, Any]] = []
         read = self.stream.read(self.stream.blocks[number])
         for batch, inputs in _one_ahead(self._batches(read, worker.embedder.batch, left_out)):
-            records += batch
+            records += [(one.id, one.label, one.source) for one in batch]
             features.append(worker(inputs).numpy())
             if len(records) >= PIECE_ROWS:
                 yield _table(records, features, self.stream.name)
@@ -274,13 +275,13 @@ def fitted_to(stream: Stream) -> list[str]:
     return [str(record.content) for record in stream.spread(FITTED)]
 
 
-def _table(records: Sequence[Record], features: Sequence[np.ndarray[Any, Any]], name: str) -> pa.Table:
+def _table(records: Sequence[Origin], features: Sequence[np.ndarray[Any, Any]], name: str) -> pa.Table:
+    ids, labels, sources = zip(*records, strict=True)
     try:
-        ids, labels = pa.array([one.id for one in records]), pa.array([one.label for one in records])
+        columns = {"id": pa.array(ids), "label": pa.array(labels), "features": feature_column(np.concatenate(features))}
     except pa.ArrowException as error:
-        raise DataError(f"{name}: ids or labels of several types, near {records[0].source}: use one type ({error})") from error
-    columns = {"id": ids, "label": labels, "features": feature_column(np.concatenate(features))}
-    return pa.table({**columns, "source": pa.array([one.source for one in records])})
+        raise DataError(f"{name}: ids or labels of several types, near {sources[0]}: use one type ({error})") from error
+    return pa.table({**columns, "source": pa.array(sources)})
 
 
 def _one_ahead(items: Iterator[Item]) -> Iterator[Item]:
