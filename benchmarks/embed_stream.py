@@ -1,6 +1,6 @@
 """Time and memory of `mohs embed --stream` from 10⁴ to 10⁶ images: writes results/embed-stream.csv and embed-stream.md.
 
-    python benchmarks/embed_stream.py --folder /tmp/embed-stream     some 3 GB of disk; about half an hour on one core
+    python benchmarks/embed_stream.py --folder /tmp/embed-stream     some 5 GB of disk; about a quarter of an hour on one core
 
 The images are JPEGs of 64 × 64 pixels in WebDataset files of 5,000. The embedder is a mean over pixels, so that the figures are
 those of reading, decoding and writing. Every embedding runs in a process of its own with one thread; its peak memory is what the
