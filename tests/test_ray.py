@@ -13,10 +13,14 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from mohs._core.errors import DataError
-from mohs._core.executor import RayTasks, executor_on
+from mohs._core.executor import RayTasks, _Actor, executor_on
 from mohs.audit.audit_files import audit_files
+from mohs.audit.pipeline import run_audit
+from mohs.data.open_stream import open_stream
+from mohs.embed.embed_files import embed_files
 from mohs.hardness.score_files import score_files
 from mohs.hardness.shards import Source, open_source
 from mohs.studies.recipe import read_recipe
@@ -25,6 +29,13 @@ from mohs.studies.run_study import run_study
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'mohs[ray]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 N, D, K = 60_000, 16, 4
+LAYER = """
+import time, torch
+weight = torch.randn(32, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+def features(images):
+    time.sleep(0.1)  # long enough to be killed meanwhile
+    return torch.nn.functional.conv2d(images.float(), weight).relu().mean((2, 3))
+"""
 
 
 class Nodes:
@@ -68,6 +79,7 @@ class Nodes:
 def nodes() -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # not behind everything else on this machine
+        patch.setenv("RAY_health_check_period_ms", "300")  # a killed node is noticed in 2 seconds instead of 15
         made = Nodes()
         yield made
         made.stop()
@@ -122,6 +134,24 @@ def test_an_audit_of_files_is_that_of_one_process(nodes: Nodes, source: Source, 
         assert pq.read_table(a).equals(pq.read_table(b))
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_an_audit_in_memory_is_that_of_one_process(nodes: Nodes, tmp_path: Path, several: bool) -> None:
+    """The models of a table by fold, the heads of several labels by label."""
+    rng = np.random.default_rng(0)
+    x, color = rng.normal(size=(150, 3)), rng.choice(["red", "green", "blue"], size=150)
+    names = [";".join(n for n, v in zip("abc", row, strict=True) if v > 0) for row in x]
+    labels = names if several else np.where(x[:, 0] + (color == "red") > 0, "up", "down").tolist()
+    lines = [f"{a:.3f},{b:.3f},{c:.3f},{one},{label}" for (a, b, c), one, label in zip(x, color, labels, strict=True)]
+    (tmp_path / "rows.csv").write_text("\n".join(["p,q,r,color,label", *lines]))
+    how = {"open_as": {"separator": ";"} if several else {}, "issues": "none", "device": "cpu"}
+    one = run_audit(tmp_path / "rows.csv", out=tmp_path / "one", **how)
+    told: list[str] = []
+    other = run_audit(tmp_path / "rows.csv", out=tmp_path / "ray", executor=RayTasks(), tell=told.append, **how)
+    assert one.table.equals(other.table)
+    assert one.estimate.rate == other.estimate.rate
+    assert f"On the cluster: the {'heads, by label' if several else 'linear models and boosted trees, by fold'}." in told
+
+
 def test_a_study_survives_a_killed_node(nodes: Nodes, tmp_path: Path, small_study: str) -> None:
     (tmp_path / "study.toml").write_text(small_study)
     recipe = read_recipe(tmp_path / "study.toml")
@@ -137,6 +167,26 @@ def test_a_study_survives_a_killed_node(nodes: Nodes, tmp_path: Path, small_stud
         assert file.read_bytes() == (tmp_path / "ray" / file.relative_to(tmp_path / "one")).read_bytes()
 
 
+def test_an_embedding_survives_a_killed_node(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mohs.data.stream.BLOCK_ROWS", 4)
+    monkeypatch.chdir(tmp_path)
+    Path("layer.py").write_text(LAYER)
+    rng = np.random.default_rng(0)
+    for i in range(120):
+        file = tmp_path / "photos" / "abc"[i % 3] / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(256, size=(16, 16, 3), dtype=np.uint8)).save(file)
+    opened = open_stream(tmp_path / "photos")
+    one = embed_files(opened, tmp_path / "one", "layer:features", device="cpu")
+    work = lambda: embed_files(opened, tmp_path / "ray", "layer:features", device="cpu", executor=RayTasks())
+    other = nodes.during(work, lambda: len(list((tmp_path / "ray" / "parts").glob("*.npz"))), (2,))
+    assert (other.rows, other.dimensions) == (one.rows, one.dimensions) == (120, 32)
+    names = [file.name for file in sorted(one.folder.glob("*.parquet"))]
+    assert names == [file.name for file in sorted(other.folder.glob("*.parquet"))]
+    for name in names:
+        assert pq.read_table(one.folder / name).equals(pq.read_table(other.folder / name))
+
+
 def fails(item: int) -> int:
     if item == 3:
         raise DataError("item 3 is not as it should be")
@@ -150,5 +200,7 @@ def test_results_come_in_order_and_errors_as_they_were_raised(nodes: Nodes) -> N
         with pytest.raises(DataError, match="item 3 is not as it should be"):
             next(found)
     assert ray.is_initialized()  # it was before
+    (told,) = _Actor(lambda: fails, range(4), str(Path.cwd()))({"number": [3]})["outcome"]
+    assert isinstance(told.error, DataError)  # so does an actor send it
     with pytest.raises(ValueError, match="on must be local, ray or ray:ADDRESS, got 'dask'"), executor_on("dask"):
         pass

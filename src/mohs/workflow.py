@@ -1,4 +1,4 @@
-"""`mohs.audit`: judge every example, then write the report; what the command `mohs audit` runs."""
+"""`mohs.audit`: judge every example, then write the report; what the command `mohs audit` runs, with `--stream` or without."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mohs.audit.audit_files import AuditedFiles, audit_files
+from mohs.audit.file_result import file_result
 from mohs.audit.pipeline import run_audit
 from mohs.audit.result import AuditResult
+from mohs.hardness.shards import Source
 from mohs.report.page import write_report
 
 
@@ -32,7 +35,7 @@ def audit(
         corrected: File of corrected labels that `mohs apply` wrote for an earlier audit of these data; they are audited
             instead of the original ones, and excluded examples are left out.
         **options: Fields of `AuditOptions`: embed, finetune, precision, model, loss, recipe, epochs, batch, folds, issues,
-            against, previous, seed, device, run, tell, watch.
+            against, previous, seed, device, run, tell, watch, executor.
 
     Returns:
         The table, the noise estimate and everything the report shows; `result.report` is the HTML file.
@@ -41,3 +44,10 @@ def audit(
     """
     result = run_audit(data, out=out, runs=runs, open_as=open_as, corrected=corrected, **options)
     return replace(result, report=write_report(result, result.folder / "report.html"))
+
+
+def audit_stream(source: Source, out: str | Path | None = None, **options: Any) -> AuditedFiles:
+    """Judge the labels of files that need not fit in memory, and report on them; arguments as for `audit_files`."""
+    done = audit_files(source, out, **options)
+    write_report(file_result(done), done.report)
+    return done

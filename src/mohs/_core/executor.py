@@ -1,17 +1,19 @@
 """Where independent pieces of work run: in this process, shared among the processes of torchrun, or on a Ray cluster.
 
-A piece of work is a function of one item that leaves its result in a file on a path that all machines share, and returns a
-summary. It must give the same result wherever and however often it runs, and look first whether the result is there: then a job
-that was interrupted resumes, and a machine that is lost costs its unfinished pieces only.
+A piece of work is a function of one item that returns its result or, if that is large, leaves it in a file on a path that all
+machines share, and returns a summary. It must give the same result wherever and however often it runs, and look first whether the
+file is there: then a job that was interrupted resumes, and a machine that is lost costs its unfinished pieces only.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +25,7 @@ AHEAD = 4  # pieces submitted to Ray per processor or GPU of the cluster, beyond
 PATIENCE = 120.0  # seconds to wait for a folder that the process of a lost machine still holds
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Load = Callable[[], Callable[[Item], Result]]
 
 
 class Executor(Protocol):
@@ -36,6 +39,10 @@ class Executor(Protocol):
         """The results, in the order of the items; gpu: whether each piece needs a GPU."""
         ...
 
+    def map_loaded(self, load: Load[Item, Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
+        """The same for work that is expensive to prepare: `load` makes it, once in every process that takes part."""
+        ...
+
 
 class Local:
     """In this process, one item after another."""
@@ -45,6 +52,9 @@ class Local:
 
     def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
         return map(work, items)
+
+    def map_loaded(self, load: Load[Item, Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
+        return self.map(load(), items, gpu=gpu)
 
 
 class Torchrun(Local):
@@ -63,7 +73,8 @@ class Torchrun(Local):
 class RayTasks:
     """On the Ray cluster that this process is connected to: a task for each item, run again if its machine is lost.
 
-    A task runs in the folder of this process, so relative paths mean the same there.
+    Work that must be loaded runs in actors of Ray Data, one for each GPU or processor. Tasks and actors run in the folder of
+    this process, so relative paths mean the same there.
     """
 
     def has_gpu(self, device: str) -> bool:
@@ -87,11 +98,67 @@ class RayTasks:
                 raise (error.cause if isinstance(error.cause, Exception) else error) from None
             yield result
 
+    def map_loaded(self, load: Load[Item, Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
+        import ray.data
+
+        if not items:
+            return
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = context.print_on_execution_start = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        most = min(len(items), max(1, int(self._resources().get("GPU" if gpu else "CPU", 1))))
+        numbers = ray.data.from_items([{"number": i} for i in range(len(items))], override_num_blocks=len(items))
+        done = numbers.map_batches(
+            _Actor,
+            fn_constructor_args=(load, list(items), os.getcwd()),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(min_size=1, initial_size=most, max_size=most, max_tasks_in_flight_per_actor=2),
+            num_cpus=0 if gpu else 1,
+            num_gpus=1 if gpu else 0,
+        )
+        early: dict[int, Result] = {}  # results that came before those of earlier items
+        at = 0
+        for row in done.iter_rows():
+            outcome: _Outcome = row["outcome"]
+            if outcome.error is not None:
+                raise outcome.error
+            early[outcome.number] = outcome.result
+            while at in early:
+                yield early.pop(at)
+                at += 1
+
     def _resources(self) -> dict[str, float]:
         import ray
 
         found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         return found
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of an item: its result, or the error."""
+
+    number: int
+    result: Any
+    error: Exception | None = None
+
+
+class _Actor:
+    """Work that is loaded once and then given items by number; an error is a result, so that it arrives as it was raised."""
+
+    def __init__(self, load: Load[Item, Result], items: Sequence[Item], folder: str) -> None:
+        os.chdir(folder)
+        self.load, self.items = load, items
+        self.work: Callable[[Any], Any] | None = None
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[_Outcome]]:
+        (number,) = map(int, batch["number"])
+        try:
+            self.work = self.work or self.load()
+            outcome = _Outcome(number, _run(self.work, self.items[number], os.getcwd()))
+        except Exception as error:
+            outcome = _Outcome(number, None, error)
+        return {"outcome": [outcome]}
 
 
 def _run(work: Callable[[Item], Result], item: Item, folder: str) -> Result:

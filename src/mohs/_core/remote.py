@@ -113,6 +113,26 @@ def retried(call: Callable[[], Result], address: str) -> Result:
     raise AssertionError
 
 
+def reread(read: Callable[[], Iterator[Result]], address: str, *errors: type[Exception]) -> Iterator[Result]:
+    """What `read` yields; after an OSError, or one of these errors, a remote file is read again without what was yielded before.
+
+    The error of the last attempt is raised; files of this machine are read once.
+    """
+    yielded = 0
+    failures: tuple[type[Exception], ...] = (OSError, *errors)
+    for attempt in range(tries := TRIES if is_remote(address) else 1):
+        try:
+            for number, found in enumerate(read()):
+                if number == yielded:
+                    yield found
+                    yielded += 1
+            return
+        except failures:
+            if attempt == tries - 1:
+                raise
+            time.sleep(pause(attempt))
+
+
 def pause(attempt: int) -> float:
     """Seconds to wait after this attempt, from 0."""
     return float(FIRST_PAUSE * 2**attempt)

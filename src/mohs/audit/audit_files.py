@@ -14,6 +14,7 @@ them in this process or elsewhere, and the same call resumes from those that are
     hardness/00017.parquet     the table, a part for each block of rows, in the order of the source
     flagged.parquet            the rows most probably mislabeled, at most SHOWN, the most probable first: `mohs review` opens it
     summary.json, .npz         shares of the verdicts, the noise estimate, and what is approximate
+    report.html                the report (`file_result`), if the command made it
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ from mohs._core.errors import DataError
 from mohs._core.executor import Executor, Local
 from mohs._core.files import written_whole
 from mohs._core.folders import claimed
+from mohs._core.part_files import PartFile, Tally
 from mohs._core.specs import safe_name
 from mohs._core.validation import check_between
 from mohs.audit.file_judge import BINS, SAMPLE, FileJudge, fit_judge, load_judge, save_judge
 from mohs.audit.options import Array, Tell
 from mohs.audit.run_files import MARK, REPAIR
-from mohs.hardness.blocks import BlockWork, Tally, blocks_of, class_names, part_of, run_blocks
+from mohs.hardness.blocks import BlockWork, blocks_of, class_names, run_blocks
 from mohs.hardness.classes import decode
 from mohs.hardness.judgment import SLACK, rate_interval
 from mohs.hardness.measure import Columns, table_of
@@ -54,7 +56,8 @@ from mohs.hardness.shards import Source
 from mohs.hardness.table import VERDICTS, add_columns, write_table
 from mohs.hardness.verdict import reasons, verdict_columns
 
-SUMMARY, JUDGE, PARTS, TABLE, FLAGGED = "summary", "judge.safetensors", "parts", "hardness", "flagged.parquet"
+SUMMARY, JUDGE, PARTS, TABLE = "summary", "judge.safetensors", "parts", "hardness"
+FLAGGED, REPORT = "flagged.parquet", "report.html"
 SHOWN = 20_000
 INTERVAL = 0.95
 IN_ARRAYS = ("transition", "counts")
@@ -91,6 +94,11 @@ class AuditedFiles:
     def flagged(self) -> Path:
         """File of the rows most probably mislabeled."""
         return self.folder / FLAGGED
+
+    @property
+    def report(self) -> Path:
+        """The HTML report, which `mohs audit --stream` writes."""
+        return self.folder / REPORT
 
     @property
     def shares(self) -> dict[str, float]:
@@ -165,7 +173,15 @@ def audit_files(
             dict(zip(VERDICTS, counts.tolist(), strict=True)),
             estimated(total, judge, names, seed),
             threshold,
-            {"data": source.name, "sample": judge.examples, **settings, "approximate": notes_of(judge, rows), **clock.seconds},
+            {
+                "data": source.name,
+                "fingerprint": source.fingerprint(),
+                **judged_by(source, judge, folds),
+                "sample": judge.examples,
+                **settings,
+                "approximate": notes_of(judge, rows),
+                **clock.seconds,
+            },
         )
         save_audited_files(result)
         shutil.rmtree(folder / PARTS)
@@ -221,13 +237,17 @@ def flag_threshold(counts: Array, sums: Array, precision: float) -> float:
 
 def write_flagged(folder: Path, threshold: float) -> None:
     """Copy the rows with the highest p_mislabeled, at least the threshold, from the table into flagged.parquet."""
-    parts = sorted((folder / TABLE).glob("*.parquet"))
+    write_table(most_suspicious(sorted((folder / TABLE).glob("*.parquet")), SHOWN, threshold), folder / FLAGGED)
+
+
+def most_suspicious(parts: Sequence[Path], most: int, threshold: float = 0.0) -> pa.Table:
+    """The rows of these files with the highest p_mislabeled, at least the threshold, the most suspicious first."""
     held, least = pyarrow.parquet.ParquetFile(parts[0]).schema_arrow.empty_table(), threshold
     for file in parts:
         found = pyarrow.parquet.read_table(file, filters=[("p_mislabeled", ">=", least)])
-        held = pa.concat_tables([held, found]).sort_by([("p_mislabeled", "descending")])[:SHOWN]
-        least = threshold if len(held) < SHOWN else held.column("p_mislabeled")[-1].as_py()
-    write_table(held, folder / FLAGGED)
+        held = pa.concat_tables([held, found]).sort_by([("p_mislabeled", "descending")])[:most]
+        least = threshold if len(held) < most else held.column("p_mislabeled")[-1].as_py()
+    return held
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,12 +262,10 @@ class Finish:
     high: Array | None
 
     def __call__(self, number: int) -> Array:
-        file = part_of(self.folder / TABLE, number)
-        if not file.exists():
-            table = self.table(pyarrow.parquet.read_table(part_of(self.folder / PARTS, number)))
-            with written_whole(file, sync=False) as part:
-                pyarrow.parquet.write_table(table, part)
-        verdicts = pyarrow.parquet.read_table(file, columns=["verdict"]).column("verdict")
+        part = PartFile(self.folder / TABLE, number)
+        if not part.table.exists():
+            part.write([self.table(PartFile(self.folder / PARTS, number).read())])
+        verdicts = pyarrow.parquet.read_table(part.table, columns=["verdict"]).column("verdict")
         return np.array([pc.sum(pc.equal(verdicts, name)).as_py() or 0 for name in VERDICTS])
 
     def table(self, part: pa.Table) -> pa.Table:
@@ -279,6 +297,15 @@ def estimated(total: Tally, judge: FileJudge, names: Sequence[Any], seed: int) -
     return estimate_of_counts(wrong / n, low, high, total["counts"], total["sizes"], doubted / n, names, seed=seed)
 
 
+def judged_by(source: Source, judge: FileJudge, folds: int) -> dict[str, str]:
+    """What judged the rows, in the words of a report."""
+    if judge.head is None:
+        return {"model": "the model that made the logits", "features": "the data", "out of sample": "if the logits are"}
+    fitted = f"{judge.examples:,} of {source.rows:,} rows" if source.rows > judge.examples else "all rows"
+    model = f"heads in {folds} folds (fitted to {fitted})"
+    return {"model": model, "features": f"{source.width:,} features", "out of sample": "yes"}
+
+
 def notes_of(judge: FileJudge, rows: int) -> list[str]:
     """What is approximate in the table of a source with this many rows."""
     notes = [f"p_mislabeled is compared in steps of 1/{BINS} to choose the rows called mislabeled"]
@@ -305,6 +332,11 @@ def save_audited_files(result: AuditedFiles) -> None:
     }
     with written_whole(result.folder / f"{SUMMARY}.json") as part:
         part.write_text(json.dumps(words, indent=1, default=str) + "\n")
+
+
+def is_audited_files(folder: Path) -> bool:
+    """Whether the folder holds a finished result of `audit_files`."""
+    return (folder / f"{SUMMARY}.json").exists() and (folder / TABLE).is_dir()
 
 
 def load_audited_files(folder: Path) -> AuditedFiles:

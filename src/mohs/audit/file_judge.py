@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from mohs._core.errors import DataError
+from mohs._core.part_files import Tally
 from mohs.audit.evidence import fit_plane, plane_of
 from mohs.audit.options import Array
-from mohs.hardness.blocks import Tally
 from mohs.hardness.classes import encode
 from mohs.hardness.judgment import LabelRule, RowJudgment, fit_rule
 from mohs.hardness.label_rows import LEAST_PROBABILITY, log_scores

@@ -8,13 +8,16 @@ sees the labels it judges, and the noise model weighs its scores with those of t
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mohs._core.device import choose_device
+from mohs._core.executor import Local
 from mohs._core.specs import as_spec
 from mohs.audit.evidence import on_map
 from mohs.audit.judge_features import (
@@ -28,14 +31,14 @@ from mohs.audit.judge_features import (
     scored_table,
 )
 from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING
-from mohs.audit.options import Array, AuditOptions
+from mohs.audit.options import Array, AuditOptions, Watch
 from mohs.audit.result import AuditResult
 from mohs.audit.score_network import mirrors
-from mohs.data.examples import Data
+from mohs.data.examples import Data, Examples
 from mohs.evaluate.outputs import output_batches
 from mohs.train.ema import average_decay
 from mohs.train.fold_heads import assign_folds
-from mohs.train.loop import train
+from mohs.train.loop import UNWATCHED, train
 from mohs.train.run import Run
 
 BACKBONE, EPOCHS, BATCH, RATE = "efficientnet_lite", 6, 256, 2e-3
@@ -66,17 +69,36 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
 
 def tuned_scores(data: Data, options: AuditOptions, folder: Path) -> Array:
     """Log-probabilities (N, K) of each image by the network that was fine-tuned on the other half."""
-    examples, device = replace(data.train, votes=None), choose_device(options.device)  # the network must not see the votes
+    examples = replace(data.train, votes=None)  # the network must not see the votes
     half = assign_folds(examples.labels, folds=HALVES, seed=options.seed)
-    scores = torch.empty(len(examples), len(examples.classes))
-    for f in range(HALVES):
-        seen, held = (half != f).nonzero().squeeze(1), (half == f).nonzero().squeeze(1)
-        run = tuned_run(data, len(seen), options)
-        trained = train(run, Data(examples.take(seen)), out=folder / f"half-{f}", device=options.device, watch=options.watch)
-        network = trained.network.to(device)
-        for rows, logits, _ in output_batches(network, examples.take(held), mirror=mirrors(trained.run)):
-            scores[held[rows]] = torch.log_softmax(logits, 1).float().cpu()
+    runs = [tuned_run(data, int((half != f).sum()), options) for f in range(HALVES)]
+    executor, scores = options.executor, torch.empty(len(examples), len(examples.classes))
+    watch = options.watch if isinstance(executor, Local) else UNWATCHED
+    work = _Tuning(examples, half, runs, folder, options.device, watch)
+    for f, own in enumerate(executor.map(work, range(HALVES), gpu=executor.has_gpu(options.device))):
+        scores[half == f] = own
     return scores.numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class _Tuning:
+    """Fine-tunes a network on the examples outside of a half and scores the half (n, K)."""
+
+    examples: Examples
+    half: Tensor
+    runs: Sequence[Run]
+    folder: Path
+    device: str
+    watch: Watch
+
+    def __call__(self, f: int) -> Tensor:
+        seen, held = (self.examples.take(rows.nonzero().squeeze(1)) for rows in (self.half != f, self.half == f))
+        trained = train(self.runs[f], Data(seen), out=self.folder / f"half-{f}", device=self.device, watch=self.watch)
+        network = trained.network.to(choose_device(self.device))
+        scores = torch.empty(len(held), len(held.classes))
+        for rows, logits, _ in output_batches(network, held, mirror=mirrors(trained.run)):
+            scores[rows] = torch.log_softmax(logits, 1).float().cpu()
+        return scores
 
 
 def tuned_run(data: Data, examples: int, options: AuditOptions) -> Run:

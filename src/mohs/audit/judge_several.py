@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,14 +134,29 @@ def _scores(features: Mapping[str, Any], given: torch.Tensor, options: AuditOpti
     """Log-odds (N, K) of each class by each head, by its name."""
     made: dict[str, list[Array]] = {}
     tell, number = options.progress("judging"), given.shape[1]
-    for k in range(number):
-        found = fold_scores(
-            features, given[:, k], num_classes=2, folds=options.folds, seed=options.seed, device=choose_device(options.device)
-        )
-        for name, scores in zip(found.names, found.scores, strict=True):
-            made.setdefault(name, []).append(scores[:, 1] - scores[:, 0])
+    gpu = options.executor.has_gpu(options.device)
+    work = _LabelHeads(features, given, options.folds, options.seed, options.device)
+    for k, odds in enumerate(options.executor.map(work, range(number), gpu=gpu)):
+        for name, own in odds.items():
+            made.setdefault(name, []).append(own)
         tell(k + 1, number)
     return {name: np.stack(parts, 1) for name, parts in made.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _LabelHeads:
+    """Log-odds (N,) of one of the labels `given` (N, K) by each head, by its name."""
+
+    features: Mapping[str, Any]
+    given: torch.Tensor
+    folds: int
+    seed: int
+    device: str
+
+    def __call__(self, k: int) -> dict[str, Array]:
+        how: dict[str, Any] = {"folds": self.folds, "seed": self.seed, "device": choose_device(self.device)}
+        found = fold_scores(self.features, self.given[:, k], num_classes=2, **how)
+        return {name: scores[:, 1] - scores[:, 0] for name, scores in zip(found.names, found.scores, strict=True)}
 
 
 def _with_sets(table: pa.Table, found: Mapping[str, list[str]], classes: list[Any]) -> pa.Table:

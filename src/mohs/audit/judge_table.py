@@ -68,8 +68,9 @@ def table_scores(data: Data, options: AuditOptions) -> tuple[dict[str, Array], F
         progress=options.progress("judging"),
     )  # fmt: skip
     scores: dict[str, Array] = dict(zip(made.names, made.scores, strict=True))
-    scores["linear"], _ = linear_scores(smooth, labels, classes, made.fold)
+    scores["linear"], _ = linear_scores(smooth, labels, classes, made.fold, executor=options.executor)
     scores["forest"], _ = forest_scores(trees, labels, classes, options.seed)
     if boosts(len(labels), classes):
-        scores["boosted trees"], _ = boost_scores(columns, trees, labels, classes, made.fold, options.seed)
+        boosted = boost_scores(columns, trees, labels, classes, made.fold, options.seed, executor=options.executor)
+        scores["boosted trees"], _ = boosted
     return scores, made

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mohs._core.executor import Executor, Local
 from mohs._core.validation import check_between, check_fields
 from mohs.issues.catalog import chosen_issues
 
@@ -16,6 +17,7 @@ Array = np.ndarray[Any, Any]
 Tell = Callable[[str], None]
 Watch = Callable[[dict[str, Any]], None]
 CHECKED = ("finetune", "precision", "model", "loss", "recipe", "epochs", "batch", "folds", "issues", "seed", "device")
+CIRCUMSTANCES = ("tell", "watch", "executor")  # fields that do not change the result
 STEPS = ("data", "features", "judge", "scores", "verdict", "issues")
 
 
@@ -43,6 +45,7 @@ class AuditOptions:
         run: Folder of a finished run whose network judges.
         tell: Called with a line of text at every step.
         watch: Called with progress events.
+        executor: What fits models that are independent: the folds of a table, the labels of a set, the halves of `finetune`.
     """
 
     embed: str | Callable[[Any], Any] = "auto"
@@ -62,6 +65,7 @@ class AuditOptions:
     run: str | Path | None = None
     tell: Tell = field(default=lambda text: None, compare=False, repr=False)
     watch: Watch = field(default=lambda event: None, compare=False, repr=False)
+    executor: Executor = field(default_factory=Local, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_fields(AuditOptions, {name: getattr(self, name) for name in CHECKED})

@@ -23,6 +23,7 @@ import torch
 
 from mohs._core.checksums import remove_file
 from mohs._core.errors import DataError
+from mohs._core.executor import Local
 from mohs._core.folders import claimed
 from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
@@ -36,7 +37,7 @@ from mohs.audit.judge_predictions import judge_predictions
 from mohs.audit.judge_run import judge_run
 from mohs.audit.judge_several import judge_several
 from mohs.audit.judge_table import judge_table
-from mohs.audit.options import AuditOptions, Tell
+from mohs.audit.options import CIRCUMSTANCES, AuditOptions, Tell
 from mohs.audit.other_issues import check_issues
 from mohs.audit.previous import load_previous
 from mohs.audit.result import AuditResult, load_audit, save_audit
@@ -60,6 +61,11 @@ from mohs.train.robust import RECIPES
 WRONG = {"name": "symmetric", "rate": 0.1}
 Judge = Callable[[Data, AuditOptions, Path], AuditResult]
 JUDGES: dict[str, Judge] = {"images": judge_features, "features": judge_features, "text": judge_features, "table": judge_table}
+SPREAD: dict[Judge, str] = {  # what an executor can share out
+    judge_table: "the linear models and boosted trees, by fold",
+    judge_several: "the heads, by label",
+    judge_finetuned: "the fine-tunings, by half",
+}
 EXCERPT, FIELDS = 280, 8  # characters of a text, fields of a row, that the table shows
 
 
@@ -86,7 +92,11 @@ def run_audit(
     with claimed(Path(runs) / name if out is None else out, MARK, about, kind="audit", key="audit") as folder:
         result = finished(folder, name, chosen.tell)
         if result is None:
-            made = choose_judge(found, chosen)(found, chosen, folder)
+            judge = choose_judge(found, chosen)
+            if not isinstance(chosen.executor, Local):
+                one = "nothing: one process fits the heads of this audit in closed form, or trains its only network"
+                chosen.tell(f"On the cluster: {SPREAD.get(judge, one)}.")
+            made = judge(found, chosen, folder)
             made = with_context(replace(made, facts={**made.facts, "issues": chosen.issues}), found, name, folder)
             save_audit(made if earlier is None else replace(made, diff=diff_audits(earlier, made)), folder)
             tidy(folder)
@@ -118,7 +128,7 @@ def call_of(
     data: Any, open_as: Mapping[str, Any] | None, corrected: str | Path | None, options: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """How the audit was called, so that it can be repeated on other labels; None if that cannot be written down."""
-    plain = {name: value for name, value in options.items() if name not in ("tell", "watch")}
+    plain = {name: value for name, value in options.items() if name not in CIRCUMSTANCES}
     votes = (open_as or {}).get("votes", "")
     if not (data is None or isinstance(data, str | Path)) or callable(plain.get("embed")) or not isinstance(votes, str):
         return None
@@ -226,9 +236,7 @@ def describe(data: Data) -> str:
 
 def run_name(data: Data, options: AuditOptions) -> str:
     """A name for the folder: the data's, and a hash of the data and the options."""
-    plain = {
-        name: value for name, value in vars(options).items() if name not in ("tell", "watch", "device") and value is not None
-    }
+    plain = {name: value for name, value in vars(options).items() if name not in (*CIRCUMSTANCES, "device") and value is not None}
     text = json.dumps([plain, data.train.fingerprint()], sort_keys=True, default=str)
     safe = safe_name(Path(str(data.name)).stem) or "data"
     return f"audit-{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

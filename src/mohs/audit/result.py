@@ -15,9 +15,9 @@ Nothing is pickled. Each file is written completely or not at all, findings.json
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from mohs.audit.evidence import write_evidence
 from mohs.audit.gallery_rows import gallery_rows, issue_rows
 from mohs.audit.run_files import ANNOTATORS, ARRAYS, COPIES, DIFF, EVIDENCE, ISSUES, PICTURES, REPAIR, TABLE, WORDS
 from mohs.audit.thumbnails import Thumbnails, store_pictures, stored_pictures
+from mohs.audit.totals import Totals, margin_edges
 from mohs.data.examples import Examples, LeftOut
 from mohs.hardness.noise_rate import NoiseEstimate
 from mohs.hardness.table import VERDICTS, read_parquet, read_table, write_table
@@ -70,6 +71,7 @@ class AuditResult:
         diff: What changed since an earlier audit, if one was named (`previous`).
         left_out: Examples that could not be read.
         facts: Everything else that the report shows.
+        counted: Counts over all examples, where `table` holds only the most suspicious of them (`mohs.audit.file_result`).
         folder: Folder of the audit.
         report: The HTML report.
     """
@@ -91,8 +93,14 @@ class AuditResult:
     diff: AuditDiff | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    counted: Totals | None = field(default=None, repr=False)
     folder: Path = Path()
     report: Path | None = None
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Counts over all examples."""
+        return Totals.of([self.table], margin_edges(self.table)) if self.counted is None else self.counted
 
     @classmethod
     def of(cls, examples: Examples, **found: Any) -> AuditResult:
@@ -108,8 +116,8 @@ class AuditResult:
     @property
     def shares(self) -> dict[str, float]:
         """Share of examples with each verdict, `noise` (the estimated share of wrong labels, 0 if none was found), and issues."""
-        counts = Counter(self.table.column("verdict").to_pylist())
-        shares = {name.replace(" ", "_"): counts[name] / len(self.table) for name in VERDICTS}
+        counts = self.totals.by_verdict()
+        shares = {name.replace(" ", "_"): counts[name] / self.totals.rows for name in VERDICTS}
         found = self.estimate
         shares |= {} if found is None else {"noise": 0.0 if found.kind == "none found" else found.rate}
         return shares if self.issues is None else shares | self.issues.shares

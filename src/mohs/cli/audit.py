@@ -93,7 +93,7 @@ Stream = Annotated[
     bool,
     typer.Option(
         "--stream",
-        help="Bounded memory: judge features or out-of-sample logits in .parquet or .npy files as they are read; no report.",
+        help="Bounded memory: judge features or out-of-sample logits in .parquet or .npy files as they are read.",
     ),
 ]
 STREAMED = ("precision", "folds", "seed", "runs", "out")  # options that --stream takes
@@ -157,11 +157,9 @@ def audit(
         chosen = {"precision": precision, "folds": folds, "seed": seed or 0, "runs": runs, "out": out}
         _stream(data, gates, chosen, on=on, as_json=as_json, quiet=quiet)
         return
-    if on != "local":
-        raise ValueError("--on is for --stream: the heads of an audit in memory are fitted in one process")
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "recipe": recipe}
     judge |= {"folds": folds, "issues": issues, "device": device}
-    done = _audited(data, quiet, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
+    done = _audited(data, quiet, on, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
@@ -173,20 +171,20 @@ def audit(
 def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str, as_json: bool, quiet: bool) -> None:
     from mohs._core.executor import executor_on
     from mohs._core.remote import is_remote, upload
-    from mohs.audit.audit_files import audit_files
     from mohs.hardness.shards import open_source
+    from mohs.workflow import audit_stream
 
     if data is None:
         raise ValueError("--stream needs DATA: a .parquet file, or a folder of .parquet or .npy files")
     source, remote = open_source(data, headless=True), how["out"] is not None and is_remote(how["out"])
     with progress(quiet=quiet) as (tell, _), executor_on(on) as executor:
-        done = audit_files(source, tell=tell, executor=executor, **{**how, "out": None if remote else how["out"]})
+        done = audit_stream(source, tell=tell, executor=executor, **{**how, "out": None if remote else how["out"]})
         if remote:
             tell(f"uploading to {how['out']}")
             upload(done.folder, str(how["out"]))
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if as_json:
-        plain = {"folder": done.folder, "table": done.table, "shares": done.shares, "gates broken": broken}
+        plain = {"folder": done.folder, "table": done.table, "report": done.report, "shares": done.shares, "gates broken": broken}
         typer.echo(json.dumps({**plain, "approximate": done.facts["approximate"]}, default=str))
     elif not quiet:
         typer.echo(f"{done.rows:,} examples: " + ", ".join(f"{count:,} {name}" for name, count in done.counts.items()))
@@ -196,16 +194,18 @@ def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str,
             typer.echo(f"gate failed: {gate}")
         typer.echo(f"table:  {done.table}")
         typer.echo(f"flagged: {done.flagged}   (mohs review opens it)")
+        typer.echo(f"report: {done.report}")
     if broken:
         raise typer.Exit(1)
 
 
-def _audited(data: str | None, quiet: bool, **options: Any) -> AuditResult:
+def _audited(data: str | None, quiet: bool, on: str, **options: Any) -> AuditResult:
+    from mohs._core.executor import executor_on
     from mohs.workflow import audit as audit_data
 
     try:
-        with progress(quiet=quiet) as (tell, watch):
-            return audit_data(data, tell=tell, watch=watch, **options)
+        with progress(quiet=quiet) as (tell, watch), executor_on(on) as executor:
+            return audit_data(data, tell=tell, watch=watch, executor=executor, **options)
     except KeyboardInterrupt:
         typer.echo("mohs: interrupted; run the same command again to resume", err=True)
         raise typer.Exit(130) from None

@@ -42,6 +42,11 @@ def write_embedded(data: Data, path: str | Path) -> Path:
     return path
 
 
+def feature_column(features: np.ndarray[Any, Any]) -> pa.Array:
+    """Features (N, D), float32, as a column: a list of D numbers per row."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), features.shape[1])
+
+
 def _arrays(data: Data) -> dict[str, Any]:
     found: dict[str, Any] = {"classes": np.array(data.classes)}
     for split, examples in data.splits.items():
@@ -72,7 +77,7 @@ def _write_parquet(data: Data, file: Path) -> None:
                 columns: dict[str, Any] = {
                     "id": pa.array(names[rows], kinds["id"]),
                     "label": pa.array([data.classes[i] for i in examples.labels[rows].tolist()], kinds["label"]),
-                    "features": pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), width),
+                    "features": feature_column(features),
                     "source": pa.array(examples.paths[rows] if examples.paths is not None else [None] * number, pa.string()),
                     "split": pa.array([split] * number, pa.string()),
                 }

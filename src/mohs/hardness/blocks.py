@@ -1,8 +1,5 @@
 """Blocks: the rows of a source measured a block at a time, each block written to a part file with a done marker.
 
-    FOLDER/00017.parquet     the columns of block 17, its rows in the order of the source
-    FOLDER/00017.npz         its tally (arrays that are combined over all blocks), written last: the block is done
-
 A block is measured by whichever process its executor chooses; its rows, their ids and its files do not depend on that. A block
 that is done is not measured again. Memory holds a batch of the source and the columns of a block.
 """
@@ -16,21 +13,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 import torch
 from torch import Tensor
 
-from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
 from mohs._core.executor import Executor
-from mohs._core.files import written_whole
+from mohs._core.part_files import PartFile, Tally
 from mohs.hardness.classes import encode
 from mohs.hardness.measure import Columns, host, joined
 from mohs.hardness.shards import Source, Unit
 
 BLOCK_ROWS = 65_536
 Batch = Mapping[str, Any]
-Tally = dict[str, np.ndarray[Any, Any]]
 Measure = Callable[[Batch, Tensor, int], tuple[Mapping[str, Any], Tally]]  # a batch, its classes, its first row -> columns, sums
 
 
@@ -90,9 +84,10 @@ class BlockWork:
     keys: tuple[str, ...] = ("logits", "features", "ids", "paths")
 
     def __call__(self, block: Block) -> Measured:
-        part, marker = part_of(self.folder, block.number), self.folder / f"{block.number:05}.npz"
-        if marker.exists():
-            return Measured(sum(unit.rows for unit in block.units), read_arrays(marker))
+        part = PartFile(self.folder, block.number)
+        done = part.tally()
+        if done is not None:
+            return Measured(sum(unit.rows for unit in block.units), done)
         parts: list[Columns] = []
         sums: Tally = {}
         error = None
@@ -106,12 +101,10 @@ class BlockWork:
         if not parts:
             return Measured(0, {}, error)
         columns = joined(parts)
-        with written_whole(part, sync=False) as file:
-            pyarrow.parquet.write_table(pa.table(columns), file)
+        part.write([pa.table(columns)])
         tally = self.tally(columns, block.first) | sums
         if error is None:
-            with written_whole(marker, sync=False) as file, file.open("wb") as opened:
-                np.savez(opened, **tally)  # type: ignore[arg-type]
+            part.finish(tally)
         return Measured(len(columns["id"]), tally, error)
 
     def columns(self, unit: Unit) -> tuple[Columns, Tally]:
@@ -148,11 +141,6 @@ def run_blocks(work: BlockWork, blocks: Sequence[Block], executor: Executor) -> 
 def add_tallies(a: Tally, b: Tally) -> Tally:
     """The sums of both, entry by entry; the first may be empty."""
     return {name: a[name] + values for name, values in b.items()} if a else b
-
-
-def part_of(folder: Path, number: int) -> Path:
-    """The part file of a block."""
-    return folder / f"{number:05}.parquet"
 
 
 def class_names(source: Source, classes: Sequence[Any] | None = None) -> list[Any]:

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 import torch
 
 from mohs._core.distributed import from_first, ranks
 from mohs._core.errors import DataError
 from mohs._core.executor import Executor, Torchrun
-from mohs.hardness.blocks import BlockWork, Measured, Tally, blocks_of, class_names, part_of, run_blocks
+from mohs._core.part_files import PartFile, Tally
+from mohs.hardness.blocks import BlockWork, Measured, blocks_of, class_names, run_blocks
 from mohs.hardness.classes import encode
 from mohs.hardness.human import agreement_of, easiest
 from mohs.hardness.measure import Columns, measure, repeated, table_of
@@ -197,7 +197,7 @@ def _merge(source: Source, classes: Sequence[Any], measured: Sequence[Measured],
     compared = source.rows <= COMPARED
     with table_writer(out) as write:
         for number, _ in enumerate(tallies):
-            raw = pyarrow.parquet.read_table(part_of(folder, number))
+            raw = PartFile(folder, number).read()
             table = table_of({**{name: raw.column(name) for name in raw.column_names}, **add(raw)}, classes)
             write(table)
             if compared:

@@ -12,7 +12,6 @@ names. Errors name the file, the key and the row (from 0).
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from torch import Tensor
 
 from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
-from mohs._core.remote import TRIES, is_remote, list_files, opened_at, pause, retried, stamp_of
+from mohs._core.remote import is_remote, list_files, opened_at, reread, retried, stamp_of
 from mohs._core.vocabulary import CLASSES, FEATURES, IDS, LABELS, PATHS, find_name
 from mohs.hardness.list_columns import matrix, width_of
 from mohs.hardness.score import checked_head
@@ -204,14 +203,14 @@ def array_source(arrays: Mapping[str, Any], name: str, *, headless: bool = False
 
 
 def _parquet_source(files: list[str], head: Mapping[str, np.ndarray[Any, Any]], name: str, *, headless: bool) -> Source:
-    schema = _opened(files[0]).schema_arrow
+    schema = open_parquet(files[0]).schema_arrow
     named = {key: find_name(schema.names, names) for key, names in KEYS.items()}
     columns = {key: column for key, column in named.items() if column and key not in HEAD}
     _check_keys({**columns, **head}, files[0], headless=headless)
     units: list[Unit] = []
     first = 0
     for file in files:
-        opened = _opened(file)
+        opened = open_parquet(file)
         _check_schema(file, opened.schema_arrow, schema, columns)
         start = 0
         for group in range(opened.num_row_groups):
@@ -219,25 +218,21 @@ def _parquet_source(files: list[str], head: Mapping[str, np.ndarray[Any, Any]], 
             units += [Unit(file, group, start, first, rows)] if rows else []
             start, first = start + rows, first + rows
     widths: dict[str, int] = {
-        key: width_of(map(_opened, files), columns[key], files) for key in ("logits", "features") if key in columns
+        key: width_of(map(open_parquet, files), columns[key], files) for key in ("logits", "features") if key in columns
     }
 
     def read(unit: Unit, keys: tuple[str, ...], batch: int) -> Iterator[dict[str, Any]]:
-        start, wanted = unit.start, [columns[key] for key in keys]
-        for attempt in range(tries := TRIES if is_remote(unit.file) else 1):
-            row = unit.start
-            try:
-                for part in _opened(unit.file).iter_batches(batch, row_groups=[unit.group], columns=wanted):
-                    if row == start:  # not read by an earlier attempt
-                        yield {key: _plain(part.column(columns[key]), key, columns[key], unit, start, widths) for key in keys}
-                        start += part.num_rows
-                    row += part.num_rows
-                return
-            except (OSError, pa.ArrowException) as error:
-                if attempt == tries - 1:
-                    where = f"row group {unit.group} (from row {unit.start})"
-                    raise DataError(f"{unit.file}: {where} cannot be read: {error}") from error
-                time.sleep(pause(attempt))
+        def batches() -> Iterator[dict[str, Any]]:
+            start, wanted = unit.start, [columns[key] for key in keys]
+            for part in open_parquet(unit.file).iter_batches(batch, row_groups=[unit.group], columns=wanted):
+                yield {key: _plain(part.column(columns[key]), key, columns[key], unit, start, widths) for key in keys}
+                start += part.num_rows
+
+        try:
+            yield from reread(batches, unit.file, pa.ArrowException)
+        except (OSError, pa.ArrowException) as error:
+            where = f"row group {unit.group} (from row {unit.start})"
+            raise DataError(f"{unit.file}: {where} cannot be read: {error}") from error
 
     kind = schema.field(columns["labels"]).type
     return _source(name, tuple(units), {**columns, **head}, widths, pa.types.is_integer(kind), read)
@@ -283,7 +278,8 @@ def _check_schema(file: str, schema: pa.Schema, expected: pa.Schema, columns: Ma
             raise DataError(f"{file}: column {column!r} is {kind}, in the first shard {wanted}: all shards need the same columns")
 
 
-def _opened(file: str) -> pyarrow.parquet.ParquetFile:
+def open_parquet(file: str) -> pyarrow.parquet.ParquetFile:
+    """A Parquet file by its path or address."""
     try:
         if is_remote(file):
             system, path = opened_at(file)

@@ -100,6 +100,20 @@ def margin_bars(rows: Rows) -> Drawing:
     return altair.layer(bars, zero).properties(height=HEIGHT)
 
 
+def doubt_bars(rows: Rows) -> Drawing:
+    """A histogram from 0 to 1 whose small counts can be seen beside large ones."""
+    import altair
+
+    encoding = {
+        "x": altair.X("from:Q", title="probability that the label is wrong", bin="binned", axis=altair.Axis(format="%")),
+        "x2": "to:Q",
+        "y": altair.Y("examples:Q", title="examples", scale=altair.Scale(type="sqrt"), axis=altair.Axis(tickCount=5)),
+        "tooltip": [altair.Tooltip("from:Q", format=".0%"), altair.Tooltip("to:Q", format=".0%"), "examples:Q"],
+    }
+    bars = altair.Chart({"values": rows}).mark_bar(binSpacing=0.5, color=label_of("mislabeled").color)
+    return bars.encode(**encoding).properties(height=HEIGHT)
+
+
 def emphasis_lines(rows: Rows) -> Drawing:
     """Emphasis of the loss over a histogram of examples, both from 0 to 1."""
     import altair
@@ -173,6 +187,7 @@ DRAWINGS: dict[str, Callable[[Rows], Drawing]] = {
     "class_bars": class_bars,
     "grade_bars": grade_bars,
     "margin_bars": margin_bars,
+    "doubt_bars": doubt_bars,
     "emphasis_lines": emphasis_lines,
     "course_lines": course_lines,
     "history_lines": history_lines,

@@ -14,15 +14,14 @@ import numpy as np
 
 from mohs._core.plain_text import shorten
 from mohs.audit.result import AuditResult
+from mohs.audit.totals import DOUBT_BINS, Counts
 from mohs.hardness.scores import PREFERENCE, SCORES
 from mohs.hardness.table import VERDICTS, column
-from mohs.report.data_map import verdict_numbers
 from mohs.report.summary import has_numbers
 from mohs.report.verdict_labels import shown_order
 
 PAIRED, LISTED = 20, 30  # classes in a table of pairs and in a list, at most
-BINS, SHARES, STEPS = 40, 25, 101  # bins of margins and of probabilities; points of an emphasis curve
-NARROWEST = 1e-9  # half the width of a histogram whose values are all equal
+SHARES, STEPS = 25, 101  # bins of probabilities; points of an emphasis curve
 COURSES = {
     "norm": ("Feature length", "Longer feature vectors mean a more confident model. Easy examples grow first."),
     "avh": (
@@ -53,7 +52,7 @@ class Figure:
 
 def figures(result: AuditResult) -> list[Figure]:
     """Every figure the result has numbers for, in the order of the page."""
-    by_class = () if has_numbers(result) else (wrong_pairs(result), class_shares(result))
+    by_class = () if has_numbers(result) else (wrong_pairs(result), class_shares(result), doubts(result))
     labels = (*by_class, grades(result), margins(result))
     training = (emphasis_figure(result), *course_figures(result), *history_figures(result))
     made = (*labels, *training, *held_out_figures(result))
@@ -62,40 +61,46 @@ def figures(result: AuditResult) -> list[Figure]:
 
 def wrong_pairs(result: AuditResult) -> Figure:
     """Given label × suggested label, over the examples that are probably mislabeled."""
-    table = result.table
-    pairs: Counter[tuple[Any, Any]] = Counter()
-    if "suggested_label" in table.column_names:
-        given, new = (table.column(name).to_pylist() for name in ("label", "suggested_label"))
-        pairs.update((a, b) for a, b in zip(given, new, strict=True) if a != b and a is not None and b is not None)
+    pairs = result.totals.pairs
     meaning = f"Number of probably wrong labels: given label by row, suggested label by column.{_cut(pairs)}"
     return Figure("pairs", "noise", "heat_map", "Which labels are confused", meaning, pair_rows(pairs, ("given", "suggested")))
 
 
 def class_shares(result: AuditResult) -> Figure:
     """For each class, the share of its labels with each verdict other than easy."""
-    labels = result.table.column("label").to_pylist()
-    totals = Counter(label for label in labels if label is not None)
-    counts = Counter(zip(labels, verdict_numbers(result.table).tolist(), strict=True))
-    wrong = VERDICTS.index("mislabeled")
-    worst = sorted(totals, key=lambda label: (-counts[label, wrong] / totals[label], str(label)))[:LISTED]
+    counts = result.totals.verdicts
+    totals: Counter[Any] = Counter()
+    for (label, _), number in counts.items():
+        totals[label] += number
+    worst = sorted(totals.keys() - {None}, key=lambda label: (-counts[label, "mislabeled"] / totals[label], str(label)))[:LISTED]
     rows = [
         {"class": name, "verdict": verdict, "share": count / totals[label], "examples": count}
         for name, label in zip(distinct(worst), worst, strict=True)
         for verdict in shown_order()
         if verdict != "easy"
-        for count in [counts[label, VERDICTS.index(verdict)]]
+        for count in [counts[label, verdict]]
     ]
     some = f"The {LISTED} classes with the most wrong labels. " if len(totals) > LISTED else ""
     meaning = f"{some}Share of each class's examples that are not easy. The class with the most wrong labels comes first."
     return Figure("classes", "noise", "class_bars", "Verdicts by class", meaning, rows)
 
 
+def doubts(result: AuditResult) -> Figure | None:
+    """Histogram of p_mislabeled, over all examples of a table that is not shown whole."""
+    if result.counted is None:
+        return None
+    numbers: Counter[int] = Counter()
+    for (b, _), count in result.totals.doubts.items():
+        numbers[b] += count
+    meaning = "Probability that the label is wrong, by number of examples on a square-root scale, for most labels are right."
+    rows = [{"from": b / DOUBT_BINS, "to": (b + 1) / DOUBT_BINS, "examples": numbers[b]} for b in sorted(numbers)]
+    return Figure("doubts", "noise", "doubt_bars", "How doubtful the labels are", meaning, rows)
+
+
 def grades(result: AuditResult) -> Figure | None:
     """Verdicts within the grades 1 to 10."""
-    if "mohs" not in result.table.column_names:
-        return None
-    counts = Counter(zip(result.table.column("mohs").to_pylist(), verdict_numbers(result.table).tolist(), strict=True))
-    rows = [{"grade": g, "verdict": name, "examples": counts[g, i]} for g in range(1, 11) for i, name in enumerate(VERDICTS)]
+    counts = result.totals.grades
+    rows = [{"grade": g, "verdict": name, "examples": counts[g, name]} for g in range(1, 11) for name in VERDICTS]
     scored = (SCORES[name].meaning for name in PREFERENCE if SCORES[name].column in result.table.column_names)
     by = next(scored, "")
     meaning = f"Ten groups of equal size, from 1 (easiest) to 10 (hardest{': ' if by else ''}{by}). Colors show verdicts."
@@ -104,23 +109,19 @@ def grades(result: AuditResult) -> Figure | None:
 
 def margins(result: AuditResult) -> Figure | None:
     """Histogram of the margin by verdict; the outermost hundredth on each side falls into the last bin."""
-    if "margin" not in result.table.column_names:
-        return None
-    m = column(result.table, "margin").astype(float)
-    verdicts = verdict_numbers(result.table)
-    known = np.isfinite(m) & (verdicts < len(VERDICTS))
-    if not known.any():
-        return None
-    edges = _edges(m[known])
-    counts = Counter(zip(np.digitize(m, edges[1:-1])[known].tolist(), verdicts[known].tolist(), strict=True))
-    rows = [
-        {"from": float(edges[b]), "to": float(edges[b + 1]), "verdict": VERDICTS[v], "examples": count}
-        for (b, v), count in sorted(counts.items())
-    ]
     meaning = (
         "The margin is the model's log-odds that the given label is right: at 0 it is 50% sure, at +3 about 95%, at −3 about 5%."
     )
+    rows = _histogram(result.totals.margins, result.totals.edges)
     return Figure("margins", "hardness", "margin_bars", "How sure the model is of each label", meaning, rows)
+
+
+def _histogram(counts: Counts, edges: np.ndarray[Any, Any]) -> Rows:
+    """Bins with their edges, in order, and the verdicts in the order of VERDICTS."""
+    return [
+        {"from": float(edges[b]), "to": float(edges[b + 1]), "verdict": verdict, "examples": count}
+        for (b, verdict), count in sorted(counts.items(), key=lambda one: (one[0][0], VERDICTS.index(one[0][1])))
+    ]
 
 
 def emphasis_figure(result: AuditResult) -> Figure | None:
@@ -219,14 +220,6 @@ def _cut(pairs: Counter[tuple[Any, Any]]) -> str:
     """A sentence where not every class that occurs can be drawn."""
     number = len({name for pair in pairs for name in pair})
     return f" Only the classes of the most common pairs are drawn ({number:,} occur)." if number > PAIRED else ""
-
-
-def _edges(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    low, high = np.quantile(values, [0.01, 0.99])
-    low, high = min(low, -NARROWEST), max(high, NARROWEST)
-    width = (high - low) / BINS
-    edges: np.ndarray[Any, Any] = np.arange(np.floor(low / width), np.ceil(high / width) + 1) * width  # 0 is an edge
-    return edges
 
 
 def _series(result: AuditResult, ending: str) -> Rows:

@@ -93,6 +93,21 @@ def examples_to_ask(table: pa.Table) -> list[dict[str, Any]]:
     ]
 
 
+def suspicious_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table as they are listed: id, label, suggestion, probability of a wrong label, verdict and reasons."""
+    return [
+        {
+            "id": shorten(entry["id"], 60),
+            "label": shorten(entry["label"]),
+            "suggested": shorten(entry["suggested_label"]) if entry["suggested_label"] != entry["label"] else "",
+            "p": entry["p_mislabeled"],
+            "verdict": entry["verdict"],
+            "why": shorten(entry.get("why") or "", 200),
+        }
+        for entry in table.to_pylist()
+    ]
+
+
 def title(card: Card) -> str:
     """The example's file name, or its id."""
     return _title(card["id"], card["path"])

@@ -30,13 +30,14 @@ from mohs.report.changes_block import changes_since
 from mohs.report.data_map import DataMap, data_map
 from mohs.report.drawings import specification
 from mohs.report.figures import Figure, figures
-from mohs.report.gallery import Card, cards, examples_to_ask, flagged, names_of, title
+from mohs.report.gallery import Card, cards, examples_to_ask, flagged, names_of, suspicious_rows, title
 from mohs.report.issue_blocks import issue_blocks, not_found
 from mohs.report.summary import Kind, kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
 from mohs.report.verdict_labels import NOT_SCORED, css_name, label_of, shown_order
 
 TEMPLATES = Path(__file__).parent / "templates"
-SCRIPTS = ("page.js", "charts.js", "data_map.js", "decisions.js", "gallery.js")
+CHART_SCRIPTS = ("page.js", "charts.js")
+SCRIPTS = (*CHART_SCRIPTS, "data_map.js", "decisions.js", "gallery.js")
 LEFT_OUT_SHOWN = 500
 ENLARGED = 64  # longer side in pixels to which a tiny image is enlarged
 
@@ -68,12 +69,12 @@ def check_report_path(out: Path) -> None:
 
 def page(result: AuditResult) -> str:
     """The complete page as text."""
-    drawn = figures(result)
+    drawn, whole = figures(result), result.counted is None
     names = names_of(result.table, result.classes)
-    points = data_map(result.table, names)
-    found = cards(result.table, names)
+    points = data_map(result.table, names) if whole else None
+    found = cards(result.table, names) if whole else []
     bundle = chart_script()
-    own = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    own = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in (SCRIPTS if whole else CHART_SCRIPTS))
     scripts = [script for script in (bundle, own) if script]
     data = {
         "hash": result.data_hash,
@@ -81,7 +82,7 @@ def page(result: AuditResult) -> str:
         "shown": [shorten(name) for name in names],
         "verdicts": [*VERDICTS, NOT_SCORED],
         "cards": [[card["id"], card["label"], card["suggested"]] for card in found],
-        "flagged": flagged(result.table, names),
+        "flagged": flagged(result.table, names) if whole else [],
         "map": None
         if points is None
         else {"count": points.count, "xLimit": points.x_limit, "x": points.x_title, "y": points.y_title},
@@ -99,6 +100,8 @@ def page(result: AuditResult) -> str:
             cards=list(_shown(found, result, [shorten(name) for name in names])),
             groups=list(_groups(found, result)),
             changes=changes_since(result),
+            whole=whole,
+            suspicious=[] if whole else suspicious_rows(result.table),
             issue_blocks=issue_blocks(result),
             not_found=not_found(result),
             checked=result.issues is not None,
@@ -155,7 +158,7 @@ def _words(result: AuditResult) -> dict[str, Any]:
     return {
         "name": result.name,
         "data_hash": result.data_hash,
-        "total": len(result.table),
+        "total": result.totals.rows,
         "kinds": kinds(result),
         "tiles": _tiles(result),
         "colors": {css_name(name): label_of(name).color for name in (*VERDICTS, NOT_SCORED)},

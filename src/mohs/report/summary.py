@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from shlex import quote
 
@@ -41,8 +40,8 @@ class Step:
 
 def kinds(result: AuditResult) -> list[Kind]:
     """One entry per verdict, in the order of VERDICTS; "not scored" comes last, if any row has no verdict."""
-    counts = Counter(NOT_SCORED if name is None else name for name in result.table.column("verdict").to_pylist())
-    total = len(result.table)
+    counts, total = result.totals.by_verdict(), result.totals.rows
+    counts[NOT_SCORED] = counts.pop(None, 0)
     names = [*VERDICTS, *([NOT_SCORED] if counts[NOT_SCORED] else [])]
     return [Kind(name, counts[name], counts[name] / total, label_of(name).meaning) for name in names]
 
@@ -55,7 +54,7 @@ def sentences(result: AuditResult) -> list[str]:
     doubtful = unsure is not None and unsure.examples > 0
     classes = "" if has_numbers(result) else f" of {len(result.classes):,} classes"
     lines = [
-        f"This audit covers {len(result.table):,} examples{classes}.",
+        f"This audit covers {result.totals.rows:,} examples{classes}.",
         f"{_count(wrong)} probably {_plural(wrong, 'has', 'have')} a wrong label." if wrong.examples else "No label looks wrong.",
         f"{_count(hard)} {_plural(hard, 'is', 'are')} hard but correctly labeled, and {_count(between).lower()} "
         f"{_plural(between, 'lies', 'lie')} between classes{'' if doubtful else '; the rest are easy'}.",
@@ -116,6 +115,13 @@ def next_steps(result: AuditResult) -> list[Step]:
     counts = {kind.name: kind.examples for kind in kinds(result)}
     wrong, unsure = counts["mislabeled"], counts.get("cannot tell", 0)
     run = quote(str(result.facts.get("run", "RUN")))
+    if result.counted is not None:
+        return [
+            Step(
+                "Decide on the examples that are called mislabeled, the most certain first:", f"mohs review {run}/flagged.parquet"
+            ),
+            Step("Read the whole table with pandas, Polars, DuckDB or Spark:", f"{run}/hardness/*.parquet"),
+        ]
     if wrong:
         shown = "all of them" if wrong <= FEW else "the most certain come first"
         first = f"Review the {wrong:,} suggested corrections below ({shown}): accept, keep, change or exclude."

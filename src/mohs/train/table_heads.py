@@ -15,11 +15,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from mohs._core.executor import Executor, Local
 from mohs.data.columns import Column
 
 Array = np.ndarray[Any, Any]
@@ -73,14 +75,14 @@ def tree_view(columns: Sequence[Column], embed_text: Callable[[list[str]], Array
     return view
 
 
-def linear_scores(x: Array, labels: Array, classes: int, fold: Array) -> tuple[Array, str]:
-    """Log-probabilities (N, K) of logistic regression out of fold, and what was chosen."""
+def linear_scores(x: Array, labels: Array, classes: int, fold: Array, *, executor: Executor | None = None) -> tuple[Array, str]:
+    """Log-probabilities (N, K) of logistic regression out of fold, and what was chosen; executor: what fits the folds."""
     from sklearn.linear_model import LogisticRegression
 
     best: tuple[float, Array, float] | None = None
     for c in STRENGTHS:
         make = partial(LogisticRegression, C=c, max_iter=100, tol=1e-3)
-        made = _out_of_fold(make, x, labels, classes, fold)
+        made = _out_of_fold(make, x, labels, classes, fold, executor)
         scores = log_probs(made, labels)
         value = float((scores[np.arange(len(labels)), labels] - np.log(np.exp(scores).sum(1))).mean())
         if best is not None and value < best[0] - 0.02:
@@ -107,9 +109,19 @@ def forest_scores(x: Array, labels: Array, classes: int, seed: int) -> tuple[Arr
 
 
 def boost_scores(
-    columns: Sequence[Column], trees: Array, labels: Array, classes: int, fold: Array, seed: int
+    columns: Sequence[Column],
+    trees: Array,
+    labels: Array,
+    classes: int,
+    fold: Array,
+    seed: int,
+    *,
+    executor: Executor | None = None,
 ) -> tuple[Array, str]:
-    """Log-probabilities (N, K) of gradient-boosted trees out of fold; categories are split natively."""
+    """Log-probabilities (N, K) of gradient-boosted trees out of fold; categories are split natively.
+
+    executor: what fits the folds.
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     n, categories = len(labels), [column for column in columns if column.role == "categorical"]
@@ -128,7 +140,7 @@ def boost_scores(
             random_state=seed, categorical_features=native if native.any() else None,
         )  # fmt: skip
 
-    return log_probs(_out_of_fold(make, x, labels, classes, fold), labels), "early stopping"
+    return log_probs(_out_of_fold(make, x, labels, classes, fold, executor), labels), "early stopping"
 
 
 def boosts(rows: int, classes: int) -> bool:
@@ -145,20 +157,35 @@ def log_probs(probs: Array, labels: Array) -> Array:
     return mixed
 
 
-def _out_of_fold(make: Callable[[], Any], x: Array, labels: Array, classes: int, fold: Array) -> Array:
+def _out_of_fold(
+    make: Callable[[], Any], x: Array, labels: Array, classes: int, fold: Array, executor: Executor | None = None
+) -> Array:
     """Probabilities (N, K) for the rows of each fold by a scikit-learn classifier fitted without that fold."""
     made = np.zeros((len(labels), classes))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # convergence: the held-out likelihood judges
-        for f in range(int(fold.max()) + 1):
-            train, held = fold != f, fold == f
-            seen = np.unique(labels[train])
-            if len(seen) < 2:
-                made[np.ix_(held, seen)] = 1
-                continue
-            model = make().fit(x[train], labels[train])
-            made[np.ix_(held, model.classes_)] = model.predict_proba(x[held])
+    folds = range(int(fold.max()) + 1)
+    for f, (seen, probs) in zip(folds, (executor or Local()).map(_FoldFit(make, x, labels, fold), folds), strict=True):
+        made[np.ix_(fold == f, seen)] = probs
     return made
+
+
+@dataclass(frozen=True, eq=False)
+class _FoldFit:
+    """Fits a classifier to the rows x (N, D) outside of a fold; returns the classes it saw and their probabilities there."""
+
+    make: Callable[[], Any]
+    x: Array
+    labels: Array
+    fold: Array
+
+    def __call__(self, f: int) -> tuple[Array, Array]:
+        train, held = self.fold != f, self.fold == f
+        seen = np.unique(self.labels[train])
+        if len(seen) < 2:
+            return seen, np.ones((held.sum(), len(seen)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # convergence: the held-out likelihood judges
+            model = self.make().fit(self.x[train], self.labels[train])
+        return model.classes_, model.predict_proba(self.x[held])
 
 
 def _smooth_number(values: Array) -> Array:

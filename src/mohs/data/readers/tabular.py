@@ -120,7 +120,7 @@ def _images(rows: Rows, folder: Path, image_size: int | Size | None, memory_limi
         paths = rows.columns.column(by_path).to_pylist()
         if any(path and (folder / path).is_file() for path in paths) or text_column(rows.columns.select(rows.inputs)) is None:
             return _image_files(rows, by_path, folder, image_size, memory_limit)
-    encoded = next((one for one, kind in kinds.items() if _holds_images(kind)), None)
+    encoded = next((one for one, kind in kinds.items() if holds_images(kind)), None)
     return None if encoded is None else _encoded_images(rows, encoded, image_size, memory_limit)
 
 
@@ -155,7 +155,7 @@ def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memo
     return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
 
 
-def _holds_images(kind: pa.DataType) -> bool:
+def holds_images(kind: pa.DataType) -> bool:
     """A column of bytes, or of the records {bytes, path} in which the datasets package keeps images."""
     if pa.types.is_struct(kind):
         return "bytes" in [kind.field(i).name for i in range(kind.num_fields)]
