@@ -21,13 +21,14 @@ with another label.
 from __future__ import annotations
 
 import argparse
+import collections
 import csv
 import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -139,26 +140,55 @@ def olivetti() -> Source:
     return Source(np.asarray(mohs.embed(mohs.Data(train)).features, dtype=np.float32), subject, {})
 
 
+def docstrings(packages: tuple[str, ...], *, modules: bool) -> Source:
+    """First paragraphs of docstrings of installed packages, by package or by module, embedded."""
+    import importlib
+    import inspect
+    import pkgutil
+
+    found: dict[str, str] = {}
+    for package in packages:
+        root = importlib.import_module(package)
+        names = [info.name for info in pkgutil.walk_packages(root.__path__, f"{package}.", onerror=lambda _: None)]
+        for name in [package, *(one for one in names if not any(part in one for part in ("test", "__main__", "conftest")))]:
+            try:
+                held = vars(importlib.import_module(name)).values()
+            except BaseException:  # modules that need what is not installed, or that exit
+                continue
+            for one in held:
+                owner = getattr(one, "__module__", None) or ""
+                if (inspect.isfunction(one) or inspect.isclass(one)) and owner.startswith(package):
+                    first = (inspect.getdoc(one) or "").split("\n\n")[0].replace("\n", " ")[:200]
+                    if len(first) > 20:
+                        found[first] = "/".join(owner.split(".")[: 1 + modules])
+    counts = collections.Counter(found.values())
+    pairs = sorted((text, label) for text, label in found.items() if counts[label] >= 40)
+    classes = sorted({label for _, label in pairs})
+    order = np.random.default_rng(0).permutation(len(pairs))[:MOST]
+    return texts([pairs[i][0] for i in order], np.array([classes.index(pairs[i][1]) for i in order]), classes)
+
+
 def package_descriptions() -> Source:
     """One-line descriptions of Debian's packages and the section of each, as `apt-cache` lists them, embedded."""
     import subprocess
-
-    import mohs
 
     listed = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout
     fields = [dict(line.split(": ", 1) for line in block.splitlines() if ": " in line) for block in listed.split("\n\n")]
     found = [(one.get("Section", "").split("/")[-1], one.get("Description") or one.get("Description-en")) for one in fields]
     pairs = sorted({(text, section) for section, text in found if text and section in SECTIONS})
     order = np.random.default_rng(0).permutation(len(pairs))[:MOST]
-    texts, truth = [pairs[i][0] for i in order], np.array([SECTIONS.index(pairs[i][1]) for i in order])
+    return texts([pairs[i][0] for i in order], np.array([SECTIONS.index(pairs[i][1]) for i in order]), SECTIONS)
+
+
+def texts(written: list[str], truth: Array, classes: Sequence[str]) -> Source:
+    """Texts through the default embedder."""
+    import mohs
+
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "texts.csv"
         with file.open("w", newline="") as handle:
-            csv.writer(handle).writerows(
-                [("text", "label"), *((text, SECTIONS[k]) for text, k in zip(texts, truth, strict=True))]
-            )
-        data = mohs.open_data(file)
-        features = np.asarray(mohs.embed(data).features, dtype=np.float32)
+            csv.writer(handle).writerows([("text", "label"), *((one, classes[k]) for one, k in zip(written, truth, strict=True))])
+        features = np.asarray(mohs.embed(mohs.open_data(file)).features, dtype=np.float32)
     return Source(features, truth, {})
 
 
@@ -202,7 +232,12 @@ DATA: dict[str, Callable[[], Source]] = {
     "wine": lambda: from_sklearn("wine"),
     "made-table": made_table,
     "debian-packages": package_descriptions,
+    "docstrings": lambda: docstrings(("scipy", "sklearn", "pandas", "torch", "matplotlib", "pyarrow", "networkx"), modules=False),
+    "scipy-modules": lambda: docstrings(("scipy", "sklearn", "networkx"), modules=True),
 }
+
+
+TRAINING = ("mnist", "pacs:sketch", "docstrings", "scipy-modules")  # for train_judge.py alone
 
 
 @cache
@@ -467,7 +502,8 @@ def summarize(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="CSV of the cells; finished cells are not run again")
-    parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(DATA), help="data sets")
+    tested = [one for one in DATA if one not in TRAINING]
+    parser.add_argument("--data", nargs="+", default=tested, choices=list(DATA), help="data sets")
     parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES), help="examples per cell, 0 for all")
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="shares of wrong labels")
     parser.add_argument("--seeds", type=int, default=3, help="seeds per cell")

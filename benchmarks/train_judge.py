@@ -1,11 +1,11 @@
 """Train the networks of `mohs.hardness.learned_odds` on data sets whose wrong labels are known.
 
     MOHS_DATA=FOLDER python benchmarks/train_judge.py cells --features FOLDER --out SIGNS --jobs 2 --seconds 600
-    python benchmarks/train_judge.py fit SIGNS... --write
+    python benchmarks/train_judge.py fit SIGNS... [--write]
 
 `cells` draws data sets, sizes, classes and wrong labels at random, judges each as `mohs audit` does, and keeps the signs of
-some labels with the truth. `fit` trains the networks, first without each group of data sets to tell how they do on data that
-they have not seen, then on all; --write puts the weights into the package.
+some labels with the truth. `fit` trains the networks without each group of data sets, to tell how they do on data that they
+have not seen; with --write it trains them on all and puts the weights into the package.
 
 Wrong labels: uniform, to the next class, by a random table of classes, hard examples to the class they resemble, or two of
 these together; half a percent to 45 %, and none. The data sets of `audit_suite.py` that serve as a test (PACS photo, USPS,
@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 REAL = ("digits", "mnist", "fashion-mnist", "pacs:art_painting", "pacs:cartoon", "pacs:sketch", "cifar10", "cifar100",
-        "breast_cancer", "wine")  # fmt: skip
+        "breast_cancer", "wine", "docstrings", "scipy-modules")  # fmt: skip
 SYNTHETIC = ("blobs", "modes", "logistic", "table")
 ROWS = 250  # labels kept of each cell
 GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 16, 3, 25, 0.02
@@ -209,27 +209,33 @@ def networks(x: Array, wrong: Array, cell: Array) -> dict[str, Array]:
 
 
 def fit(options: argparse.Namespace) -> None:
-    """Train without each group of data sets, report, then train on all."""
+    """Train on all cells and write the weights, or train without each group of data sets and report."""
     from mohs.hardness import learned_odds
 
     parts = [dict(np.load(file)) for file in options.files]
     x, wrong = np.concatenate([one["signs"] for one in parts]).astype(np.float64), np.concatenate([one["wrong"] for one in parts])
     rows, data = np.concatenate([one["rows"] for one in parts]), np.concatenate([one["data"] for one in parts])
     cell = np.repeat(np.arange(len(rows)), rows)
-    group = np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]
+    if not options.write:
+        report(x, wrong, unseen(x, wrong, cell, np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]), cell)
+        return
+    text = {name: np.round(value, 5).tolist() for name, value in networks(x, wrong, cell).items()}
+    text = {"signs": list(learned_odds.SIGNS), "cells": len(rows), "data": sorted(set(data.tolist())), **text}
+    file = Path(learned_odds.__file__).with_name(learned_odds.WEIGHTS)
+    file.write_text(json.dumps(text) + "\n", encoding="utf-8")
+    print(f"{file.name}: {len(rows)} cells, {len(x):,} labels")
+
+
+def unseen(x: Array, wrong: Array, cell: Array, group: Array) -> Array:
+    """Probabilities (N,) by networks that saw no data set of the row's group."""
+    from mohs.hardness.learned_odds import learned_wrong
+
     held = np.zeros(len(x))
     for g in np.unique(group):
         seen = group != g
         nets = networks(x[seen], wrong[seen], np.unique(cell[seen], return_inverse=True)[1])
-        held[~seen] = learned_odds.learned_wrong(x[~seen], nets)
-    report(x, wrong, held, cell)
-    if options.write:
-        nets = networks(x, wrong, cell)
-        text = {name: np.round(value, 5).tolist() for name, value in nets.items()}
-        text = {"signs": list(learned_odds.SIGNS), "cells": len(rows), "data": sorted(set(data.tolist())), **text}
-        file = Path(learned_odds.__file__).with_name(learned_odds.WEIGHTS)
-        file.write_text(json.dumps(text) + "\n", encoding="utf-8")
-        print(f"{file.name}: {len(rows)} cells, {len(x):,} labels")
+        held[~seen] = learned_wrong(x[~seen], nets)
+    return held
 
 
 def report(x: Array, wrong: Array, held: Array, cell: Array) -> None:
