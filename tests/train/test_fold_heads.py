@@ -251,9 +251,8 @@ def test_features_of_unequal_scale_are_judged_as_well_as_rotated_ones() -> None:
     """Embeddings by principal axes: standardizing would blow up axes that hold noise alone."""
     rng = np.random.default_rng(0)
     truth = rng.integers(4, size=400)
-    x = np.concatenate([3 * np.eye(4)[truth] + rng.normal(size=(400, 4)), 0.1 * rng.normal(size=(400, 120))], 1).astype(
-        np.float32
-    )
+    told, noise = 5 * np.eye(4)[truth] + rng.normal(size=(400, 4)), 0.1 * rng.normal(size=(400, 120))
+    x = np.concatenate([told, noise], 1).astype(np.float32)
     labels = np.where(rng.random(400) < 0.2, (truth + 1) % 4, truth)
     rotation = np.linalg.qr(rng.normal(size=(124, 124)))[0].astype(np.float32)
     found = [
