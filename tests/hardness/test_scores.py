@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mohs.hardness.human import agreement_of
 from mohs.hardness.recorder import Recorder
 from mohs.hardness.score import score_features
 from mohs.hardness.scores import PREFERENCE, SCORES, grade, hardness, with_grade
@@ -45,8 +46,11 @@ def table(seed: int, step: float):
         recorder.update(torch.tensor([0]), x @ head.weight.T, label, x, epoch=epoch)
     record = recorder.table()
     seen = score_features(x, head.weight, label)
+    human = agreement_of(seen.column("confidence").to_numpy(), label.numpy(), np.full(CLASSES, 0.9))
     return add_columns(
-        seen, {name: record.column(name) for name in SCORES if name not in seen.column_names and name in record.column_names}
+        seen,
+        {name: record.column(name) for name in SCORES if name not in seen.column_names and name in record.column_names}
+        | {"human": human},
     )
 
 
