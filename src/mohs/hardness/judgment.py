@@ -23,8 +23,8 @@ wrong label in the noise model are multiplied by
 
 which leaves a strong judge alone and silences one that knows too little, or that does not know the class g: rare classes are
 not wrong labels. Labels that look merely ambiguous are wrong in about 5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w)
-for w = r_g o/(1 + r_g o), o = P(wrong)/P(right). This is the rule. Where the refitted heads are at hand, it is one of the signs from
-which `learned_odds` tells p_mislabeled.
+for w = r_g o/(1 + r_g o), o = P(wrong)/P(right). This is the rule. Where the refitted heads are at hand, it is
+one of the signs from which `learned_odds` tells p_mislabeled.
 """
 
 from __future__ import annotations
