@@ -13,11 +13,11 @@ demo: $(READY)  ## an audit of scikit-learn's digits with a tenth of the labels 
 	$(BIN)/mohs audit --out runs/digits
 	@echo "next:   $(BIN)/mohs review runs/digits   (decide on the flagged labels in your browser)"
 
-test: $(READY)  ## all tests, in three processes of one thread each: some wait for others
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile
+test: $(READY)  ## all tests, in two processes of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-random: $(READY)  ## all tests, files and tests in them in random order; again the same order: make test-random SEED=17
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --random-order --random-order-seed=$(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --random-order --random-order-seed=$(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check .
