@@ -10,7 +10,6 @@ operating system says. Seconds are those of the processor, so that other work on
 from __future__ import annotations
 
 import argparse
-import csv
 import io
 import json
 import os
@@ -97,7 +96,7 @@ def main() -> None:
     if args.embed:
         print(json.dumps(embedding(*args.embed)))
         return
-    from machine import machine
+    from machine import machine, write_rows
 
     about, rows = machine(), []
     for count in map(int, args.rows):
@@ -113,10 +112,7 @@ def main() -> None:
         finally:
             shutil.rmtree(data)
             shutil.rmtree(out, ignore_errors=True)
-    with (args.out / "embed-stream.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()} for row in rows)
+    write_rows(rows, args.out / "embed-stream.csv")
     words = " ".join(["python benchmarks/embed_stream.py", *sys.argv[1:]])
     (args.out / "embed-stream.md").write_text(page(rows, about, words))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import platform
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,3 +36,11 @@ def _cpu() -> str:
         else []
     )
     return f"{names[0]}, {len(names)} cores" if names else platform.processor()
+
+
+def write_rows(rows: list[dict[str, Any]], file: Path) -> None:
+    """Results as a CSV, numbers to six digits."""
+    with file.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, list(rows[0]))
+        writer.writeheader()
+        writer.writerows({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()} for row in rows)

@@ -11,7 +11,6 @@ summed over this process and those that Ray starts, so that other work on the ma
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import resource
@@ -139,7 +138,7 @@ def main() -> None:
     if args.audit:
         print(json.dumps(audit(Path(args.audit[0]), Path(args.audit[1]), args.audit[2])))
         return
-    from machine import machine
+    from machine import machine, write_rows
 
     about, rows = machine(), []
     for count in map(int, args.rows):
@@ -156,10 +155,7 @@ def main() -> None:
             shutil.rmtree(data)
             shutil.rmtree(out, ignore_errors=True)
     name = "stream" if args.on == ["local"] else "stream-ray"
-    with (args.out / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()} for row in rows)
+    write_rows(rows, args.out / f"{name}.csv")
     words = " ".join(["python benchmarks/stream.py", *sys.argv[1:]])
     (args.out / f"{name}.md").write_text(page(rows, about, words))
 

@@ -119,7 +119,8 @@ def signs(seed: int, features: str | None, kinds: list[str] | None = None) -> di
     """The signs of some labels of one cell, as `mohs audit` would see them."""
     import torch
 
-    from mohs.hardness.judgment import fit_rule, rule_signs
+    from mohs.hardness.judgment import fit_rule
+    from mohs.hardness.learned_odds import signs_of
     from mohs.train.fold_heads import fold_scores
     from mohs.train.table_heads import forest_scores
 
@@ -132,7 +133,11 @@ def signs(seed: int, features: str | None, kinds: list[str] | None = None) -> di
     if x.shape[1] <= 100:
         scores = np.concatenate([scores, forest_scores(x, y, k, 0)[0][None].astype(np.float32)])
     rule = fit_rule(scores, y, ambiguity=made.ambiguity)
-    found = rule_signs(rule, scores, y, made.refit)
+    rows = rule.judge(scores, y)
+    found = signs_of(
+        rule.model.probs(scores), y, rule=rows.p_mislabeled, apparent=rows.apparent, refit=made.refit,
+        rate=rule.model.rate, kappa=rule.kappa,
+    )  # fmt: skip
     kept = np.random.default_rng(seed).permutation(len(y))[:ROWS]
     return {**cell, "n": len(y), "signs": found[kept].astype(np.float32), "wrong": (y != t)[kept]}
 

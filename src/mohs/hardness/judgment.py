@@ -230,24 +230,20 @@ def fit_rule(scores: Array, labels: Array, *, ambiguity: float = 1.0) -> LabelRu
     return LabelRule(model, trust, class_trust(p, labels), sharpness(p, ambiguity) if ambiguity < 1 else 1.0, kappa)
 
 
-def rule_signs(rule: LabelRule, scores: Array, labels: Array, refit: Refit) -> Array:
-    """The signs (N, S) of `learned_odds` for finite scores (M, N, K) and labels (N,) under their rule."""
-    rows = rule.judge(scores, labels)
-    return signs_of(
-        rule.model.probs(scores), labels, rule=rows.p_mislabeled, apparent=rows.apparent, refit=refit,
-        rate=rule.model.rate, kappa=rule.kappa,
-    )  # fmt: skip
-
-
 def _judgment(
     rule: LabelRule, s: Array, y: Array, known: Array, precision: float, z: float, smooth: Smooth | None, refit: Refit | None
 ) -> LabelJudgment:
     s = np.where(known[None, :, None], s, 0.0)
     n, rows = len(y), rule.judge(s, y)
     wrong = rows.p_mislabeled
-    if refit is not None and known.sum() >= LEAST and skilled(rule.model.probs(s[:, known]), y[known]):
-        wrong = np.where(known, 0.0, np.nan)
-        wrong[known] = learned_wrong(rule_signs(rule, s[:, known], y[known], Refit(refit.probs[known], refit.width)))
+    probs = rule.model.probs(s[:, known])
+    if refit is not None and known.sum() >= LEAST and skilled(probs, y[known]):
+        signs = signs_of(
+            probs, y[known], rule=rows.p_mislabeled[known], apparent=rows.apparent[known],
+            refit=Refit(refit.probs[known], refit.width), rate=rule.model.rate, kappa=rule.kappa,
+        )  # fmt: skip
+        wrong = np.full(n, np.nan)
+        wrong[known] = learned_wrong(signs)
     if smooth is not None:
         wrong = np.where(known, smooth(np.where(known, wrong, 0.0)), wrong)
     wrong = np.where(known, wrong, np.nan)
