@@ -90,6 +90,8 @@ VARIANTS = {
     "lite2 128": Variant(lite("lite2", 128), 4, 55),
     "lite0 192": Variant(lite("lite0", 192), 4, 50),
     "lite2 192": Variant(lite("lite2", 192), 4, 70),
+    "lite0 224": Variant(lite("lite0", 224), 4, 50),
+    "lite2 224": Variant(lite("lite2", 224), 4, 62),
 }
 
 
@@ -117,6 +119,7 @@ ENSEMBLES = {  # whose probabilities are averaged, over all seeds that held out 
     "lite0 192, all seeds": ("lite0 192",),
     "lite2 192, all seeds": ("lite2 192",),
     "lite0 192, lite2 192, all seeds": ("lite0 192", "lite2 192"),
+    "lite0 224, lite2 224, all seeds": ("lite0 224", "lite2 224"),
 }
 PLANS = {
     "explore": Plan(
@@ -133,6 +136,12 @@ PLANS = {
         parts=20,
         rotate=False,
         shifts=((0, 0), (3, 3), (-3, -3), (3, -3), (-3, 3)),
+    ),
+    "larger": Plan(
+        [("lite2 224", 0), ("lite0 224", 0), ("lite2 224", 1), ("lite0 224", 1), ("lite2 224", 2)],
+        parts=20,
+        rotate=False,
+        shifts=((0, 0),),
     ),
     "smoke": Plan([("resnet9, labels", 0), ("resnet9, mixup", 1), ("lite0 128", 0)]),
 }
