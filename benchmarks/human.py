@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 import mohs
@@ -120,6 +121,7 @@ ENSEMBLES = {  # whose probabilities are averaged, over all seeds that held out 
     "lite2 192, all seeds": ("lite2 192",),
     "lite0 192, lite2 192, all seeds": ("lite0 192", "lite2 192"),
     "lite0 224, lite2 224, all seeds": ("lite0 224", "lite2 224"),
+    "lite0 and lite2, 192 and 224, all seeds": ("lite0 192", "lite2 192", "lite0 224", "lite2 224"),
 }
 PLANS = {
     "explore": Plan(
@@ -261,41 +263,61 @@ READ_OUTS: dict[str, Callable[[Tensor, Tensor], Any]] = {  # probabilities (N, K
 }
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """Probabilities (N, K) of the held-out images of a plan and of the test images, and the code that made them."""
+
+    probs: Tensor
+    plan: Plan
+    git: str
+
+
 def table(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Correlations of each network, and of the mean of all networks of a folder, with CIFAR-10N's and CIFAR-10H's votes."""
+    """Correlations of each network, and of the means of several, with CIFAR-10N's and CIFAR-10H's votes.
+
+    The last column is the average precision with which `mohs.judge_labels` finds the test labels that most people of CIFAR-10H
+    contradict.
+    """
     data = mohs.open_data("cifar10", votes=VOTES)
-    people = human_agreement(votes_for(data.test, "cifar10h.npz"), data.test.labels)
-    rows = []
+    counts, labels = votes_for(data.test, "cifar10h.npz"), data.test.labels
+    people, contradicted = human_agreement(counts, labels), np.asarray(counts).argmax(1) != labels.numpy()
+    networks = {}
     for folder in args.out:
         about = json.loads((folder / "about.json").read_text())
         plan, git = PLANS[about.get("plan", "explore")], about["machine"]["commit"]
-        probs = {key: torch.softmax(logits.double(), 1) for key, logits in read_logits(folder).items()}
-        for key, given in together(probs).items():
-            name, seed, view = key.split("|")
-            held = torch.from_numpy(plan.held(len(data.train), int(seed) if seed.isdigit() else 0))
-            others = data.train.take(held)
-            for read_out, of in READ_OUTS.items():
-                if read_out in ("top", "entropy") and view != "mirror":
-                    continue
-                own = correlation(of(given[: len(held)], others.labels), agreement_of(others), resamples=0).value
-                found = correlation(of(given[len(held) :], data.test.labels), people, resamples=args.resamples)
-                right = (given[len(held) :].argmax(1) == data.test.labels).double().mean().item()
-                rows.append(
-                    {"networks": name, "seed": seed, "training images": len(data.train) - len(held), "view": view,
-                     "read-out": read_out, "test accuracy": round(right, 4), "CIFAR-10N": round(own, 4),
-                     "CIFAR-10H": round(found.value, 4), "low": round(found.low, 4), "high": round(found.high, 4), "git": git}
-                )  # fmt: skip
-                print({name: value for name, value in rows[-1].items() if name != "git"}, flush=True)
+        networks |= {key: Predicted(torch.softmax(z.double(), 1), plan, git) for key, z in read_logits(folder).items()}
+    rows = []
+    for key, found in together(networks).items():
+        name, seed, view = key.split("|")
+        held = torch.from_numpy(found.plan.held(len(data.train), int(seed) if seed.isdigit() else 0))
+        others, own, given = data.train.take(held), found.probs[: len(held)], found.probs[len(held) :]
+        for read_out, of in READ_OUTS.items():
+            if read_out in ("top", "entropy") and view != "mirror":
+                continue
+            rho = correlation(of(own, others.labels), agreement_of(others), resamples=0).value
+            test = correlation(of(given, labels), people, resamples=args.resamples)
+            row = {
+                "networks": name, "seed": seed, "training images": len(data.train) - len(held), "view": view,
+                "read-out": read_out, "test accuracy": round((given.argmax(1) == labels).double().mean().item(), 4),
+                "CIFAR-10N": round(rho, 4), "CIFAR-10H": round(test.value, 4), "low": round(test.low, 4),
+                "high": round(test.high, 4), "contradictions": "", "git": found.git,
+            }  # fmt: skip
+            if read_out == "label" and view == "mirror":
+                wrong = mohs.judge_labels(given.numpy(), labels.numpy()).p_mislabeled
+                row["contradictions"] = round(float(average_precision_score(contradicted, wrong)), 4)
+            rows.append(row)
+            print({name: value for name, value in row.items() if name != "git"}, flush=True)
     return rows
 
 
-def together(probs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The probabilities of each network, and the means of networks that held out the same images: ENSEMBLES."""
-    made = dict(probs)
+def together(networks: dict[str, Predicted]) -> dict[str, Predicted]:
+    """The networks, and the means of those that held out the same images: ENSEMBLES; the code is that of the last one."""
+    made = dict(networks)
     for view, (name, members) in itertools.product(("mirror", "views"), ENSEMBLES.items()):
-        own = [key for key in probs if key.endswith(f"|{view}") and key.split("|")[0] in members]
-        if {key.split("|")[0] for key in own} == set(members) and len(own) > 1:
-            made[f"{name}|{len(own)} networks|{view}"] = torch.stack([probs[key] for key in own]).mean(0)
+        own = [one for key, one in networks.items() if key.endswith(f"|{view}") and key.split("|")[0] in members]
+        names = {key.split("|")[0] for key in networks if key.endswith(f"|{view}") and key.split("|")[0] in members}
+        if names == set(members) and len(own) > 1:
+            made[f"{name}|{len(own)} networks|{view}"] = replace(own[-1], probs=torch.stack([one.probs for one in own]).mean(0))
     return made
 
 
