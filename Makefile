@@ -6,6 +6,12 @@ SEED := $(shell date +%s)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 KEY := $(shell cat pyproject.toml requirements.lock | cksum | cut -d' ' -f1)
 READY := $(VENV)/ready-$(KEY)
+LOCKED := --require-hashes --only-binary :all: -r requirements.lock
+# uv in the version of the lock; where pip has an index of its own, uv asks that one
+GET_UV = sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/uv.txt && $(PIP) --require-hashes --only-binary :all: -r $(VENV)/uv.txt
+INDEX = UV_DEFAULT_INDEX=$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}
+# two processes of one thread each; tests/conftest.py says which files come first
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-random lint types check docs dist bench browser smoke stress licenses advisories lock clean
 
@@ -13,11 +19,11 @@ demo: $(READY)  ## an audit of scikit-learn's digits with a tenth of the labels 
 	$(BIN)/mohs audit --out runs/digits
 	@echo "next:   $(BIN)/mohs review runs/digits   (decide on the flagged labels in your browser)"
 
-test: $(READY)  ## all tests, in two processes of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(READY)  ## all tests
+	$(PYTEST)
 
 test-random: $(READY)  ## all tests, files and tests in them in random order; again the same order: make test-random SEED=17
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --random-order --random-order-seed=$(SEED)
+	$(PYTEST) --random-order --random-order-seed=$(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -60,19 +66,20 @@ advisories: $(READY)  ## fails if a locked version has a known vulnerability; sa
 	$(BIN)/python supply/advisories.py
 
 lock:  ## requirements.lock again, after a change of pyproject.toml; to upgrade: make lock UPGRADE="--upgrade-package torch"
-	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/uv.txt && $(PIP) --require-hashes -r $(VENV)/uv.txt; }
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-annotate \
+	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(GET_UV); }
+	$(INDEX) $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-annotate \
 	  --custom-compile-command "make lock" $(UPGRADE) --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) runs build dist
 
-# The environment: created again whenever the requirements change. The lock has the hash of every file that pip may install.
+# The environment: created again whenever the requirements change. The lock has the hash of every file that may be
+# installed. uv unpacks on all cores; pip does where uv cannot run. Bytecode: not of others' tests, nor of a thousand unused models.
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mohs needs Python 3.11 or later: make PYTHON=python3.12"; exit 4; }
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 4; }
 	@echo "Installing into $(VENV): a few minutes and about 6 GB, most of it torch ..."
-	$(PIP) --no-compile --require-hashes --only-binary :all: -r requirements.lock
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true  # all cores; some files need a newer Python
+	{ $(GET_UV) && $(INDEX) $(BIN)/uv pip install --quiet --python $(BIN)/python $(LOCKED); } || $(PIP) --no-compile $(LOCKED)
+	@$(BIN)/python -m compileall -q -j 0 -x '/(tests|transformers/models)/' $(VENV)/lib >/dev/null 2>&1 || true  # some need a newer Python
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@

@@ -53,13 +53,18 @@ FORKS.set_forkserver_preload(
 SAME_ENVIRONMENT = "import os; os.environ.clear(); os.environ.update(environment)\n"
 
 
-LONG = ("test_docs.py", "test_ray.py", "test_kernels.py", "test_pipeline.py", "test_sklearn.py")  # files of half a minute or more
+# Files of half a minute or more, the longest first. Ray mostly waits, so the checks beside the tests have room at the start.
+LONG = (
+    "test_ray.py", "test_docs.py", "test_pipeline.py", "test_kernels.py", "test_distributed.py", "test_sklearn.py",
+    "test_audit_files.py", "test_real_data.py", "test_package.py", "test_all.py",
+)  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, so that no process is left alone with one at the end; the plugin for random order comes after this."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
 
 
 def start_forked(code: str, names: dict[str, object], **environment: object) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -61,7 +62,10 @@ def imports_of(name: str) -> set[str]:
     return found - {"", name}  # "": the package itself, for its version
 
 
-GRAPH = {name: imports_of(name) for name in MODULES}
+@cache
+def graph() -> dict[str, set[str]]:
+    """What every module imports; asked for by tests, since parsing all of mohs takes seconds that collection need not spend."""
+    return {name: imports_of(name) for name in MODULES}
 
 
 def room(name: str) -> str:
@@ -74,12 +78,12 @@ def test_every_package_has_a_layer():
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_imports_point_down(name):
-    up = sorted(other for other in GRAPH[name] if room(other) != room(name) and LEVEL[room(other)] >= LEVEL[room(name)])
+    up = sorted(other for other in graph()[name] if room(other) != room(name) and LEVEL[room(other)] >= LEVEL[room(name)])
     assert not up, f"mohs.{name} imports {', '.join(up)}, which stand above it or beside it"
 
 
 def test_no_import_cycles():
-    inner = {name: {o for o in others if not name.startswith(f"{o}.")} for name, others in GRAPH.items()}
+    inner = {name: {o for o in others if not name.startswith(f"{o}.")} for name, others in graph().items()}
     try:
         TopologicalSorter(inner).prepare()
     except CycleError as error:
@@ -109,7 +113,7 @@ def unreachable(graph: dict[str, set[str]], roots: set[str]) -> list[str]:
 def test_every_module_is_used():
     """From the command line, the public names and the entry points, imports lead to every module: no module is for tests only."""
     roots = {"cli", *mohs.HOME.values(), *ENTRY_POINTS}
-    assert not unreachable(GRAPH, roots)
+    assert not unreachable(graph(), roots)
 
 
 def test_a_module_for_tests_only_is_found():
