@@ -88,7 +88,7 @@ def main(out: Path) -> None:
                 made = with_label(frame, wanted[name], DROPPED.get(name, []))
                 made.to_parquet(out / f"{name}.parquet", index=False)
                 print(
-                    f"{package:10} {name:22} {len(made):6,} rows, {made.shape[1] - 1:3} columns, classes: {made.label.nunique()} classes"
+                    f"{package:10} {name:22} {len(made):6,} rows, {made.shape[1] - 1:3} columns, classes: {made.label.nunique()}"
                 )
 
 
