@@ -168,6 +168,8 @@ def of_table(x: Any, y: Array) -> tuple[Array, FoldScores, Array]:
         file = Path(folder) / "table.parquet"
         pyarrow.parquet.write_table(x.append_column("label", [[f"class {one:04d}" for one in y]]), file)
         data = mohs.open_data(file, label="label")
+        if data.train.kind == "features":  # numbers alone
+            return of_features(np.asarray(data.train.inputs, dtype=np.float32), data.train.labels.numpy())
         scores, made = table_scores(data, AuditOptions(device="cpu"))
     return np.stack([one.astype(np.float32) for one in scores.values()]), made, data.train.labels.numpy()
 
