@@ -206,15 +206,16 @@ def r_table(name: str) -> Source:
     return Source(table.drop_columns("label"), truth, {})
 
 
-def paintings() -> Source:
-    """Titles of works of art and what they are made of, embedded; most titles say little of it."""
+def text_column(name: str, column: str) -> Source:
+    """A column of texts of an R package and its labels, embedded; classes of fewer than 60 are left out."""
     import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(Path(os.environ["MOHS_TABLES"]) / "tate_text.parquet")
-    pairs = list(zip(table.column("title").to_pylist(), table.column("label").to_pylist(), strict=True))
-    common = [one for one, count in collections.Counter(label for _, label in pairs).items() if count >= 60]
-    pairs = sorted({(title, label) for title, label in pairs if title and label in common})
-    return texts([title for title, _ in pairs], np.array([common.index(label) for _, label in pairs]), common)
+    table = pyarrow.parquet.read_table(Path(os.environ["MOHS_TABLES"]) / f"{name}.parquet")
+    pairs = list(zip(table.column(column).to_pylist(), table.column("label").to_pylist(), strict=True))
+    common = sorted(one for one, count in collections.Counter(label for _, label in pairs).items() if count >= 60)
+    pairs = sorted({(text, label) for text, label in pairs if text and label in common})
+    order = np.random.default_rng(0).permutation(len(pairs))[:MOST]
+    return texts([pairs[i][0] for i in order], np.array([common.index(pairs[i][1]) for i in order]), common)
 
 
 def emails() -> Source:
@@ -274,14 +275,15 @@ DATA: dict[str, Callable[[], Source]] = {
     "debian-packages": package_descriptions,
     "docstrings": lambda: docstrings(("scipy", "sklearn", "pandas", "torch", "matplotlib", "pyarrow", "networkx"), modules=False),
     "scipy-modules": lambda: docstrings(("scipy", "sklearn", "networkx"), modules=True),
-    "paintings": paintings,
+    "paintings": lambda: text_column("tate_text", "title"),  # and what they are made of, of which titles say little
+    "tweets": lambda: text_column("trump_tweets", "text"),  # and the device they came from
     "emails": emails,
     **{f"table:{name}": partial(r_table, name) for found in r_tables.TABLES.values() for name in found},
 }
 
 
 MLBENCH = tuple(f"table:{name}" for name in r_tables.TABLES[r_tables.TEST])
-TRAINING = ("mnist", "pacs:sketch", "docstrings", "scipy-modules", "paintings",
+TRAINING = ("mnist", "pacs:sketch", "docstrings", "scipy-modules", "paintings", "tweets",
             *(one for one in DATA if one.startswith("table:") and one not in MLBENCH))  # fmt: skip  # train_judge.py alone
 
 

@@ -38,14 +38,30 @@ TABLES: dict[str, dict[str, str]] = {  # Debian package -> table -> column of th
         "BankWages": "job", "CPS1985": "occupation", "CreditCard": "card", "GSOEP9402": "school", "HealthInsurance": "health",
         "HMDA": "deny", "NMES1988": "health", "PSID1976": "participation", "SmokeBan": "smoker", "SwissLabor": "participation",
     },
-    "ggplot2": {"diamonds": "cut"},
+    "cardata": {
+        "Arrests": "released", "BEPS": "vote", "CES11": "abortion", "Chile": "vote", "Cowles": "volunteer", "Greene": "decision",
+        "KosteckiDillon": "headache", "MplsStops": "problem", "Salaries": "rank", "SLID": "language",
+        "TitanicSurvival": "survived", "UN": "region", "Wells": "switch", "Womenlf": "partic", "WVS": "poverty",
+    },
     "dplyr": {"storms": "status"},
+    "dslabs": {"gapminder": "continent", "olive": "region", "trump_tweets": "source"},
+    "ggplot2": {"diamonds": "cut"},
+    "gss": {"Sachs": "grp"},
     "hsaur3": {"CHFLS": "R_happy", "Forbes2000": "category"},
+    "ipred": {"dystrophy": "Class", "GlaucomaMVF": "Class"},
+    "locfit": {"ais": "sex"},
+    "mass": {"Aids2": "status"},
+    "mclust": {"banknote": "Status", "chevron": "class", "thyroid": "Diagnosis"},
+    "mice": {"boys": "gen", "fdgs": "reg", "selfreport": "src"},
+    "psych": {"bfi": "gender"},
+    "survival": {"logan": "occupation", "transplant": "event"},
 }  # fmt: skip
-TEST = "mlbench"
+TEST, TEXTS = "mlbench", ("tate_text", "trump_tweets")
 DROPPED = {  # columns that name the row or tell its class
     "BreastCancer": ["Id"], "cells": ["case"], "CreditCard": ["expenditure", "share"], "PSID1976": ["hours", "wage", "repwage"],
-    "storms": ["category", "name"], "Forbes2000": ["rank", "name"], "tate_text": ["id", "artist"],
+    "storms": ["category", "name"], "Forbes2000": ["rank", "name"], "tate_text": ["id", "artist"], "KosteckiDillon": ["id"],
+    "MplsStops": ["idNum"], "UN": ["group"], "gapminder": ["country", "region"], "olive": ["area"], "trump_tweets": ["id_str"],
+    "Aids2": ["death"], "dystrophy": ["OBS"], "selfreport": ["id"], "fdgs": ["id"],
 }  # fmt: skip
 
 
@@ -71,7 +87,7 @@ def with_label(frame: Any, target: str, dropped: list[str]) -> Any:
     """The columns that people would have, as numbers and words, and the classes as the last one."""
     import pandas as pd
 
-    frame = frame[frame[target].notna()].drop(columns=dropped)
+    frame = frame[frame[target].notna()].drop(columns=dropped, errors="ignore")
     label = frame.pop(target).astype(str)
     words = {name: frame[name].astype(object).where(frame[name].notna(), None) for name in frame if not _numeric(frame[name])}
     frame = frame.assign(**{name: [None if one is None else str(one) for one in values] for name, values in words.items()})

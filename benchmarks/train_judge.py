@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from mohs.train.fold_heads import FoldScores
 
 REAL = ("digits", "mnist", "fashion-mnist", "pacs:art_painting", "pacs:cartoon", "pacs:sketch", "cifar10", "cifar100",
-        "breast_cancer", "wine", "docstrings", "scipy-modules", "paintings")  # fmt: skip
+        "breast_cancer", "wine", "docstrings", "scipy-modules", "paintings", "tweets")  # fmt: skip
 SYNTHETIC = ("blobs", "modes", "logistic", "table")
 TABLES = tuple(
     f"table:{name}"
     for package, found in r_tables.TABLES.items()
     for name in found
-    if package != r_tables.TEST and name != "tate_text"
+    if package != r_tables.TEST and name not in r_tables.TEXTS
 )
 ROWS = 250  # labels kept of each cell
 GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 16, 3, 25, 0.02
