@@ -43,8 +43,9 @@ TABLES = tuple(
     for name in found
     if package != r_tables.TEST and name not in r_tables.TEXTS
 )
+KINDS = ("none", "uniform", "pairs", "table", "instance", "both")
 ROWS = 250  # labels kept of each cell
-GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 16, 3, 25, 0.02
+GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 32, 4, 4, 0.1
 Array = np.ndarray[Any, Any]
 
 
@@ -103,7 +104,7 @@ def noisy(x: Array, truth: Array, rng: np.random.Generator, clean: float) -> tup
     if rng.random() < clean:
         return truth.copy(), "none"
     k, n = int(truth.max()) + 1, len(truth)
-    kind = str(rng.choice(("uniform", "pairs", "table", "instance", "instance", "both")))
+    kind = str(rng.choice((*KINDS[1:], "instance")))
     rate = float(np.exp(rng.uniform(np.log(0.005), np.log(0.45))))
     if rng.random() < 0.5:
         rate = float(rng.choice((0.01, 0.05, 0.1, 0.2, 0.4)))
@@ -214,7 +215,8 @@ def train(x: Array, wrong: Array, weight: Array, seed: int) -> dict[str, Any]:
     from mohs.hardness.learned_odds import CUT
 
     torch.manual_seed(seed)
-    net = torch.nn.Sequential(torch.nn.Linear(x.shape[1], HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, 1))
+    layers = [torch.nn.Linear(x.shape[1], HIDDEN), torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.Linear(HIDDEN, 1)]
+    net = torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1], torch.nn.Tanh(), layers[2])
     inputs, targets, weights = (torch.tensor(one, dtype=torch.float32) for one in (x.clip(-CUT, CUT), wrong, weight))
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=DECAY)
     batches = -(-len(x) // 2048)
@@ -228,21 +230,16 @@ def train(x: Array, wrong: Array, weight: Array, seed: int) -> dict[str, Any]:
             (losses * weights[rows]).mean().backward()
             optimizer.step()
             schedule.step()
-    return {
-        name: value.detach().numpy() for name, value in zip(("weight", "bias", "out", "out_bias"), net.parameters(), strict=True)
-    }
+    named = zip(("first", "second", "last"), layers, strict=True)
+    return {f"{name}_{part}": getattr(layer, part).detach().numpy() for name, layer in named for part in ("weight", "bias")}
 
 
 def networks(x: Array, wrong: Array, cell: Array) -> dict[str, Array]:
-    """The weights of `learned_odds`, trained on signs (N, S) of cells (N,) of equal weight."""
+    """The weights of `learned_odds`, trained on signs and summaries (N, I) of cells (N,) of equal weight."""
     mean, deviation = x.mean(0), x.std(0) + 1e-6
     weight = 1 / np.bincount(cell)[cell]
     nets = [train((x - mean) / deviation, wrong, weight / weight.mean(), seed) for seed in range(NETWORKS)]
-    stacked = {name: np.stack([one[name] for one in nets]) for name in nets[0]}
-    return {
-        "mean": mean, "deviation": deviation, "weight": stacked["weight"], "bias": stacked["bias"],
-        "out": stacked["out"][:, 0], "out_bias": stacked["out_bias"][:, 0],
-    }  # fmt: skip
+    return {"mean": mean, "deviation": deviation, **{name: np.stack([one[name] for one in nets]) for name in nets[0]}}
 
 
 def fit(options: argparse.Namespace) -> None:
@@ -250,28 +247,40 @@ def fit(options: argparse.Namespace) -> None:
     from mohs.hardness import learned_odds
 
     parts = [dict(np.load(file)) for file in options.files]
-    x, wrong = np.concatenate([one["signs"] for one in parts]).astype(np.float64), np.concatenate([one["wrong"] for one in parts])
-    rows, data = np.concatenate([one["rows"] for one in parts]), np.concatenate([one["data"] for one in parts])
-    cell = np.repeat(np.arange(len(rows)), rows)
+    signs, wrong, rows, data, kind = (
+        np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind")
+    )
+    own = np.split(np.arange(len(signs)), np.cumsum(rows)[:-1])  # the rows of each cell
+    made = [one for one, k in zip(own, kind, strict=True) if k in KINDS]  # labels that people gave serve as a test
+    data = data[np.isin(kind, KINDS)]
+    signs, wrong = signs[np.concatenate(made)].astype(np.float64), wrong[np.concatenate(made)]
+    cell = np.repeat(np.arange(len(made)), [len(one) for one in made])
+    of_cells = [
+        learned_odds.summary(signs[cell_rows]) for cell_rows in np.split(np.arange(len(cell)), np.flatnonzero(np.diff(cell)) + 1)
+    ]
+    x = np.concatenate([signs, np.stack(of_cells)[cell]], axis=1)
     if not options.write:
-        report(x, wrong, unseen(x, wrong, cell, np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]), cell)
+        report(
+            signs, wrong, unseen(x, wrong, cell, np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]), cell
+        )
         return
     text = {name: np.round(value, 5).tolist() for name, value in networks(x, wrong, cell).items()}
-    text = {"signs": list(learned_odds.SIGNS), "cells": len(rows), "data": sorted(set(data.tolist())), **text}
+    text = {"signs": list(learned_odds.SIGNS), "cells": len(made), "data": sorted(set(data.tolist())), **text}
     file = Path(learned_odds.__file__).with_name(learned_odds.WEIGHTS)
     file.write_text(json.dumps(text) + "\n", encoding="utf-8")
-    print(f"{file.name}: {len(rows)} cells, {len(x):,} labels")
+    print(f"{file.name}: {len(made)} cells, {len(x):,} labels")
 
 
 def unseen(x: Array, wrong: Array, cell: Array, group: Array) -> Array:
     """Probabilities (N,) by networks that saw no data set of the row's group."""
-    from mohs.hardness.learned_odds import learned_wrong
+    from mohs.hardness.learned_odds import SUMMARY, learned_wrong
 
     held = np.zeros(len(x))
     for g in np.unique(group):
         seen = group != g
         nets = networks(x[seen], wrong[seen], np.unique(cell[seen], return_inverse=True)[1])
-        held[~seen] = learned_wrong(x[~seen], nets)
+        for c in np.unique(cell[~seen]):
+            held[cell == c] = learned_wrong(x[cell == c, :-SUMMARY], nets)
     return held
 
 
