@@ -242,33 +242,38 @@ def networks(x: Array, wrong: Array, cell: Array) -> dict[str, Array]:
     return {"mean": mean, "deviation": deviation, **{name: np.stack([one[name] for one in nets]) for name in nets[0]}}
 
 
+def drawn(files: list[Path]) -> tuple[Array, Array, Array, Array]:
+    """Signs with summaries (N, I), which labels are wrong (N,), the cell of each (N,), and the data set of each cell.
+
+    Cells with labels that people gave are left out: these serve as a test.
+    """
+    from mohs.hardness.learned_odds import summary
+
+    parts = [dict(np.load(file)) for file in files]
+    signs, wrong, rows, data, kind = (
+        np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind")
+    )
+    of_cells = [own for own, one in zip(np.split(np.arange(len(signs)), np.cumsum(rows)[:-1]), kind, strict=True) if one in KINDS]
+    x = [signs[own].astype(np.float64) for own in of_cells]
+    x = [np.concatenate([one, np.tile(summary(one), (len(one), 1))], axis=1) for one in x]
+    cell = np.repeat(np.arange(len(x)), [len(own) for own in of_cells])
+    return np.concatenate(x), wrong[np.concatenate(of_cells)], cell, data[np.isin(kind, KINDS)]
+
+
 def fit(options: argparse.Namespace) -> None:
     """Train on all cells and write the weights, or train without each group of data sets and report."""
     from mohs.hardness import learned_odds
 
-    parts = [dict(np.load(file)) for file in options.files]
-    signs, wrong, rows, data, kind = (
-        np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind")
-    )
-    own = np.split(np.arange(len(signs)), np.cumsum(rows)[:-1])  # the rows of each cell
-    made = [one for one, k in zip(own, kind, strict=True) if k in KINDS]  # labels that people gave serve as a test
-    data = data[np.isin(kind, KINDS)]
-    signs, wrong = signs[np.concatenate(made)].astype(np.float64), wrong[np.concatenate(made)]
-    cell = np.repeat(np.arange(len(made)), [len(one) for one in made])
-    of_cells = [
-        learned_odds.summary(signs[cell_rows]) for cell_rows in np.split(np.arange(len(cell)), np.flatnonzero(np.diff(cell)) + 1)
-    ]
-    x = np.concatenate([signs, np.stack(of_cells)[cell]], axis=1)
+    x, wrong, cell, data = drawn(options.files)
     if not options.write:
-        report(
-            signs, wrong, unseen(x, wrong, cell, np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]), cell
-        )
+        group = np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]
+        report(x[:, : -learned_odds.SUMMARY], wrong, unseen(x, wrong, cell, group), cell)
         return
-    text = {name: np.round(value, 5).tolist() for name, value in networks(x, wrong, cell).items()}
-    text = {"signs": list(learned_odds.SIGNS), "cells": len(made), "data": sorted(set(data.tolist())), **text}
+    text = {name: np.round(value, 4).tolist() for name, value in networks(x, wrong, cell).items()}
+    text = {"signs": list(learned_odds.SIGNS), "cells": len(data), "data": sorted(set(data.tolist())), **text}
     file = Path(learned_odds.__file__).with_name(learned_odds.WEIGHTS)
     file.write_text(json.dumps(text) + "\n", encoding="utf-8")
-    print(f"{file.name}: {len(made)} cells, {len(x):,} labels")
+    print(f"{file.name}: {len(data)} cells, {len(x):,} labels")
 
 
 def unseen(x: Array, wrong: Array, cell: Array, group: Array) -> Array:
