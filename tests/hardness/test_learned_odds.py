@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mohs.hardness.judgment import judge_labels
-from mohs.hardness.learned_odds import CUT, SIGNS, Refit, _networks, learned_wrong, signs_of
+from mohs.hardness.learned_odds import CUT, SIGNS, SUMMARY, Refit, _networks, learned_wrong, signs_of, summary
 
 
 def made(n: int = 400, k: int = 4, wrong: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -30,10 +30,12 @@ def test_the_networks_by_hand() -> None:
     x, net = signs(scores, labels), _networks()
     found = learned_wrong(x)
     for row in (0, 7, 123):
-        z = ((x[row] - net["mean"]) / net["deviation"]).clip(-CUT, CUT)
-        odds = [
-            v @ np.tanh(w @ z + b) + c for w, b, v, c in zip(net["weight"], net["bias"], net["out"], net["out_bias"], strict=True)
-        ]
+        z = ((np.concatenate([x[row], summary(x)]) - net["mean"]) / net["deviation"]).clip(-CUT, CUT)
+        odds = []
+        for i in range(len(net["last_bias"])):
+            first = np.tanh(net["first_weight"][i] @ z + net["first_bias"][i])
+            second = np.tanh(net["second_weight"][i] @ first + net["second_bias"][i])
+            odds.append(net["last_weight"][i, 0] @ second + net["last_bias"][i, 0])
         assert found[row] == pytest.approx(1 / (1 + np.exp(-np.mean(odds))), rel=1e-9)
 
 
@@ -52,6 +54,19 @@ def test_signs_by_hand() -> None:
     assert found["direction"][1] == pytest.approx(np.log(1.5 / 0.5))  # none goes back
     assert found["all direction"][0] == pytest.approx(0.25)
     assert found["class size"][1] == pytest.approx(np.log(1.5 / 2.5))
+
+
+def test_summary_by_hand() -> None:
+    x = np.zeros((4, len(SIGNS)))
+    x[:, :6] = [[0, -1, 3, 5, -4, -6], [3, 1, -3, -5, -2, -1], [-3, -1, -1, 2, -1, -3], [-1, -1, 1, -1, -3, -2]]
+    found = summary(x)
+    assert found.shape == (SUMMARY,)
+    assert found[[2, 5]].tolist() == [0.0, 0.5]  # medians of both margins
+    assert found[[6, 8]].tolist() == [-2.5, -2.5]  # medians of both doubts
+    assert found[10:16].tolist() == [0.25, 0.25, 0.25, 0.25, 0.25, 0.25]  # both against, the first, the refit; far below 0
+    assert found[16] == pytest.approx((0.5 + 1 / (1 + np.exp(-3)) + 1 / (1 + np.exp(3)) + 1 / (1 + np.exp(1))) / 4)
+    assert found[17:20].tolist() == [0.25, 0.25, 0.25]
+    assert found[20:].tolist() == [-2.0, -2.5]  # doubt of the refit where the first is against, and the other way round
 
 
 def test_confident_contradictions_are_wrong_labels() -> None:

@@ -2,12 +2,13 @@
 
 The rule of `judgment` weighs noise against ambiguity by one number for a whole data set. Which of the two it is shows in more
 than that: whether models fitted to the predicted classes contradict a label too, whether labels move from one class to another
-but not back, how sure the models are elsewhere. Three small networks were trained on such signs of data sets with labels made
+but not back, how sure the models are elsewhere. Small networks were trained on such signs of data sets with labels made
 wrong in known places (`benchmarks/train_judge.py`; results/audit/README.md says on which, and how they do on others):
 
-    p_mislabeled = sigmoid(mean over the networks of v · tanh(W x + b) + c)
+    p_mislabeled = sigmoid(mean over the networks of w₃ · tanh(W₂ tanh(W₁ x + b₁) + b₂) + b₃)
 
-x are the signs of `SIGNS`, standardized and cut at ±4. What the rule says is among them.
+x are the signs of `SIGNS` and how they are distributed over the data set (`summary`), standardized and cut at ±4. What the
+rule says is among them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import numpy as np
 from mohs.hardness.noise_model import Array
 
 WEIGHTS = "learned_odds.json"
-LEAST = 150  # examples below which the networks are not asked: they saw 200 to 2,500
+LEAST = 150  # examples below which the networks are not asked: they saw 200 to 10,000
+SUMMARY = 22  # numbers of `summary`
 CUT = 4.0  # standard deviations at which signs are cut, so that unfamiliar data meet no extrapolation
 SIGNS = (
     "rule",  # log odds of a wrong label by the rule
@@ -64,13 +66,45 @@ class Refit:
 
 
 def learned_wrong(signs: Array, networks: Mapping[str, Any] | None = None) -> Array:
-    """Signs (N, S) -> probability that each label is wrong (N,); by other networks than the package's, if they are given."""
+    """Signs (N, S) of one data set -> probability that each label is wrong (N,).
+
+    networks: others than the package's.
+    """
     net = networks or _networks()
-    x = ((signs - net["mean"]) / net["deviation"]).clip(-CUT, CUT)
-    hidden = np.tanh(np.einsum("nhs,rs->nrh", net["weight"], x) + net["bias"][:, None])  # (networks, N, hidden)
-    z = np.einsum("nrh,nh->nr", hidden, net["out"]) + net["out_bias"][:, None]
+    x = np.concatenate([signs, np.broadcast_to(summary(signs), (len(signs), SUMMARY))], axis=1)
+    hidden = ((x - net["mean"]) / net["deviation"]).clip(-CUT, CUT)[None]  # (networks, N, hidden), once there are several
+    for layer in ("first", "second"):
+        hidden = np.tanh(hidden @ net[f"{layer}_weight"].swapaxes(1, 2) + net[f"{layer}_bias"][:, None])
+    z = (hidden @ net["last_weight"].swapaxes(1, 2))[..., 0] + net["last_bias"]
     wrong: Array = 1 / (1 + np.exp(-z.mean(0)))
     return wrong
+
+
+def summary(signs: Array) -> Array:
+    """How the signs (N, S) of a data set are distributed: quantiles, and shares of its labels (SUMMARY,)."""
+    rule, apparent, margin, refit, doubt, refit_doubt = signs[:, :6].T
+    against, refit_against = margin < 0, refit < 0
+    low = (0.05, 0.2, 0.5)
+    return np.concatenate(
+        [
+            *(np.quantile(one, low) for one in (margin, refit)),
+            *(np.quantile(one, (0.5, 0.8)) for one in (doubt, refit_doubt)),
+            [
+                (against & refit_against).mean(),
+                (against & ~refit_against).mean(),
+                (~against & refit_against).mean(),
+                (margin < -2).mean(),
+                (refit < -2).mean(),
+                (refit < -4).mean(),
+                (1 / (1 + np.exp(-rule))).mean(),
+                (rule > 0).mean(),
+                (rule > 2.2).mean(),
+                (apparent > 0).mean(),
+                refit_doubt[against].mean() if against.any() else refit_doubt.mean(),
+                doubt[refit_against].mean() if refit_against.any() else doubt.mean(),
+            ],
+        ]
+    )
 
 
 def signs_of(probs: Array, labels: Array, *, rule: Array, apparent: Array, refit: Refit, rate: float, kappa: float) -> Array:
@@ -142,8 +176,8 @@ def _log_odds(p: Array, least: float) -> Array:
 
 @cache
 def _networks() -> dict[str, Any]:
-    """The networks' weights: mean, deviation (S,), weight (R, H, S), bias, out (R, H), out_bias (R,)."""
+    """Mean and deviation of the inputs (I,), and the layers of R networks: weights (R, out, in) and biases (R, out)."""
     held = json.loads(files(__package__).joinpath(WEIGHTS).read_text(encoding="utf-8"))
     if tuple(held["signs"]) != SIGNS:
         raise RuntimeError(f"{WEIGHTS} was trained on other signs: run benchmarks/train_judge.py again")
-    return {name: np.array(held[name]) for name in ("mean", "deviation", "weight", "bias", "out", "out_bias")}
+    return {name: np.array(value) for name, value in held.items() if name in ("mean", "deviation") or "_" in name}
