@@ -1,7 +1,7 @@
 """Triton kernels of AVH: rows to unit length in one pass, and the score from cosines in one read.
 
 arccos c = π/2 − asin c up to |c| = ½, else 2 asin √((1 − c)/2), mirrored for c < 0     asin: a polynomial, to float32 rounding
-θ_y      = 2 asin(‖u − v‖/2) up to a right angle, else π − 2 asin(‖u + v‖/2)            of the label, exact near 0 and π
+θ_y      = 2 asin s up to s = ½, else arccos(1 − 2 s²); s = ‖u − v‖/2               of the label, exact near 0; from ‖u + v‖ near π
 """
 
 from __future__ import annotations
@@ -32,24 +32,21 @@ def unit_kernel(x_ptr, u_ptr, rows, stride, tiny, features: tl.constexpr, BLOCK:
 
 
 @triton.jit
-def asin(x):
-    """asin x for 0 ≤ x ≤ 1."""
-    far = x > 0.5
-    z = tl.where(far, 0.5 * (1.0 - x), x * x)
-    s = tl.where(far, tl.sqrt(z), x)
+def asin(s, z):
+    """asin s for 0 ≤ s ≤ ½; z = s²."""
     p = (((4.2163199048e-2 * z + 2.4181311049e-2) * z + 4.5470025998e-2) * z + 7.4953002686e-2) * z + 1.6666752422e-1
-    near = s + s * z * p
-    return tl.where(far, 0.5 * PI - 2.0 * near, near)
+    return s + s * z * p
 
 
 @triton.jit
 def arccos(c):
     """arccos c for −1 ≤ c ≤ 1."""
     size = tl.abs(c)
-    steep = 2.0 * asin(tl.sqrt(0.5 * (1.0 - size)))
-    flat = asin(tl.where(size > 0.5, 0.0, size))
-    flat = 0.5 * PI - tl.where(c < 0, -flat, flat)
-    return tl.where(size > 0.5, tl.where(c < 0, PI - steep, steep), flat)
+    far = size > 0.5
+    z = tl.where(far, 0.5 - 0.5 * size, c * c)
+    angle = asin(tl.where(far, tl.sqrt(z), size), z)
+    angle = tl.where(far, 2.0 * angle, 0.5 * PI - angle)  # of |c|
+    return tl.where(c < 0, PI - angle, angle)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -73,8 +70,9 @@ def avh_kernel(
     v = tl.load(v_ptr + y * features + at, mask=at < features, other=0.0)
     across, along = tl.sqrt(tl.sum((u - v) * (u - v), 0)), tl.sqrt(tl.sum((u + v) * (u + v), 0))
     void = (tl.max(tl.abs(u), 0) == 0.0) | (tl.max(tl.abs(v), 0) == 0.0)
-    half = asin(tl.minimum(0.5 * tl.minimum(across, along), 1.0))
-    own = tl.where(across <= along, 2.0 * half, PI - 2.0 * half)
+    half = tl.minimum(0.5 * tl.minimum(across, along), 1.0)
+    own = tl.where(half > 0.5, arccos(1.0 - 2.0 * half * half), 2.0 * asin(half, half * half))
+    own = tl.where(across <= along, own, PI - own)
     own = tl.where(void, 0.5 * PI, own) + 0.0 * (across + along)  # NaN stays NaN
     whole = tl.sum(total, 0) + own
     score = tl.where(whole < noise, 1.0 / classes, own / whole)

@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mohs.losses._kernels.add_up import add_up, sum_of
 from mohs.losses._kernels.curves import exact_exp, log1p
 from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
 from mohs.margin._launch import launch
@@ -28,11 +29,11 @@ MOST = 8  # the largest τ
 
 @triton.jit(do_not_specialize=["rows"])
 def certainty_kernel(
-    z_ptr, value_ptr, grad_ptr,
+    z_ptr, value_ptr, sum_ptr, counter_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d,
     log_classes, floor,
     classes: tl.constexpr, WIDTH: tl.constexpr, ENTROPY: tl.constexpr, TAU: tl.constexpr, NORMALIZER: tl.constexpr,
-    DETACH: tl.constexpr, GRAD: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
+    DETACH: tl.constexpr, GRAD: tl.constexpr, SUM: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """F/N of each row of a tile, or H/N with ENTROPY, and its gradient, all classes in registers."""
     if WIDTH:
@@ -64,21 +65,25 @@ def certainty_kernel(
             left = tl.where(here, -1.0, left)
     value, by_h, by_t = strength(entropy, squares, log_classes, floor, ENTROPY, TAU, NORMALIZER, DETACH)
     each = 1.0 / rows
-    tl.store(value_ptr + row, checked(value, entropy, top) * each, mask=live)
+    value = checked(value, entropy, top) * each
+    if not SUM:
+        tl.store(value_ptr + row, value, mask=live)
     if GRAD:
         line = -by_h[:, None] * (low - log_total[:, None] + entropy[:, None]) - (2.0 * by_t * squares)[:, None]
         g = p * tl.where(chosen, line + 2.0 * by_t[:, None] * p, line) * each
         where = grad_ptr + offsets(row, inner, grad_n, grad_d)[:, None] + cols.to(tl.int64)[None, :] * grad_k
         tl.store(where, g.to(grad_ptr.dtype.element_ty), mask=inside)
+    if SUM:
+        add_up(tl.sum(tl.where(live, value, 0.0), 0), value_ptr, sum_ptr, counter_ptr)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def long_certainty_kernel(
-    z_ptr, value_ptr, grad_ptr,
+    z_ptr, value_ptr, sum_ptr, counter_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d,
     log_classes, floor,
     classes: tl.constexpr, WIDTH: tl.constexpr, ENTROPY: tl.constexpr, TAU: tl.constexpr, NORMALIZER: tl.constexpr,
-    DETACH: tl.constexpr, GRAD: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+    DETACH: tl.constexpr, GRAD: tl.constexpr, SUM: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """`certainty_kernel` for one row of many classes, in BLOCKS blocks; the gradient reads the row again, from the cache.
 
@@ -132,7 +137,9 @@ def long_certainty_kernel(
     squares = tl.sum(best * best, 0)
     value, by_h, by_t = strength(entropy, squares, log_classes, floor, ENTROPY, TAU, NORMALIZER, DETACH)
     each = 1.0 / rows
-    tl.store(value_ptr + row, checked(value, entropy, top) * each)
+    value = checked(value, entropy, top) * each
+    if not SUM:
+        tl.store(value_ptr + row, value)
     if GRAD:
         grad_ptr += offsets(row, inner, grad_n, grad_d)
         level = by_h * (log_total - entropy) - 2.0 * by_t * squares
@@ -146,6 +153,8 @@ def long_certainty_kernel(
             tl.debug_barrier()  # the τ largest are written again
             g = best * each * (level - by_h * (highest - top) + 2.0 * by_t * best)
             tl.store(grad_ptr + chosen.to(tl.int64) * grad_k, g.to(grad_ptr.dtype.element_ty), mask=chosen < classes)
+    if SUM:
+        add_up(value, value_ptr, sum_ptr, counter_ptr)
 
 
 @triton.jit
@@ -211,12 +220,15 @@ class _FusedCertainty(torch.autograd.Function):
         how = layout(z)
         blocks = (triton.next_power_of_2(-(-how.classes // how.block)),) if how.loop else ()
         grad = torch.empty_like(z) if ctx.needs_input_grad[0] else None
-        value = torch.empty(how.rows, dtype=torch.float32, device=logits.device)
+        into = sum_of(how.programs, logits.device)
+        value, whole, counter = (
+            (torch.empty(how.rows, dtype=torch.float32, device=z.device), None, None) if into is None else into
+        )
         launch(
             long_certainty_kernel if how.loop else certainty_kernel,
             how.programs,
             how.warps,
-            (z, value, grad),
+            (z, value, whole, counter, grad),
             (how.rows, how.inner, *strides(z), *strides(z if grad is None else grad)),
             (math.log(how.classes), asked.floor),
             (
@@ -227,6 +239,7 @@ class _FusedCertainty(torch.autograd.Function):
                 asked.normalizer,
                 asked.detach,
                 grad is not None,
+                whole is not None,
                 how.tile,
                 how.block,
                 *blocks,
@@ -236,7 +249,7 @@ class _FusedCertainty(torch.autograd.Function):
         ctx.asked, ctx.written = asked, grad
         if grad is not None:
             ctx.save_for_backward(logits)
-        return value.sum()
+        return value.sum() if whole is None else whole
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

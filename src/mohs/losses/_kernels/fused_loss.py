@@ -61,7 +61,7 @@ class _FusedLoss(torch.autograd.Function):
             sample_weight=sample_weight,
             smoothing=smoothing,
             mean=mean,
-            add_up=reduction != "none" and not later,
+            total=reduction != "none",
             grad=grad,
             pull=later,
             save=later,
@@ -71,9 +71,7 @@ class _FusedLoss(torch.autograd.Function):
             ctx.save_for_backward(logits, y, rows.pull, rows.top, rows.total)
         elif now:
             ctx.save_for_backward(logits)
-        if reduction == "none":
-            return rows.value.view(labels.shape)
-        return rows.value if rows.value.dim() == 0 else rows.value.sum()
+        return rows.value.view(labels.shape) if reduction == "none" else rows.value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -1,0 +1,56 @@
+"""The sum of one number of each program, in the same launch: the program that ends last adds up what the others left.
+
+The numbers are added in the order of the programs, whichever ends last, so the sum repeats exactly. Numbers and counter lie in
+memory that the launches of a stream share, one after another. A captured graph may be replayed on any stream: there, and for
+too many programs, the numbers are added up by a launch of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MOST_PROGRAMS = 32768
+
+
+class Sum(NamedTuple):
+    """Where the programs leave their numbers, where the sum goes, and how many have ended."""
+
+    parts: Tensor
+    total: Tensor
+    counter: Tensor
+
+
+_shared: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # (device, stream) -> parts and counter
+
+
+def sum_of(programs: int, device: torch.device) -> Sum | None:
+    """Memory for the sum over this number of programs; None if it takes a launch of its own."""
+    if programs > MOST_PROGRAMS or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        return None
+    index = device.index if device.type == "cuda" else -1
+    key = (index, torch._C._cuda_getCurrentRawStream(index) if index >= 0 else 0)
+    if key not in _shared:
+        parts = torch.empty(MOST_PROGRAMS, dtype=torch.float32, device=device)
+        _shared[key] = parts, torch.zeros(1, dtype=torch.int32, device=device)
+    parts, counter = _shared[key]
+    return Sum(parts, torch.empty((), dtype=torch.float32, device=device), counter)
+
+
+@triton.jit
+def add_up(part, parts_ptr, sum_ptr, counter_ptr):
+    """Leave this program's number; in the last program write the sum of all."""
+    tl.store(parts_ptr + tl.program_id(0), part)
+    tl.debug_barrier()
+    programs = tl.num_programs(0)
+    if tl.atomic_add(counter_ptr, 1, sem="acq_rel") == programs - 1:
+        total = tl.zeros((4096,), tl.float32)
+        for first in range(0, programs, 4096):
+            at = first + tl.arange(0, 4096)
+            total += tl.load(parts_ptr + at, mask=at < programs, other=0.0, cache_modifier=".cg")
+        tl.store(sum_ptr, tl.sum(total, 0))
+        tl.store(counter_ptr, 0)  # for the next launch
