@@ -1,7 +1,7 @@
 """Triton kernels of AVH: rows to unit length in one pass, and the score from cosines in one read.
 
 arccos c = π/2 − asin c up to |c| = ½, else 2 asin √((1 − c)/2), mirrored for c < 0     asin: a polynomial, to float32 rounding
-θ_y      = 2 asin s up to s = ½, else arccos(1 − 2 s²); s = ‖u − v‖/2               of the label, exact near 0; from ‖u + v‖ near π
+θ_y      = 2 asin s up to s = ½, else arccos(1 − 2 s²); s = ‖u − v‖/2              of the label, exact near 0; from ‖u + v‖ near π
 """
 
 from __future__ import annotations

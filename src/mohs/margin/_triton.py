@@ -146,12 +146,15 @@ def margin_kernel(
 
 @triton.jit(do_not_specialize=["rows", "ignore"])
 def gradient_kernel(
-    z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, grad_ptr,
+    z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, factor_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore,
     dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr, OPPOSITE: tl.constexpr, SKIP: tl.constexpr,
-    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+    FACTOR: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """∂z = own at the label, others · exp(z − top)/total elsewhere. OPPOSITE: others = −own. SKIP: 0 in ignored rows."""
+    """∂z = own at the label, others · exp(z − top)/total elsewhere.
+
+    OPPOSITE: others = −own. SKIP: 0 in ignored rows. FACTOR: own times one factor (1), or times one for each row (2).
+    """
     if WIDTH:
         stride_n = WIDTH
         grad_n = WIDTH
@@ -165,6 +168,10 @@ def gradient_kernel(
     base = tl.load(top_ptr + row, mask=kept, other=0.0)
     total = tl.load(total_ptr + row, mask=kept, other=1.0)
     own = tl.load(own_ptr + row, mask=kept, other=0.0)
+    if FACTOR == 1:
+        own = own * tl.load(factor_ptr)
+    elif FACTOR == 2:
+        own = own * tl.load(factor_ptr + row, mask=kept, other=0.0)
     scale = -own if OPPOSITE else tl.load(others_ptr + row, mask=kept, other=0.0)
     scale = scale / tl.where(total == 0.0, 1.0, total)
     start = offsets(row, inner, stride_n, stride_d)
@@ -233,25 +240,40 @@ def write_gradient(
     ignore_index: int,
     *,
     others: Tensor | None = None,
+    factor: Tensor | None = None,
     skip: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
     """∂z (N, K, D): own at the label, others (−own unless given) · softmax of the others elsewhere.
 
-    top, total: from `margin_forward`; all (N · D,). skip: 0 in ignored rows.
+    top, total: from `margin_forward`; all (N · D,). factor: multiplies own, a scalar or one of each row in the shape of the
+    labels. skip: 0 in ignored rows.
     """
     how = layout(logits)
     grad = torch.empty_like(logits) if out is None else out
+    each = factor is not None and any(factor.stride())  # else it is a scalar, or one expanded
+    if factor is not None and each:
+        factor = flat(factor)
     if how.rows:
         launch(
             gradient_kernel,
             how.programs,
             how.warps,
-            (logits, labels, top, total, own, own if others is None else others, grad),
+            (logits, labels, top, total, own, own if others is None else others, factor, grad),
             (how.rows, how.inner, *strides(logits), *strides(grad), ignore_index),
             (),
-            (tl_dtype(logits.dtype), how.classes, width(logits, grad), others is None, skip, how.tile, how.block, how.loop),
-            (logits, labels, top, total, own, others, grad),
+            (
+                tl_dtype(logits.dtype),
+                how.classes,
+                width(logits, grad),
+                others is None,
+                skip,
+                0 if factor is None else 1 + each,
+                how.tile,
+                how.block,
+                how.loop,
+            ),
+            (logits, labels, top, total, own, others, factor, grad),
         )
     return grad
 

@@ -25,20 +25,20 @@ class Sum(NamedTuple):
     counter: Tensor
 
 
-_shared: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # (device, stream) -> parts and counter
+_shared: dict[tuple[int, int], Sum] = {}  # (device, stream) -> the memory; its total is not written
 
 
-def sum_of(programs: int, device: torch.device) -> Sum | None:
-    """Memory for the sum over this number of programs; None if it takes a launch of its own."""
-    if programs > MOST_PROGRAMS or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+def sum_of(programs: int, like: Tensor) -> Sum | None:
+    """Memory for the sum over this number of programs, on the device of a tensor; None if it takes a launch of its own."""
+    device = like.get_device()
+    if programs > MOST_PROGRAMS or (device >= 0 and torch.cuda.is_current_stream_capturing()):
         return None
-    index = device.index if device.type == "cuda" else -1
-    key = (index, torch._C._cuda_getCurrentRawStream(index) if index >= 0 else 0)
-    if key not in _shared:
-        parts = torch.empty(MOST_PROGRAMS, dtype=torch.float32, device=device)
-        _shared[key] = parts, torch.zeros(1, dtype=torch.int32, device=device)
-    parts, counter = _shared[key]
-    return Sum(parts, torch.empty((), dtype=torch.float32, device=device), counter)
+    key = (device, torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0)
+    shared = _shared.get(key)
+    if shared is None:
+        parts = torch.empty(MOST_PROGRAMS, dtype=torch.float32, device=like.device)
+        shared = _shared[key] = Sum(parts, parts.sum(), torch.zeros(1, dtype=torch.int32, device=like.device))
+    return Sum(shared.parts, torch.empty_like(shared.total), shared.counter)
 
 
 @triton.jit

@@ -220,7 +220,7 @@ class _FusedCertainty(torch.autograd.Function):
         how = layout(z)
         blocks = (triton.next_power_of_2(-(-how.classes // how.block)),) if how.loop else ()
         grad = torch.empty_like(z) if ctx.needs_input_grad[0] else None
-        into = sum_of(how.programs, logits.device)
+        into = sum_of(how.programs, z)
         value, whole, counter = (
             (torch.empty(how.rows, dtype=torch.float32, device=z.device), None, None) if into is None else into
         )

@@ -83,16 +83,15 @@ def launch_loss(
         stats: Return margin, gap, entropy and the most likely class, without target and shift.
     """
     how = layout(logits)
-    device = logits.device
-    into = sum_of(how.programs, device) if total else None
-    value, whole, counter = (torch.empty(how.rows, dtype=torch.float32, device=device), None, None) if into is None else into
+    into = sum_of(how.programs, logits) if total else None
+    value, whole, counter = (_numbers(logits, how.rows), None, None) if into is None else into
     pulls = top = totals = margin = gap = entropy = best = None
     if pull or save or stats:
-        room = (torch.empty(how.rows, dtype=torch.float32, device=device) for _ in range(6))
+        room = (_numbers(logits, how.rows) for _ in range(6))
         pulls = next(room) if pull else None
         top, totals = (next(room), next(room)) if save else (None, None)
         margin, gap, entropy = (next(room), next(room), next(room)) if stats else (None, None, None)
-        best = torch.empty(how.rows, dtype=torch.int32, device=device) if stats else None
+        best = torch.empty(how.rows, dtype=torch.int32, device=logits.device) if stats else None
     counted = mean and denominator is None and how.rows * how.programs <= COUNTED
     if mean and denominator is None and not counted:
         denominator = weight_sum(labels, how.classes, ignore_index, weight, sample_weight)
@@ -145,3 +144,7 @@ def launch_loss(
     if total:
         value = value.sum() if whole is None else whole
     return Rows(value, pulls, top, totals, margin, gap, entropy, best, grad)
+
+
+def _numbers(like: Tensor, count: int) -> Tensor:
+    return torch.empty(count, dtype=torch.float32, device=like.device)

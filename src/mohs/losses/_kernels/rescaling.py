@@ -7,7 +7,6 @@ One program takes the N numbers of a batch, so that no intermediate step is a la
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,71 +14,65 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mohs.losses._kernels.call import KernelCall
 from mohs.losses._kernels.curves import exact_exp, half_gradient, parts
 from mohs.losses._kernels.loss_kernel import row_weights
-from mohs.margin._choose import needs_plain, plain_gradient
+from mohs.margin._choose import Plain, needs_plain, plain_gradient
 from mohs.margin._launch import launch
 from mohs.margin._triton import INF, flat, margin_forward, three, write_gradient
 
 
 class Rescaling(NamedTuple):
-    """All that the loss needs besides the logits."""
+    """The hyper-parameters, as in `mohs.losses.gradient_rescaling`."""
 
-    labels: Tensor
-    plain: Callable[[Tensor], Tensor]  # logits -> the same loss without kernels
     beta: float
     lam: float
     transform: str
     eps: float
-    weight: Tensor | None
-    sample_weight: Tensor | None  # the shape of the labels
-    ignore_index: int
-    reduction: str
 
 
-def fused_rescaling(logits: Tensor, call: Rescaling) -> Tensor:
-    """logits (N, K, ...) -> the reduced loss."""
-    return _FusedRescaling.apply(logits, call)  # type: ignore[no-any-return]
+def fused_rescaling(logits: Tensor, how: Rescaling, plain: Plain, call: KernelCall) -> Tensor:
+    """logits (N, K, ...) -> the reduced loss; `plain` computes the same without kernels."""
+    return _FusedRescaling.apply(logits, how, plain, call)  # type: ignore[no-any-return]
 
 
 class _FusedRescaling(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, call: Rescaling) -> Tensor:
-        y, apart = flat(call.labels), call.reduction == "none"
-        z = three(logits)
-        m, top, total = margin_forward(z, y, call.ignore_index)
+    def forward(ctx: Any, logits: Tensor, how: Rescaling, plain: Plain, call: KernelCall) -> Tensor:
+        labels, weight, sample_weight, ignore_index, reduction, _ = call
+        z, y, apart = three(logits), flat(labels), reduction == "none"
+        m, top, total = margin_forward(z, y, ignore_index)
         pull, value = torch.empty_like(m), torch.empty_like(m) if apart else m.new_empty(())
-        each = None if call.sample_weight is None else flat(call.sample_weight)
+        each = None if sample_weight is None else flat(sample_weight)
         launch(
             rescaling_kernel,
             1,
             8,
-            (m, y, call.weight, each, value, pull),
-            (y.shape[0], z.shape[1], call.ignore_index),
-            (call.beta, call.lam, call.eps),
+            (m, y, weight, each, value, pull),
+            (y.shape[0], z.shape[1], ignore_index),
+            (how.beta, how.lam, how.eps),
             (
-                call.weight is not None,
+                weight is not None,
                 each is not None,
-                call.transform == "exp",
-                call.reduction == "mean",
+                how.transform == "exp",
+                reduction == "mean",
                 not apart,
                 256 if y.shape[0] <= 256 else 2048,
             ),
-            (y, call.weight, each),
+            (y, weight, each),
         )
-        ctx.call = call
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, y, pull, top, total)
-        return value.view(call.labels.shape) if apart else value
+        ctx.plain, ctx.ignore_index = plain, ignore_index
+        return value.view(labels.shape) if apart else value
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         logits, y, pull, top, total = ctx.saved_tensors
         if needs_plain(grads[0]):
-            return plain_gradient(ctx.call.plain, logits, grads[0]), None
-        own = pull * grads[0].reshape(-1)
-        grad = write_gradient(three(logits), y, top, total, own, ctx.call.ignore_index, skip=True)
-        return grad if grad.shape == logits.shape else grad.view(logits.shape), None
+            return plain_gradient(ctx.plain, logits, grads[0]), None, None, None
+        grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
+        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None, None, None
 
 
 @triton.jit
