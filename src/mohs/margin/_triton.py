@@ -63,9 +63,12 @@ def strides(logits: Tensor) -> tuple[int, ...]:
     return logits.stride() if logits.dim() == 3 else (*logits.stride(), 0)
 
 
-def width(logits: Tensor, grad: Tensor) -> int:
-    """The distance of rows, as a compile-time constant by which loads of 16 bytes are seen to be aligned; 0 if it may vary."""
-    return logits.stride(0) if logits.dim() == 2 and logits.stride() == grad.stride() else 0
+def width(steps: tuple[int, ...], grad_steps: tuple[int, ...]) -> int:
+    """The distance of rows, as a compile-time constant by which loads of 16 bytes are seen to be aligned; 0 if it may vary.
+
+    Both: from `strides`, of the logits and of their gradient.
+    """
+    return steps[0] if steps[2] == 0 and steps == grad_steps else 0
 
 
 def flat(x: Tensor) -> Tensor:
@@ -217,15 +220,16 @@ def margin_forward(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[T
     how = layout(logits)
     kept = torch.float64 if logits.dtype == torch.float64 else torch.float32
     m, top, total = (torch.empty(how.rows, dtype=kept, device=logits.device) for _ in range(3))
+    steps = strides(logits)
     if how.rows:
         launch(
             margin_kernel,
             how.programs,
             how.warps,
             (logits, labels, m, top, total),
-            (how.rows, how.inner, *strides(logits), ignore_index),
+            (how.rows, how.inner, *steps, ignore_index),
             (),
-            (tl_dtype(logits.dtype), how.classes, width(logits, logits), how.tile, how.block, how.loop),
+            (tl_dtype(logits.dtype), how.classes, width(steps, steps), how.tile, how.block, how.loop),
             (logits, labels),
         )
     return m, top, total
@@ -251,6 +255,7 @@ def write_gradient(
     """
     how = layout(logits)
     grad = torch.empty_like(logits) if out is None else out
+    steps, grad_steps = strides(logits), strides(grad)
     each = factor is not None and any(factor.stride())  # else it is a scalar, or one expanded
     if factor is not None and each:
         factor = flat(factor)
@@ -260,12 +265,12 @@ def write_gradient(
             how.programs,
             how.warps,
             (logits, labels, top, total, own, own if others is None else others, factor, grad),
-            (how.rows, how.inner, *strides(logits), *strides(grad), ignore_index),
+            (how.rows, how.inner, *steps, *grad_steps, ignore_index),
             (),
             (
                 tl_dtype(logits.dtype),
                 how.classes,
-                width(logits, grad),
+                width(steps, grad_steps),
                 others is None,
                 skip,
                 0 if factor is None else 1 + each,

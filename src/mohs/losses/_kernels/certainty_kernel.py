@@ -224,16 +224,18 @@ class _FusedCertainty(torch.autograd.Function):
         value, whole, counter = (
             (torch.empty(how.rows, dtype=torch.float32, device=z.device), None, None) if into is None else into
         )
+        steps = strides(z)
+        grad_steps = steps if grad is None else strides(grad)
         launch(
             long_certainty_kernel if how.loop else certainty_kernel,
             how.programs,
             how.warps,
             (z, value, whole, counter, grad),
-            (how.rows, how.inner, *strides(z), *strides(z if grad is None else grad)),
+            (how.rows, how.inner, *steps, *grad_steps),
             (math.log(how.classes), asked.floor),
             (
                 how.classes,
-                width(z, z if grad is None else grad),
+                width(steps, grad_steps),
                 asked.entropy,
                 asked.tau,
                 asked.normalizer,

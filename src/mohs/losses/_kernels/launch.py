@@ -95,6 +95,8 @@ def launch_loss(
     counted = mean and denominator is None and how.rows * how.programs <= COUNTED
     if mean and denominator is None and not counted:
         denominator = weight_sum(labels, how.classes, ignore_index, weight, sample_weight)
+    steps = strides(logits)
+    grad_steps = steps if grad is None else strides(grad)
     launch(
         loss_kernel,
         how.programs,
@@ -118,11 +120,11 @@ def launch_loss(
             best,
             grad,
         ),
-        (how.rows, how.inner, *strides(logits), *strides(logits if grad is None else grad), ignore_index),
+        (how.rows, how.inner, *steps, *grad_steps, ignore_index),
         (smoothing, shift, *curve.parameters),
         (
             how.classes,
-            width(logits, logits if grad is None else grad),
+            width(steps, grad_steps),
             curve.number,
             weight is not None,
             sample_weight is not None,
