@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_PROGRAMS = 32768
+MOST_PROGRAMS = 4096  # each waits until its number is written, which takes longer than a launch if there are many
 
 
 class Sum(NamedTuple):
