@@ -170,7 +170,7 @@ class TestKernels:
             assert far(grad, slope) < 1e-6
 
     @pytest.mark.parametrize("reg", [mohs.ADR(), mohs.ADR(tau=1), mohs.ADR(detach_phi=True), mohs.EntropyPenalty()], ids=str)
-    @pytest.mark.parametrize("shape", [(40, 10), (3, 6, 2, 5), (3, 1000)], ids=str)
+    @pytest.mark.parametrize("shape", [(40, 10), (3, 6, 2, 5), (3, 1000), (2, 9000)], ids=str)
     def test_certainty(self, reg, shape, monkeypatch) -> None:
         for dtype in (torch.float32, torch.bfloat16) if shape[1] <= 256 else (torch.float32,):
             generator = torch.Generator().manual_seed(0)

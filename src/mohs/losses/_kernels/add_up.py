@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_PROGRAMS = 4096  # each waits until its number is written, which takes longer than a launch if there are many
+MOST = tl.constexpr(4096)  # programs; each waits until its number is written, so that for many a launch takes less time
 
 
 class Sum(NamedTuple):
@@ -31,12 +31,12 @@ _shared: dict[tuple[int, int], Sum] = {}  # (device, stream) -> the memory; its 
 def sum_of(programs: int, like: Tensor) -> Sum | None:
     """Memory for the sum over this number of programs, on the device of a tensor; None if it takes a launch of its own."""
     device = like.get_device()
-    if programs > MOST_PROGRAMS or (device >= 0 and torch.cuda.is_current_stream_capturing()):
+    if programs > MOST.value or (device >= 0 and torch.cuda.is_current_stream_capturing()):
         return None
     key = (device, torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0)
     shared = _shared.get(key)
     if shared is None:
-        parts = torch.empty(MOST_PROGRAMS, dtype=torch.float32, device=like.device)
+        parts = torch.empty(MOST.value, dtype=torch.float32, device=like.device)
         shared = _shared[key] = Sum(parts, parts.sum(), torch.zeros(1, dtype=torch.int32, device=like.device))
     return Sum(shared.parts, torch.empty_like(shared.total), shared.counter)
 
@@ -48,9 +48,7 @@ def add_up(part, parts_ptr, sum_ptr, counter_ptr):
     tl.debug_barrier()
     programs = tl.num_programs(0)
     if tl.atomic_add(counter_ptr, 1, sem="acq_rel") == programs - 1:
-        total = tl.zeros((4096,), tl.float32)
-        for first in range(0, programs, 4096):
-            at = first + tl.arange(0, 4096)
-            total += tl.load(parts_ptr + at, mask=at < programs, other=0.0, cache_modifier=".cg")
-        tl.store(sum_ptr, tl.sum(total, 0))
+        at = tl.arange(0, MOST)
+        parts = tl.load(parts_ptr + at, mask=at < programs, other=0.0, cache_modifier=".cg")
+        tl.store(sum_ptr, tl.sum(parts, 0))
         tl.store(counter_ptr, 0)  # for the next launch
