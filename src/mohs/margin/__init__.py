@@ -113,7 +113,7 @@ def check_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL
 
 def readable(tensor: Tensor) -> bool:
     """Whether values may be read here: on CPU (on other devices a read would synchronize) and outside tracing."""
-    return tensor.device.type == "cpu" and not is_traced(tensor)
+    return tensor.is_cpu and not is_traced(tensor)
 
 
 def is_traced(tensor: Tensor) -> bool:
