@@ -232,6 +232,23 @@ class TestKernels:
         assert torch.equal(first[0], again[0])
         assert torch.equal(first[1], again[1])
 
+    @pytest.mark.parametrize("name", ["gce", "adr", "gradient_rescaling", "gradient_rescaling:transform=identity"])
+    def test_many_rows(self, name, monkeypatch) -> None:
+        """What large batches take: a sum and a multiplication of their own, and rows in parts."""
+        from mohs.losses._kernels import certainty_kernel, launch, rescaling
+        from mohs.margin import _triton
+
+        monkeypatch.setattr(launch, "sum_of", lambda *_: None)
+        monkeypatch.setattr(certainty_kernel, "sum_of", lambda *_: None)
+        monkeypatch.setattr(_triton, "SMALL", 0)
+        monkeypatch.setattr(rescaling, "FEW", 0)
+        logits, labels = batch(150, 20)
+        labels[3] = -100
+        function = mohs.ADR() if name == "adr" else lambda z: mohs.create_loss(name)(z, labels)
+        (value, grad), (exact, slope) = run(function, logits, 2.0), reference(function, logits, monkeypatch, 2.0)
+        assert far(value, exact) < 1e-6
+        assert far(grad, slope) < 3e-6
+
     def test_off(self, monkeypatch) -> None:
         assert _choose.takes(batch(2, 3)[0])
         monkeypatch.setattr(_choose, "ENABLED", False)

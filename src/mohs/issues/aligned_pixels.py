@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, interpolate, unfold
+from torch.nn.functional import avg_pool2d, interpolate
 
 from mohs.hardness.neighbor_index import can_search, nearest_of
 from mohs.hardness.neighbors import directions_of
@@ -55,7 +55,7 @@ def aligned_view(images: Any, rows: Any = None, *, device: torch.device) -> View
     patches = torch.stack([_normalized(one[:, middle, middle].flatten(1)) for one in (gray, gray.flip(2))], 1)
     correlation = torch.empty(near.shape, device=device)
     for part in torch.split(every, BATCH):
-        places = torch.cat([unfold(scaled[side][part].unsqueeze(1), PATCH).transpose(1, 2) for side in SCALES], 1)  # (B, P, 144)
+        places = torch.cat([_windows(scaled[side][part]) for side in SCALES], 1)  # (B, P, 144)
         wanted = patches[near[part].clamp(min=0)].flatten(1, 2)  # (B, 2k, 144)
         best = (_normalized(places) @ wanted.transpose(1, 2)).amax(1)
         correlation[part] = best.view(len(part), -1, 2).amax(2)
@@ -73,6 +73,11 @@ def _scaled(images: Any, device: torch.device) -> dict[int, Tensor]:
         for side in SCALES:
             made[side].append(interpolate(gray, size=(side, side), mode="bilinear", antialias=True).squeeze(1))
     return {side: torch.cat(parts) if parts else torch.empty(0, side, side, device=device) for side, parts in made.items()}
+
+
+def _windows(gray: Tensor) -> Tensor:
+    """Gray levels (B, side, side) -> every patch of PATCH × PATCH of them, (B, P, PATCH²)."""
+    return gray.unfold(1, PATCH, 1).unfold(2, PATCH, 1).flatten(3).flatten(1, 2)
 
 
 def _normalized(patches: Tensor) -> Tensor:

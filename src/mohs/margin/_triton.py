@@ -22,6 +22,7 @@ from torch import Tensor
 from mohs.margin._launch import launch
 
 IN_REGISTERS = 8192  # classes that a program holds; with more, few programs would run at a time
+SMALL = 1 << 22  # entries that are multiplied by 1 in less time than a kernel of ours is launched
 INF = tl.constexpr(float("inf"))
 
 
@@ -48,8 +49,8 @@ def _layout(examples: int, classes: int, inner: int = 1) -> Layout:
     rows, block = examples * inner, triton.next_power_of_2(classes)
     if block > IN_REGISTERS:
         return Layout(rows, classes, inner, 1, 4096, 8, True, rows)
-    tile = max(1, min(128, 2048 // block))
-    warps = 4 if tile * block <= 4096 else 8
+    tile = max(1, min(128, 1024 // block))
+    warps = 2 if block == 1024 else 4 if tile * block <= 4096 else 8
     return Layout(rows, classes, inner, tile, block, warps, False, -(-rows // tile))
 
 
@@ -285,6 +286,7 @@ def write_gradient(
 
 def scale_(x: Tensor, factor: Tensor) -> Tensor:
     """x (dense, of any strides) ← factor · x, in place; factor is a scalar on the device."""
-    if x.numel():
-        launch(scale_kernel, min(1056, -(-x.numel() // 4096)), 8, (x, factor), (x.numel(),), (), (4096,), (x, factor))
+    if x.numel() <= SMALL:
+        return x.mul_(factor)
+    launch(scale_kernel, min(1056, -(-x.numel() // 4096)), 8, (x, factor), (x.numel(),), (), (4096,), (x, factor))
     return x

@@ -25,6 +25,7 @@ from mohs.margin._launch import launch
 from mohs.margin._triton import INF, layout, load, offsets, scale_, strides, three, width
 
 MOST = 8  # the largest τ
+LONG_WARPS = 4
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -229,7 +230,7 @@ class _FusedCertainty(torch.autograd.Function):
         launch(
             long_certainty_kernel if how.loop else certainty_kernel,
             how.programs,
-            how.warps,
+            LONG_WARPS if how.loop else how.warps,
             (z, value, whole, counter, grad),
             (how.rows, how.inner, *steps, *grad_steps),
             (math.log(how.classes), asked.floor),
