@@ -104,9 +104,8 @@ def losses(rounds: int) -> list[Row]:
                 steps[name] = step(mohs.create_loss(name), logits, labels)
         steps["gradient_rescaling, mean"] = step(mohs.GradientRescalingLoss(normalize="mean"), logits, labels)
         steps["cross_entropy, smoothing"] = step(mohs.CrossEntropyLoss(**smooth), logits, labels)
-        steps["gce, reduction none"] = step(
-            lambda z, y: mohs.GeneralizedCrossEntropyLoss(reduction="none")(z, y).sum(), logits, labels
-        )
+        each = mohs.GeneralizedCrossEntropyLoss(reduction="none")
+        steps["gce, reduction none"] = step(lambda z, y, each=each: each(z, y).sum(), logits, labels)
         steps["adr"] = step(mohs.ADR(), logits)
         steps["entropy_penalty"] = step(mohs.EntropyPenalty(), logits)
         taken = interleaved(steps, rounds, 5 if large else 30)

@@ -22,6 +22,8 @@ def vectors(count: int = 1500) -> torch.Tensor:
 def test_how_many_are_compared() -> None:
     assert [references(n) for n in (10, 50_000, 60_000, 250_000, 1_000_000)] == [10, 50_000, 41_666, 10_000, 10_000]
     assert how_nearest(50_000) == "exact"
+    assert how_nearest(60_000, torch.device("cuda")) == "exact"
+    assert how_nearest(60_000) != "exact"
 
 
 @needs_faiss

@@ -170,7 +170,7 @@ class TestKernels:
             assert far(grad, slope) < 1e-6
 
     @pytest.mark.parametrize("reg", [mohs.ADR(), mohs.ADR(tau=1), mohs.ADR(detach_phi=True), mohs.EntropyPenalty()], ids=str)
-    @pytest.mark.parametrize("shape", [(40, 10), (3, 6, 2, 5), (3, 1000)], ids=str)
+    @pytest.mark.parametrize("shape", [(40, 10), (3, 6, 2, 5), (3, 1000), (2, 9000)], ids=str)
     def test_certainty(self, reg, shape, monkeypatch) -> None:
         for dtype in (torch.float32, torch.bfloat16) if shape[1] <= 256 else (torch.float32,):
             generator = torch.Generator().manual_seed(0)
@@ -231,6 +231,23 @@ class TestKernels:
         again = run(lambda z: mohs.FocalLoss()(z, labels), logits)
         assert torch.equal(first[0], again[0])
         assert torch.equal(first[1], again[1])
+
+    @pytest.mark.parametrize("name", ["gce", "adr", "gradient_rescaling", "gradient_rescaling:transform=identity"])
+    def test_many_rows(self, name, monkeypatch) -> None:
+        """What large batches take: a sum and a multiplication of their own, and rows in parts."""
+        from mohs.losses._kernels import certainty_kernel, launch, rescaling
+        from mohs.margin import _triton
+
+        monkeypatch.setattr(launch, "sum_of", lambda *_: None)
+        monkeypatch.setattr(certainty_kernel, "sum_of", lambda *_: None)
+        monkeypatch.setattr(_triton, "SMALL", 0)
+        monkeypatch.setattr(rescaling, "FEW", 0)
+        logits, labels = batch(150, 20)
+        labels[3] = -100
+        function = mohs.ADR() if name == "adr" else lambda z: mohs.create_loss(name)(z, labels)
+        (value, grad), (exact, slope) = run(function, logits, 2.0), reference(function, logits, monkeypatch, 2.0)
+        assert far(value, exact) < 1e-6
+        assert far(grad, slope) < 3e-6
 
     def test_off(self, monkeypatch) -> None:
         assert _choose.takes(batch(2, 3)[0])

@@ -58,8 +58,9 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: head_scores(features, train, options))
     judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity, refit=kept.refit)
     first = next(iter(features.values()))
-    options.step("scores", f"margins, angles and neighbors ({how_nearest(len(train))})")
-    near = kept_neighbors(load_previous(options, train), train, about) or neighbors_of(first)
+    how = how_nearest(len(train), choose_device(options.device))
+    options.step("scores", f"margins, angles and neighbors ({how})")
+    near = kept_neighbors(load_previous(options, train), train, about) or neighbors_of(first, options)
     table = neighbor_column(scored_table(judgment, train, first), train, near)
     if train.votes is not None:
         table = add_columns(table, {"human": agreement_by_votes(first, train, options)})
@@ -68,7 +69,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
         "model": f"{len(kept.names)} heads in {options.folds} folds",
         "seconds": round(time.perf_counter() - began, 1),
         "out of sample": "yes: no head saw the labels it judges",
-        "neighbors": how_nearest(len(train)),
+        "neighbors": how,
     }
     return judged(data, on_map(table, first), judgment, options, facts, first, near)
 
@@ -204,9 +205,9 @@ def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None)
     return table_of({"id": np.arange(len(train)), **columns, **overall(columns)}, train.classes)
 
 
-def neighbors_of(features: Any) -> Near:
+def neighbors_of(features: Any, options: AuditOptions) -> Near:
     """The nearest examples of each, and their cosines."""
-    return many_nearest(torch.as_tensor(np.asarray(features)).float())
+    return many_nearest(torch.as_tensor(np.asarray(features)).float(), device=choose_device(options.device))
 
 
 def neighbor_column(table: pa.Table, train: Examples, near: Near) -> pa.Table:

@@ -56,7 +56,7 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
     judgment = judge_examples(scores, examples, options, ambiguity=heads.ambiguity)
     options.step("scores", "margins, angles and neighbors")
     first = next(iter(features.values()))
-    near = neighbors_of(first)
+    near = neighbors_of(first, options)
     table = on_map(neighbor_column(scored_table(judgment, examples, first), examples, near), first)
     facts = {
         "features": about,

@@ -64,7 +64,7 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
         "seconds": round(time.perf_counter() - began, 1),
         "out of sample": "yes: no head saw the labels it judges",
     }
-    result = result_of_sets(train, kept.scores, judged, options, facts, neighbors_of(first))
+    result = result_of_sets(train, kept.scores, judged, options, facts, neighbors_of(first, options))
     return replace(result, table=on_map(result.table, first))
 
 

@@ -55,7 +55,7 @@ def other_issues(
     again = f" ({len(kept)} kept from {options.previous})" if kept else ""
     options.step("issues", f"copies, outliers, defects, groups{again}" + (f"; leaks to {', '.join(other)}" if other else ""))
     new = (
-        find_issues(**given, names=own, without=DEFECTS if kept else (), copies=copies, seed=options.seed)
+        find_issues(**given, names=own, without=DEFECTS if kept else (), copies=copies, seed=options.seed, device=options.device)
         if own
         else Issues(len(train))
     )
@@ -79,7 +79,7 @@ def leaks_between(splits: Mapping[str, Examples], options: AuditOptions) -> Foun
     for name, values in _contents(parts).items():
         content[name] = _Stacked(values) if name == "images" else _flat(values)
     features = _features_of_all(parts, options)
-    found = find_issues(features, splits=names, names=["leak"], **content).found["leak"]
+    found = find_issues(features, splits=names, names=["leak"], device=options.device, **content).found["leak"]
     assert found.group is not None
     where = {group: int(row) for row, group in reversed(list(enumerate(found.group[first:], first))) if group >= 0}
     named = [_name(one, row) for one in parts for row in range(len(one))] if where else []

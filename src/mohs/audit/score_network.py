@@ -54,7 +54,7 @@ def score_network(network: Network, examples: Examples, *, mirror: bool) -> Scor
         outputs.append(logits.cpu())
     columns = joined(parts)
     features = columns.pop("features")
-    near = many_nearest(torch.as_tensor(features))
+    near = many_nearest(torch.as_tensor(features), device=weight.device)
     columns |= {"label": examples.labels.numpy(), "neighbors": agreement(near[0], examples.labels).numpy()}
     table = on_map(with_origin(finished(columns, examples.classes), examples), features)
     return Scored(table, np.asarray(torch.cat(outputs)), np.asarray(features), near)

@@ -1,7 +1,7 @@
-"""Triton kernels of AVH: rows to unit length in one pass, and the score from cosines in one read.
+"""Triton kernels of AVH: rows to unit length in one pass, and their product with the class weights up to the score in another.
 
 arccos c = π/2 − asin c up to |c| = ½, else 2 asin √((1 − c)/2), mirrored for c < 0     asin: a polynomial, to float32 rounding
-θ_y      = 2 asin(‖u − v‖/2) up to a right angle, else π − 2 asin(‖u + v‖/2)            of the label, exact near 0 and π
+θ_y      = 2 asin s up to s = ½, else arccos(1 − 2 s²); s = ‖u − v‖/2              of the label, exact near 0; from ‖u + v‖ near π
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from mohs.margin._launch import launch
 
 PI = tl.constexpr(3.141592653589793)
 MOST_FEATURES = 8192  # that a program holds
-CHUNK_ENTRIES = 2**23  # 32 MB of cosines at a time: within a GPU's cache
+CHUNK_ENTRIES = 2**26  # 256 MB of unit vectors at a time
+ROWS = 128  # of a program
+PRECISION = "ieee" if torch.version.hip else "tf32x3"  # three products of halves on the matrix units, as exact as float32's
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -32,71 +34,87 @@ def unit_kernel(x_ptr, u_ptr, rows, stride, tiny, features: tl.constexpr, BLOCK:
 
 
 @triton.jit
-def asin(x):
-    """asin x for 0 ≤ x ≤ 1."""
-    far = x > 0.5
-    z = tl.where(far, 0.5 * (1.0 - x), x * x)
-    s = tl.where(far, tl.sqrt(z), x)
+def asin(s, z):
+    """asin s for 0 ≤ s ≤ ½; z = s²."""
     p = (((4.2163199048e-2 * z + 2.4181311049e-2) * z + 4.5470025998e-2) * z + 7.4953002686e-2) * z + 1.6666752422e-1
-    near = s + s * z * p
-    return tl.where(far, 0.5 * PI - 2.0 * near, near)
+    return s + s * z * p
 
 
 @triton.jit
 def arccos(c):
     """arccos c for −1 ≤ c ≤ 1."""
     size = tl.abs(c)
-    steep = 2.0 * asin(tl.sqrt(0.5 * (1.0 - size)))
-    flat = asin(tl.where(size > 0.5, 0.0, size))
-    flat = 0.5 * PI - tl.where(c < 0, -flat, flat)
-    return tl.where(size > 0.5, tl.where(c < 0, PI - steep, steep), flat)
+    far = size > 0.5
+    z = tl.where(far, 0.5 - 0.5 * size, c * c)
+    angle = asin(tl.where(far, tl.sqrt(z), size), z)
+    angle = tl.where(far, 2.0 * angle, 0.5 * PI - angle)  # of |c|
+    return tl.where(c < 0, PI - angle, angle)
+
+
+@triton.jit
+def directions(base, index, at, features: tl.constexpr, DEPTH: tl.constexpr):
+    """Entries `at` (DEPTH,) of the unit vectors with this index (n,): (n, DEPTH), 0 beyond the features."""
+    where = base + index.to(tl.int64)[:, None] * features + at[None, :]
+    return tl.load(where) if features % DEPTH == 0 else tl.load(where, mask=(at < features)[None, :], other=0.0)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def avh_kernel(
-    cos_ptr, u_ptr, v_ptr, y_ptr, out_ptr, rows, noise,
-    classes: tl.constexpr, features: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
+    u_ptr, v_ptr, y_ptr, out_ptr, rows, noise,
+    classes: tl.constexpr, features: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """AVH of a row from its cosines to all classes, its unit vector, and that of its label."""
-    row = tl.program_id(0).to(tl.int64)
+    """AVH of a tile of rows from their unit vectors and those of the classes; the cosines stay in registers."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    live = row < rows
+    row = tl.minimum(row, rows - 1)
     y = tl.load(y_ptr + row)
     known = (y >= 0) & (y < classes)
     y = tl.where(known, y, 0)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for first in range(0, classes, BLOCK):
-        cols = first + tl.arange(0, BLOCK)
-        c = tl.load(cos_ptr + row * classes + cols, mask=cols < classes, other=0.0)
+    total = tl.zeros((ROWS,), tl.float32)
+    for first in range(0, classes, COLS):
+        cols = first + tl.arange(0, COLS)
+        c = tl.zeros((ROWS, COLS), tl.float32)
+        for k in range(0, features, DEPTH):
+            at = k + tl.arange(0, DEPTH)
+            u = directions(u_ptr, row, at, features, DEPTH)
+            v = directions(v_ptr, tl.minimum(cols, classes - 1), at, features, DEPTH)
+            c = tl.dot(u, v.T, c, input_precision=PRECISION)
         c = tl.where(c > 1.0, 1.0, tl.where(c < -1.0, -1.0, c))
-        total += tl.where((cols < classes) & (cols != y), arccos(c), 0.0)
-    at = tl.arange(0, BLOCK_D)
-    u = tl.load(u_ptr + row * features + at, mask=at < features, other=0.0)
-    v = tl.load(v_ptr + y * features + at, mask=at < features, other=0.0)
-    across, along = tl.sqrt(tl.sum((u - v) * (u - v), 0)), tl.sqrt(tl.sum((u + v) * (u + v), 0))
-    void = (tl.max(tl.abs(u), 0) == 0.0) | (tl.max(tl.abs(v), 0) == 0.0)
-    half = asin(tl.minimum(0.5 * tl.minimum(across, along), 1.0))
-    own = tl.where(across <= along, 2.0 * half, PI - 2.0 * half)
-    own = tl.where(void, 0.5 * PI, own) + 0.0 * (across + along)  # NaN stays NaN
-    whole = tl.sum(total, 0) + own
+        total += tl.sum(tl.where((cols < classes)[None, :] & (cols[None, :] != y[:, None]), arccos(c), 0.0), 1)
+    across = tl.zeros((ROWS,), tl.float32)
+    along = tl.zeros((ROWS,), tl.float32)
+    u_length = tl.zeros((ROWS,), tl.float32)
+    v_length = tl.zeros((ROWS,), tl.float32)
+    for k in range(0, features, DEPTH):
+        at = k + tl.arange(0, DEPTH)
+        u = directions(u_ptr, row, at, features, DEPTH)
+        v = directions(v_ptr, y, at, features, DEPTH)
+        across += tl.sum((u - v) * (u - v), 1)
+        along += tl.sum((u + v) * (u + v), 1)
+        u_length += tl.sum(u * u, 1)
+        v_length += tl.sum(v * v, 1)
+    half = tl.minimum(0.5 * tl.sqrt(tl.minimum(across, along)), 1.0)
+    own = tl.where(half > 0.5, arccos(1.0 - 2.0 * half * half), 2.0 * asin(half, half * half))
+    own = tl.where(across <= along, own, PI - own)
+    own = tl.where((u_length == 0.0) | (v_length == 0.0), 0.5 * PI, own) + 0.0 * (across + along)  # NaN stays NaN
+    whole = total + own
     score = tl.where(whole < noise, 1.0 / classes, own / whole)
-    tl.store(out_ptr + row, tl.where(known, score, float("nan")))
+    tl.store(out_ptr + row, tl.where(known, score, float("nan")), mask=live)
 
 
-def fused_avh(features: Tensor, directions: Tensor, labels: Tensor, noise: float) -> Tensor:
+def fused_avh(features: Tensor, weight: Tensor, labels: Tensor, noise: float) -> Tensor:
     """features (N, D), unit class weights (K, D) in float32, labels (N,) -> AVH (N,); noise: as in `share`."""
-    (count, size), classes = features.shape, directions.shape[0]
-    features, directions, labels = features.contiguous(), directions.contiguous(), labels.contiguous()
-    step = max(1, CHUNK_ENTRIES // max(classes, size))
-    units = directions.new_empty(min(step, count), size)
-    cosines = directions.new_empty(min(step, count), classes)
-    scores = directions.new_empty(count)
-    block = triton.next_power_of_2(size)
+    (count, size), classes = features.shape, weight.shape[0]
+    features, weight, labels = features.contiguous(), weight.contiguous(), labels.contiguous()
+    step = max(ROWS, CHUNK_ENTRIES // size)
+    units, scores = weight.new_empty(min(step, count), size), weight.new_empty(count)
+    cols = min(128, max(16, triton.next_power_of_2(classes)))
     for start in range(0, count, step):
         x, y, out = (part[start : start + step] for part in (features, labels, scores))
         n = x.shape[0]
-        u, cos = units[:n], cosines[:n]
-        launch(unit_kernel, n, 4, (x, u), (n, size), (TINY,), (size, block), (x,))
-        with torch.autocast(x.device.type, enabled=False):
-            torch.mm(u, directions.T, out=cos)
-        constants = (classes, size, min(2048, triton.next_power_of_2(classes)), block)
-        launch(avh_kernel, n, 4, (cos, u, directions, y, out), (n,), (noise,), constants, (y, out))
+        u = units[:n]
+        launch(unit_kernel, n, 4, (x, u), (n, size), (TINY,), (size, triton.next_power_of_2(size)), (x,))
+        constants = (classes, size, PRECISION, ROWS, cols, 32)
+        launch(avh_kernel, -(-n // ROWS), 8, (u, weight, y, out), (n,), (noise,), constants, (y, out))
     return scores

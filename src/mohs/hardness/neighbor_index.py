@@ -1,6 +1,6 @@
 """Nearest neighbors of many examples: exact for few, by an index for many, so that time grows as N log N.
 
-    up to EXACT examples      every pair is compared (`neighbors.cosines_among`)
+    up to EXACT examples      every pair is compared (`neighbors.cosines_among`); on a GPU up to GPU_EXACT
     more, with faiss          a graph of navigable small worlds (HNSW; Malkov & Yashunin, TPAMI 2020) over all examples
     more, without it          all examples, among SAMPLED drawn at random: fine for agreement, but copies are missed
 
@@ -19,7 +19,8 @@ from torch import Tensor
 
 from mohs.hardness.neighbors import NONE, cosines_among, directions_of, nearest_with_cosines
 
-EXACT = 50_000
+EXACT, GPU_EXACT = 50_000, 500_000
+CPU = torch.device("cpu")
 SAMPLED, FEWEST, COSINES = 50_000, 10_000, 2.5e9  # references drawn at random: at most, at least, and comparisons in all
 LINKS, BUILD, SEARCH = 16, 48, 48  # of a node of the graph; candidates while building and searching
 ROUNDS, PER_CENTER = 3, 32  # of k-means for the order, and examples per center that it sees
@@ -30,14 +31,19 @@ def has_index() -> bool:
     return find_spec("faiss") is not None
 
 
-def can_search(examples: int) -> bool:
+def can_search(examples: int, device: torch.device = CPU) -> bool:
     """Whether all of this many examples can be searched in reasonable time."""
-    return examples <= EXACT or has_index()
+    return is_exact(examples, device) or has_index()
 
 
-def how_nearest(examples: int) -> str:
+def is_exact(examples: int, device: torch.device = CPU) -> bool:
+    """Whether every pair of this many examples is compared."""
+    return examples <= (GPU_EXACT if device.type == "cuda" else EXACT)
+
+
+def how_nearest(examples: int, device: torch.device = CPU) -> str:
     """How the neighbors of this many examples are searched, in words."""
-    if examples <= EXACT:
+    if is_exact(examples, device):
         return "exact"
     return (
         "approximate, by an index of all examples" if has_index() else f"among {references(examples):,} examples drawn at random"
@@ -50,11 +56,16 @@ def references(examples: int) -> int:
 
 
 @torch.no_grad()
-def many_nearest(features: Tensor, *, k: int = 10) -> tuple[Tensor, Tensor]:
-    """features (N, D) -> rows of the k nearest (N, k), the nearest first, and their cosines, as `nearest_with_cosines`."""
+def many_nearest(features: Tensor, *, k: int = 10, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
+    """features (N, D) -> rows of the k nearest (N, k), the nearest first, and their cosines, as `nearest_with_cosines`.
+
+    Both are on the CPU; device: where pairs are compared.
+    """
     count = len(features)
-    if count <= EXACT or not has_index():
-        return nearest_with_cosines(features, k=k, references=references(count))
+    if is_exact(count, device) or not has_index():
+        among = count if is_exact(count, device) else references(count)
+        near, cosines = nearest_with_cosines(features.to(device), k=k, references=among)
+        return near.cpu(), cosines.cpu()
     directions, usable = directions_of(features)
     return nearest_of(directions, directions, usable.nonzero().squeeze(1), k=k)
 
@@ -62,7 +73,7 @@ def many_nearest(features: Tensor, *, k: int = 10) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def nearest_of(queries: Tensor, directions: Tensor, rows: Tensor, *, k: int) -> tuple[Tensor, Tensor]:
     """The k nearest of each query (N, D) among the unit vectors `directions` (N, D) at these rows, its own row left out."""
-    if len(rows) <= EXACT or not has_index():
+    if is_exact(len(rows), queries.device) or not has_index():
         return cosines_among(queries, directions[rows], rows, k=k)
     import faiss
 

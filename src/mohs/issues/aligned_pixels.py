@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, interpolate, unfold
+from torch.nn.functional import avg_pool2d, interpolate
 
 from mohs.hardness.neighbor_index import can_search, nearest_of
 from mohs.hardness.neighbors import directions_of
@@ -30,48 +30,54 @@ LEAST_NORM = 4.0  # gray levels; a flat patch has no pattern to compare
 
 
 @torch.no_grad()
-def aligned_view(images: Any, rows: Any = None) -> View | None:
+def aligned_view(images: Any, rows: Any = None, *, device: torch.device) -> View | None:
     """The nearest examples of each by their aligned pixels.
 
     Args:
         images: (N, C, H, W) uint8, a tensor or anything that gives one for a tensor of rows.
         rows: (N, k) the nearest examples by features, if there are features; −1 where there are fewer.
+        device: Where to compare.
 
     Returns:
         The view; None without candidates: many images, no features, and no index (extra `neighbors`).
     """
-    scaled = _scaled(images)
+    scaled = _scaled(images, device)
     gray = scaled[SIDE]
     flat, mirrored = (directions_of((one - one.mean((1, 2), keepdim=True)).flatten(1))[0] for one in (gray, gray.flip(2)))
-    every = torch.arange(len(flat))
-    found = [nearest_of(one, flat, every, k=NEAREST)[0] for one in (flat, mirrored)] if can_search(len(flat)) else []
+    every = torch.arange(len(flat), device=device)
+    found = [nearest_of(one, flat, every, k=NEAREST)[0] for one in (flat, mirrored)] if can_search(len(flat), device) else []
     found += [] if rows is None else [torch.as_tensor(rows)[:, : 2 * NEAREST]]
     if not found:
         return None
-    near = torch.cat(found, 1)
+    near = torch.cat([one.to(device) for one in found], 1)
     edge = (SIDE - PATCH) // 2
     middle = slice(edge, edge + PATCH)
     patches = torch.stack([_normalized(one[:, middle, middle].flatten(1)) for one in (gray, gray.flip(2))], 1)
-    correlation = torch.empty(near.shape)
-    for part in torch.split(torch.arange(len(near)), BATCH):
-        places = torch.cat([unfold(scaled[side][part].unsqueeze(1), PATCH).transpose(1, 2) for side in SCALES], 1)  # (B, P, 144)
+    correlation = torch.empty(near.shape, device=device)
+    for part in torch.split(every, BATCH):
+        places = torch.cat([_windows(scaled[side][part]) for side in SCALES], 1)  # (B, P, 144)
         wanted = patches[near[part].clamp(min=0)].flatten(1, 2)  # (B, 2k, 144)
         best = (_normalized(places) @ wanted.transpose(1, 2)).amax(1)
         correlation[part] = best.view(len(part), -1, 2).amax(2)
-    return _both_ways(near.numpy(), correlation.numpy())
+    return _both_ways(near.cpu().numpy(), correlation.cpu().numpy())
 
 
-def _scaled(images: Any) -> dict[int, Tensor]:
+def _scaled(images: Any, device: torch.device) -> dict[int, Tensor]:
     """Gray levels (N, side, side) of all images at each scale."""
     count, _, height, width = images.shape
     made: dict[int, list[Tensor]] = {side: [] for side in SCALES}
     for rows in torch.split(torch.arange(count), max(1, BATCH_PIXELS // (height * width))):
-        gray = gray_levels(torch.as_tensor(images[rows])).unsqueeze(1)
+        gray = gray_levels(torch.as_tensor(images[rows]).to(device)).unsqueeze(1)
         if min(height, width) > 4 * max(SCALES):  # a coarse mean first: the fine one costs more than all the rest
             gray = avg_pool2d(gray, min(height, width) // (2 * max(SCALES)))
         for side in SCALES:
             made[side].append(interpolate(gray, size=(side, side), mode="bilinear", antialias=True).squeeze(1))
-    return {side: torch.cat(parts) if parts else torch.empty(0, side, side) for side, parts in made.items()}
+    return {side: torch.cat(parts) if parts else torch.empty(0, side, side, device=device) for side, parts in made.items()}
+
+
+def _windows(gray: Tensor) -> Tensor:
+    """Gray levels (B, side, side) -> every patch of PATCH × PATCH of them, (B, P, PATCH²)."""
+    return gray.unfold(1, PATCH, 1).unfold(2, PATCH, 1).flatten(3).flatten(1, 2)
 
 
 def _normalized(patches: Tensor) -> Tensor:

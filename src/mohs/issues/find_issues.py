@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from mohs._core.device import choose_device
 from mohs.hardness.classes import encode
 from mohs.hardness.neighbor_index import many_nearest
 from mohs.issues.aligned_pixels import aligned_view
@@ -51,6 +52,7 @@ def find_issues(
     names: str | Sequence[str] = "auto",
     without: Sequence[str] = (),
     seed: int = 0,
+    device: str | torch.device = "auto",
 ) -> Issues:
     """Find copies, leaks, outliers, defects, rare classes, dependence on order, weak groups and overlapping classes.
 
@@ -71,6 +73,7 @@ def find_issues(
         names: "auto" for every issue that the inputs allow, "none", or names of issues.
         without: Names of issues to leave out.
         seed: Random seed of the clusters.
+        device: Where features and images are compared: auto, cpu or cuda.
 
     Returns:
         Score and flag of every example for each issue, as a table (`Issues.table`), and what was found in words (`details`).
@@ -86,7 +89,7 @@ def find_issues(
     known = [name for name, value in given.items() if value is not None]
     if not known:
         raise ValueError("find_issues needs something to look at: features, labels, images, texts or a table")
-    inputs = _Inputs(**given, classes=classes, near=near, given_copies=copies, seed=seed)
+    inputs = _Inputs(**given, classes=classes, near=near, given_copies=copies, seed=seed, device=choose_device(device))
     inputs.check(known)
     chosen = [name for name in chosen_issues(names) if name not in without]
     wanted = [name for name in chosen if names == "auto" or _possible(name, known)]
@@ -127,6 +130,7 @@ class _Inputs:
     near: Near | None
     given_copies: Copies | None
     seed: int
+    device: torch.device
 
     @cached_property
     def count(self) -> int:
@@ -163,7 +167,9 @@ class _Inputs:
         """Rows (N, k) and cosines (N, k) of the nearest; None without features."""
         if self.features is None:
             return None
-        rows, cosines = self.near or many_nearest(torch.as_tensor(np.asarray(self.features)).float(), k=NEIGHBORS)
+        if self.near is not None:
+            return np.asarray(self.near[0]), np.asarray(self.near[1])
+        rows, cosines = many_nearest(torch.as_tensor(np.asarray(self.features)).float(), k=NEIGHBORS, device=self.device)
         return np.asarray(rows), np.asarray(cosines)
 
     @cached_property
@@ -182,7 +188,7 @@ class _Inputs:
         exact = exact_copies(self.images, self.texts, self.table, self.vectors, self.count)
         rows = None if self.neighbors is None else self.neighbors[0]
         views: list[View] = []
-        if self.images is not None and (aligned := aligned_view(self.images, rows)) is not None:
+        if self.images is not None and (aligned := aligned_view(self.images, rows, device=self.device)) is not None:
             views.append(aligned)
         if self.texts is not None and rows is not None:
             views.append(written_view(self.texts, rows))

@@ -10,40 +10,23 @@ All else, which is tracing, `torch.func`, second and forward-mode derivatives, t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
+from mohs.losses._kernels.call import kernel_call
 from mohs.losses._numerics.emphases import with_emphasis
-from mohs.losses._reduction import (
-    Options,
-    check_reduction,
-    check_smoothing,
-    check_unsmoothed,
-    check_weight,
-    reduce,
-    row_weight,
-    spread_sample_weight,
-)
+from mohs.losses._reduction import Options, check_reduction, check_smoothing, check_unsmoothed, reduce, row_weight
 from mohs.losses.soft_labels import smoothed_terms
-from mohs.margin import NO_LABEL, check_labels, check_logits, checked_labels, full_precision, margin, plain_margin
-from mohs.margin._choose import SHORT, takes
+from mohs.margin import NO_LABEL, check_logits, checked_labels, full_precision, margin, plain_margin
+from mohs.margin._choose import takes
 from mohs.margin._quick import Pair, on_cpu, quick_loss
 
 _kernels: Any = None  # the module of the kernels, imported at their first call
 Curve = Callable[[Tensor], Tensor]
 Margin = Callable[..., Tensor]
 Plain = Callable[..., Tensor]  # (logits, margin function) -> loss
-
-
-class KernelCall(NamedTuple):
-    """The options of a loss that a kernel takes, validated."""
-
-    weight: Tensor | None
-    sample_weight: Tensor | None  # the shape of the labels
-    ignore_index: int
-    reduction: str
 
 
 def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
@@ -132,37 +115,12 @@ def by_emphasis(
 def _by_kernel(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, **options: Unpack[Options]) -> Tensor:
     """The loss by its kernel where there is one for this call, or the plain version with the kernels of the margin."""
     global _kernels
-    smoothing = options.get("label_smoothing", 0.0)
     call = kernel_call(logits, labels, **options)
-    if call is None or (smoothing and (call.reduction == "none" or logits.dtype == torch.float16)):
+    if call is None or (call.smoothing and (call.reduction == "none" or logits.dtype == torch.float16)):
         return plain(logits, margin)
     if _kernels is None:
         from mohs.losses._kernels import fused_loss as _kernels
     known = _kernels.curve_of(curve)
-    if known is None or (smoothing and known.number):  # the kernel smooths cross-entropy alone, which is linear in log p
+    if known is None or (call.smoothing and known.number):  # the kernel smooths cross-entropy alone, which is linear in log p
         return plain(logits, margin)
-    return _kernels.fused_loss(logits, _kernels.Call(labels, known, plain, smoothing, *call))  # type: ignore[no-any-return]
-
-
-def kernel_call(logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> KernelCall | None:
-    """The validated options if the kernels take this call: short floating point, at least one row, no gradient to weights."""
-    if not takes(logits) or logits.dtype not in SHORT or torch.compiler.is_compiling():
-        return None
-    call = KernelCall(
-        options.get("weight"),
-        options.get("sample_weight"),
-        options.get("ignore_index", NO_LABEL),
-        options.get("reduction", "mean"),
-    )
-    check_reduction(call.reduction)
-    check_labels(logits, labels, ignore_index=call.ignore_index)
-    weight, each = call.weight, call.sample_weight
-    if weight is not None:
-        check_weight(weight, logits.shape[1])
-        if weight.requires_grad:
-            return None
-    if each is not None:
-        if each.requires_grad:
-            return None
-        call = call._replace(sample_weight=spread_sample_weight(each, labels))
-    return call if labels.numel() else None
+    return _kernels.fused_loss(logits, known, plain, call)  # type: ignore[no-any-return]

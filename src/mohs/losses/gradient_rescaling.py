@@ -22,11 +22,13 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
-from mohs.losses._curve_loss import by_emphasis, curve_loss, kernel_call
+from mohs.losses._curve_loss import by_emphasis, curve_loss
 from mohs.losses._drop_in import Curve, LossModule
+from mohs.losses._kernels.call import kernel_call
 from mohs.losses._numerics import emphases
-from mohs.losses._reduction import Options, reduce
+from mohs.losses._reduction import Options, check_unsmoothed, reduce
 from mohs.margin import INF, NO_LABEL, plain_margin, softplus
+from mohs.margin._choose import takes
 
 
 def weights(m: Tensor, *, beta: float, lam: float, transform: str, kept: Tensor | None = None) -> Tensor:
@@ -70,6 +72,7 @@ def gradient_rescaling_loss(
     if normalize == "mean":
         curve = partial(gradient_rescaling, beta=beta, lam=lam, transform=transform, eps=eps)
         return curve_loss(curve, logits, labels, **options)
+    check_unsmoothed(options.get("label_smoothing", 0.0))
 
     def plain(logits: Tensor, margin_of: Callable[..., Tensor] = plain_margin) -> Tensor:
         ignore_index = options.get("ignore_index", NO_LABEL)
@@ -77,13 +80,13 @@ def gradient_rescaling_loss(
         w = weights(m, beta=beta, lam=lam, transform=transform, kept=labels.long() != ignore_index)
         return reduce(w * half_gradient(m, eps=eps), labels, classes=logits.shape[1], **options)
 
-    call = kernel_call(logits, labels, **options)
+    call = kernel_call(logits, labels, **options) if takes(logits) else None
     if call is None:
         pair = partial(emphases.gradient_rescaling, beta=beta, lam=lam, transform=transform, normalize=normalize, eps=eps)
         return by_emphasis(pair, logits, labels, plain, over_batch=True, **options)
     from mohs.losses._kernels.rescaling import Rescaling, fused_rescaling
 
-    return fused_rescaling(logits, Rescaling(labels, plain, beta, lam, transform, eps, *call))
+    return fused_rescaling(logits, Rescaling(beta, lam, transform, eps), plain, call)
 
 
 @module_of(gradient_rescaling_loss)

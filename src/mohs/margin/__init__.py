@@ -100,10 +100,10 @@ def checked_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LAB
 def check_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL) -> None:
     """Validate logits, and the shape, dtype and (on CPU, outside torch.compile) range of labels."""
     check_logits(logits)
-    expected = (logits.shape[0], *logits.shape[2:])
-    if labels.shape != expected:
+    shape = logits.shape
+    if labels.shape != shape[:1] + shape[2:]:
         raise ValueError(
-            f"labels must have shape {expected} for logits of shape {tuple(logits.shape)}, got {tuple(labels.shape)}"
+            f"labels must have shape {(shape[0], *shape[2:])} for logits of shape {tuple(shape)}, got {tuple(labels.shape)}"
         )
     if labels.dtype not in INTEGERS:
         raise ValueError(f"labels must be integer class indices, got {labels.dtype}; convert them with labels.long()")
@@ -113,7 +113,7 @@ def check_labels(logits: Tensor, labels: Tensor, *, ignore_index: int = NO_LABEL
 
 def readable(tensor: Tensor) -> bool:
     """Whether values may be read here: on CPU (on other devices a read would synchronize) and outside tracing."""
-    return tensor.device.type == "cpu" and not is_traced(tensor)
+    return tensor.is_cpu and not is_traced(tensor)
 
 
 def is_traced(tensor: Tensor) -> bool:

@@ -25,7 +25,7 @@ SHORT = (torch.float32, torch.bfloat16, torch.float16)
 
 def takes(logits: Tensor) -> bool:
     """Whether the kernels take this tensor."""
-    if not (logits.is_cuda or (INTERPRETED and logits.device.type == "cpu")) or not ENABLED:
+    if not (logits.is_cuda or (INTERPRETED and logits.is_cpu)) or not ENABLED:
         return False
     if torch.compiler.is_compiling():
         return logits.is_cuda
@@ -44,7 +44,7 @@ def ordinary(tensor: Tensor) -> bool:
 
 def eager(*tensors: Tensor) -> bool:
     """Whether operations on these tensors run at once and are differentiated by reverse mode alone, so that they may be fused."""
-    return not torch.compiler.is_compiling() and peek_interpreter_stack() is None and all(ordinary(one) for one in tensors)
+    return not torch.compiler.is_compiling() and peek_interpreter_stack() is None and all(map(ordinary, tensors))
 
 
 @cache

@@ -30,7 +30,7 @@ def launch(
     """Run a kernel whose parameters are tensors, integers, floats and compile-time constants, in this order.
 
     Args:
-        kernel: A function under `triton.jit`.
+        kernel: A function under `triton.jit`, of a module.
         programs: Size of the grid.
         warps: Warps of a program.
         tensors, integers, floats, constants: The arguments; the first tensor is not None.
@@ -44,16 +44,16 @@ def launch(
         with torch.cuda.device(device):
             launch(kernel, programs, warps, tensors, integers, floats, constants, given)
         return
-    kinds = tuple([None if t is None else (t.dtype, t.data_ptr() % 16) for t in given])
-    key = (kernel, device, warps, integers, constants, kinds)
+    kinds = [t if t is None else (t.dtype, t.data_ptr() % 16) for t in given]
+    key = (id(kernel), device, warps, integers, constants, *kinds)  # Triton's own hash of a kernel is slow
     ready = _compiled.get(key)
     if ready is None:
         if len(_compiled) >= _MOST:
             _compiled.clear()
         _compiled[key] = kernel[(programs,)](*tensors, *integers, *floats, *constants, num_warps=warps)
         return
-    stream = torch._C._cuda_getCurrentRawStream(device)
+    addresses = [t if t is None else t.data_ptr() for t in tensors]  # of a tensor, the driver would be asked for it
     ready.run(
-        programs, 1, 1, stream, ready.function, ready.packed_metadata, None, None, None,
-        *tensors, *integers, *floats, *constants,
+        programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), ready.function, ready.packed_metadata, None, None, None,
+        *addresses, *integers, *floats, *constants,
     )  # fmt: skip

@@ -27,7 +27,7 @@ Pair = Callable[[Tensor], tuple[Tensor, Tensor]]  # m (N, 1, ...) -> ℓ(m), w =
 
 def on_cpu(logits: Tensor, labels: Tensor) -> bool:
     """Whether these are plain CPU tensors with values: neither traced nor in a forward-mode derivative."""
-    return logits.device.type == "cpu" and labels.device.type == "cpu" and labels.numel() > 0 and eager(logits)
+    return logits.is_cpu and labels.is_cpu and labels.numel() > 0 and eager(logits)
 
 
 def quick_margin(logits: Tensor, index: Tensor, plain: Plain) -> Tensor:

@@ -22,6 +22,7 @@ from torch import Tensor
 from mohs.margin._launch import launch
 
 IN_REGISTERS = 8192  # classes that a program holds; with more, few programs would run at a time
+SMALL = 1 << 22  # entries that are multiplied by 1 in less time than a kernel of ours is launched
 INF = tl.constexpr(float("inf"))
 
 
@@ -48,8 +49,8 @@ def _layout(examples: int, classes: int, inner: int = 1) -> Layout:
     rows, block = examples * inner, triton.next_power_of_2(classes)
     if block > IN_REGISTERS:
         return Layout(rows, classes, inner, 1, 4096, 8, True, rows)
-    tile = max(1, min(128, 2048 // block))
-    warps = 4 if tile * block <= 4096 else 8
+    tile = max(1, min(128, 1024 // block))
+    warps = 2 if block == 1024 else 4 if tile * block <= 4096 else 8
     return Layout(rows, classes, inner, tile, block, warps, False, -(-rows // tile))
 
 
@@ -63,9 +64,12 @@ def strides(logits: Tensor) -> tuple[int, ...]:
     return logits.stride() if logits.dim() == 3 else (*logits.stride(), 0)
 
 
-def width(logits: Tensor, grad: Tensor) -> int:
-    """The distance of rows, as a compile-time constant by which loads of 16 bytes are seen to be aligned; 0 if it may vary."""
-    return logits.stride(0) if logits.dim() == 2 and logits.stride() == grad.stride() else 0
+def width(steps: tuple[int, ...], grad_steps: tuple[int, ...]) -> int:
+    """The distance of rows, as a compile-time constant by which loads of 16 bytes are seen to be aligned; 0 if it may vary.
+
+    Both: from `strides`, of the logits and of their gradient.
+    """
+    return steps[0] if steps[2] == 0 and steps == grad_steps else 0
 
 
 def flat(x: Tensor) -> Tensor:
@@ -146,12 +150,15 @@ def margin_kernel(
 
 @triton.jit(do_not_specialize=["rows", "ignore"])
 def gradient_kernel(
-    z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, grad_ptr,
+    z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, factor_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore,
     dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr, OPPOSITE: tl.constexpr, SKIP: tl.constexpr,
-    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+    FACTOR: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """∂z = own at the label, others · exp(z − top)/total elsewhere. OPPOSITE: others = −own. SKIP: 0 in ignored rows."""
+    """∂z = own at the label, others · exp(z − top)/total elsewhere.
+
+    OPPOSITE: others = −own. SKIP: 0 in ignored rows. FACTOR: own times one factor (1), or times one for each row (2).
+    """
     if WIDTH:
         stride_n = WIDTH
         grad_n = WIDTH
@@ -165,6 +172,10 @@ def gradient_kernel(
     base = tl.load(top_ptr + row, mask=kept, other=0.0)
     total = tl.load(total_ptr + row, mask=kept, other=1.0)
     own = tl.load(own_ptr + row, mask=kept, other=0.0)
+    if FACTOR == 1:
+        own = own * tl.load(factor_ptr)
+    elif FACTOR == 2:
+        own = own * tl.load(factor_ptr + row, mask=kept, other=0.0)
     scale = -own if OPPOSITE else tl.load(others_ptr + row, mask=kept, other=0.0)
     scale = scale / tl.where(total == 0.0, 1.0, total)
     start = offsets(row, inner, stride_n, stride_d)
@@ -210,15 +221,16 @@ def margin_forward(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[T
     how = layout(logits)
     kept = torch.float64 if logits.dtype == torch.float64 else torch.float32
     m, top, total = (torch.empty(how.rows, dtype=kept, device=logits.device) for _ in range(3))
+    steps = strides(logits)
     if how.rows:
         launch(
             margin_kernel,
             how.programs,
             how.warps,
             (logits, labels, m, top, total),
-            (how.rows, how.inner, *strides(logits), ignore_index),
+            (how.rows, how.inner, *steps, ignore_index),
             (),
-            (tl_dtype(logits.dtype), how.classes, width(logits, logits), how.tile, how.block, how.loop),
+            (tl_dtype(logits.dtype), how.classes, width(steps, steps), how.tile, how.block, how.loop),
             (logits, labels),
         )
     return m, top, total
@@ -233,31 +245,48 @@ def write_gradient(
     ignore_index: int,
     *,
     others: Tensor | None = None,
+    factor: Tensor | None = None,
     skip: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
     """∂z (N, K, D): own at the label, others (−own unless given) · softmax of the others elsewhere.
 
-    top, total: from `margin_forward`; all (N · D,). skip: 0 in ignored rows.
+    top, total: from `margin_forward`; all (N · D,). factor: multiplies own, a scalar or one of each row in the shape of the
+    labels. skip: 0 in ignored rows.
     """
     how = layout(logits)
     grad = torch.empty_like(logits) if out is None else out
+    steps, grad_steps = strides(logits), strides(grad)
+    each = factor is not None and any(factor.stride())  # else it is a scalar, or one expanded
+    if factor is not None and each:
+        factor = flat(factor)
     if how.rows:
         launch(
             gradient_kernel,
             how.programs,
             how.warps,
-            (logits, labels, top, total, own, own if others is None else others, grad),
-            (how.rows, how.inner, *strides(logits), *strides(grad), ignore_index),
+            (logits, labels, top, total, own, own if others is None else others, factor, grad),
+            (how.rows, how.inner, *steps, *grad_steps, ignore_index),
             (),
-            (tl_dtype(logits.dtype), how.classes, width(logits, grad), others is None, skip, how.tile, how.block, how.loop),
-            (logits, labels, top, total, own, others, grad),
+            (
+                tl_dtype(logits.dtype),
+                how.classes,
+                width(steps, grad_steps),
+                others is None,
+                skip,
+                0 if factor is None else 1 + each,
+                how.tile,
+                how.block,
+                how.loop,
+            ),
+            (logits, labels, top, total, own, others, factor, grad),
         )
     return grad
 
 
 def scale_(x: Tensor, factor: Tensor) -> Tensor:
     """x (dense, of any strides) ← factor · x, in place; factor is a scalar on the device."""
-    if x.numel():
-        launch(scale_kernel, min(1056, -(-x.numel() // 4096)), 8, (x, factor), (x.numel(),), (), (4096,), (x, factor))
+    if x.numel() <= SMALL:
+        return x.mul_(factor)
+    launch(scale_kernel, min(1056, -(-x.numel() // 4096)), 8, (x, factor), (x.numel(),), (), (4096,), (x, factor))
     return x

@@ -3,8 +3,8 @@
     ∂z_j = p_j (−h (log p_j + H) − 2 t T + [j among the τ largest] 2 t p_j)      h = ∂F/∂H, t = ∂F/∂T
 
 T and F: `mohs.losses.adr`. log p of the largest class is −log1p of the others' sum, so H is exact for certain predictions too.
-For at most 32,768 classes, which a program holds in registers: one read and one write. Second derivatives, float16 (whose
-gradient must include the loss scale) and float64 take the plain version.
+The logits are read once and the gradient written once; beyond 8192 classes, a second read comes from the cache. Second
+derivatives, float16 (whose gradient must include the loss scale) and float64 take the plain version.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mohs.losses._kernels.add_up import add_up, sum_of
 from mohs.losses._kernels.curves import exact_exp, log1p
 from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
 from mohs.margin._launch import launch
 from mohs.margin._triton import INF, layout, load, offsets, scale_, strides, three, width
 
 MOST = 8  # the largest τ
-WHOLE = 32768  # the most classes
+LONG_WARPS = 4
 
 
 @triton.jit(do_not_specialize=["rows"])
 def certainty_kernel(
-    z_ptr, value_ptr, grad_ptr,
+    z_ptr, value_ptr, sum_ptr, counter_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d,
     log_classes, floor,
     classes: tl.constexpr, WIDTH: tl.constexpr, ENTROPY: tl.constexpr, TAU: tl.constexpr, NORMALIZER: tl.constexpr,
-    DETACH: tl.constexpr, GRAD: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
+    DETACH: tl.constexpr, GRAD: tl.constexpr, SUM: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """F/N of each row, or H/N with ENTROPY, and its gradient."""
+    """F/N of each row of a tile, or H/N with ENTROPY, and its gradient, all classes in registers."""
     if WIDTH:
         stride_n = WIDTH
         grad_n = WIDTH
@@ -53,42 +54,137 @@ def certainty_kernel(
     scale = 1.0 / (1.0 + others)
     entropy = log_total - scale * tl.sum(e * low, 1)
     p = e * scale[:, None]
-    if ENTROPY:
-        value, by_h, by_t = entropy, tl.full((TILE,), 1.0, tl.float32), tl.zeros((TILE,), tl.float32)
-        chosen = tl.zeros((TILE, BLOCK), tl.int1)
-        squares = tl.zeros((TILE,), tl.float32)
-    else:
-        left = tl.where(cols[None, :] == first[:, None], -1.0, tl.where(inside, p, -1.0))
-        chosen = cols[None, :] == first[:, None]
-        squares = scale * scale
+    chosen = cols[None, :] == first[:, None]
+    squares = scale * scale
+    if not ENTROPY:
+        left = tl.where(chosen, -1.0, tl.where(inside, p, -1.0))
         for _ in tl.static_range(TAU - 1):
             high, place = tl.max(left, 1, return_indices=True)
             squares += high * high
             here = cols[None, :] == place[:, None]
             chosen = chosen | here
             left = tl.where(here, -1.0, left)
-        phi = entropy / log_classes
-        moves = (phi >= floor) & (phi <= 1.0)
-        phi = tl.where(phi < floor, floor, tl.where(phi > 1.0, 1.0, phi))
-        exponent = -squares / (2.0 * phi)
-        if NORMALIZER:
-            exponent -= 0.5 * TAU * tl.log(6.283185307179586 * phi)
-        value = exact_exp(exponent)
-        by_t = -value / (2.0 * phi)
-        by_phi = value * squares / (2.0 * phi * phi)
-        if NORMALIZER:
-            by_phi -= value * (0.5 * TAU) / phi
-        by_h = tl.where(moves, by_phi, 0.0) / log_classes
-        if DETACH:
-            by_h = tl.zeros((TILE,), tl.float32)
+    value, by_h, by_t = strength(entropy, squares, log_classes, floor, ENTROPY, TAU, NORMALIZER, DETACH)
     each = 1.0 / rows
-    bad = tl.where(top == INF, float("nan"), top * 0.0)  # a NaN or infinite logit makes its row NaN
-    tl.store(value_ptr + row, (value + bad + entropy * 0.0) * each, mask=live)
+    value = checked(value, entropy, top) * each
+    if not SUM:
+        tl.store(value_ptr + row, value, mask=live)
     if GRAD:
         line = -by_h[:, None] * (low - log_total[:, None] + entropy[:, None]) - (2.0 * by_t * squares)[:, None]
         g = p * tl.where(chosen, line + 2.0 * by_t[:, None] * p, line) * each
         where = grad_ptr + offsets(row, inner, grad_n, grad_d)[:, None] + cols.to(tl.int64)[None, :] * grad_k
         tl.store(where, g.to(grad_ptr.dtype.element_ty), mask=inside)
+    if SUM:
+        add_up(tl.sum(tl.where(live, value, 0.0), 0), value_ptr, sum_ptr, counter_ptr)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def long_certainty_kernel(
+    z_ptr, value_ptr, sum_ptr, counter_ptr, grad_ptr,
+    rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d,
+    log_classes, floor,
+    classes: tl.constexpr, WIDTH: tl.constexpr, ENTROPY: tl.constexpr, TAU: tl.constexpr, NORMALIZER: tl.constexpr,
+    DETACH: tl.constexpr, GRAD: tl.constexpr, SUM: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """`certainty_kernel` for one row of many classes, in BLOCKS blocks; the gradient reads the row again, from the cache.
+
+    A lane is a position of the block. Each keeps its largest logit: the τ lanes with the highest hold the τ largest of all.
+    """
+    if WIDTH:
+        stride_n = WIDTH
+        grad_n = WIDTH
+    row = tl.program_id(0)
+    z_ptr += offsets(row, inner, stride_n, stride_d)
+    lanes = tl.arange(0, BLOCK)
+    peaks = tl.full((BLOCK,), -INF, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    spread = tl.zeros((BLOCK,), tl.float32)
+    top = -INF
+    for begin in range(0, classes, BLOCK):
+        cols = begin + lanes
+        inside = cols < classes
+        z = tl.load(z_ptr + cols.to(tl.int64) * stride_k, mask=inside, other=-INF).to(tl.float32)
+        peaks = tl.maximum(peaks, z)
+        higher = tl.maximum(top, tl.max(z, 0))
+        moved = tl.where(top == -INF, 0.0, top - higher)
+        shrink = tl.exp(moved)
+        low = tl.where(inside, z - higher, 0.0)
+        e = tl.where(inside, tl.exp(low), 0.0)
+        spread = shrink * (spread + moved * total) + e * low
+        total = total * shrink + e
+        top = higher
+    which = tl.arange(0, 8)
+    lane = tl.full((8,), BLOCK, tl.int32)  # of the τ highest, in descending order
+    for k in tl.static_range(TAU):
+        _, place = tl.max(peaks, 0, return_indices=True)
+        lane = tl.where(which == k, place, lane)
+        peaks = tl.where(lanes == place, -INF, peaks)
+    at = lane[:, None] + BLOCK * tl.arange(0, BLOCKS)[None, :]
+    left = tl.load(z_ptr + at.to(tl.int64) * stride_k, mask=(at < classes) & (lane < BLOCK)[:, None], other=-INF).to(tl.float32)
+    first = tl.min(tl.min(tl.where(left == top, at, classes), 1), 0)
+    beside = tl.where((lane[:, None] == first % BLOCK) & (at != first), tl.exp(left - top), 0.0)
+    others = tl.sum(tl.where(lanes == first % BLOCK, 0.0, total), 0) + tl.sum(tl.sum(beside, 1), 0)
+    log_total = log1p(others)
+    scale = 1.0 / (1.0 + others)
+    entropy = log_total - scale * tl.sum(spread, 0)
+    highest = tl.full((8,), -INF, tl.float32)
+    chosen = tl.full((8,), classes, tl.int32)
+    for k in tl.static_range(TAU):
+        high = tl.max(tl.max(left, 1), 0)
+        place = tl.min(tl.min(tl.where(left == high, at, classes), 1), 0)
+        highest, chosen = tl.where(which == k, high, highest), tl.where(which == k, place, chosen)
+        left = tl.where(at == place, -INF, left)
+    best = tl.exp(highest - top) * scale  # 0 beyond τ
+    squares = tl.sum(best * best, 0)
+    value, by_h, by_t = strength(entropy, squares, log_classes, floor, ENTROPY, TAU, NORMALIZER, DETACH)
+    each = 1.0 / rows
+    value = checked(value, entropy, top) * each
+    if not SUM:
+        tl.store(value_ptr + row, value)
+    if GRAD:
+        grad_ptr += offsets(row, inner, grad_n, grad_d)
+        level = by_h * (log_total - entropy) - 2.0 * by_t * squares
+        for begin in range(0, classes, BLOCK):
+            cols = begin + lanes
+            inside = cols < classes
+            low = tl.load(z_ptr + cols.to(tl.int64) * stride_k, mask=inside, other=-INF).to(tl.float32) - top
+            g = tl.exp(low) * (scale * each) * (level - by_h * low)
+            tl.store(grad_ptr + cols.to(tl.int64) * grad_k, g.to(grad_ptr.dtype.element_ty), mask=inside)
+        if not ENTROPY:
+            tl.debug_barrier()  # the τ largest are written again
+            g = best * each * (level - by_h * (highest - top) + 2.0 * by_t * best)
+            tl.store(grad_ptr + chosen.to(tl.int64) * grad_k, g.to(grad_ptr.dtype.element_ty), mask=chosen < classes)
+    if SUM:
+        add_up(value, value_ptr, sum_ptr, counter_ptr)
+
+
+@triton.jit
+def strength(
+    entropy, squares, log_classes, floor, ENTROPY: tl.constexpr, TAU: tl.constexpr, NORMALIZER: tl.constexpr, DETACH: tl.constexpr
+):
+    """F of H and T, ∂F/∂H and ∂F/∂T; with ENTROPY, F = H."""
+    if ENTROPY:
+        return entropy, 0.0 * entropy + 1.0, 0.0 * entropy
+    phi = entropy / log_classes
+    moves = (phi >= floor) & (phi <= 1.0)
+    phi = tl.where(phi < floor, floor, tl.where(phi > 1.0, 1.0, phi))
+    exponent = -squares / (2.0 * phi)
+    if NORMALIZER:
+        exponent -= 0.5 * TAU * tl.log(6.283185307179586 * phi)
+    value = exact_exp(exponent)
+    by_phi = value * squares / (2.0 * phi * phi)
+    if NORMALIZER:
+        by_phi -= value * (0.5 * TAU) / phi
+    by_h = tl.where(moves, by_phi, 0.0) / log_classes
+    if DETACH:
+        by_h = 0.0 * value
+    return value, by_h, -value / (2.0 * phi)
+
+
+@triton.jit
+def checked(value, entropy, top):
+    """The value; NaN for a row with a NaN or infinite logit."""
+    return value + tl.where(top == INF, float("nan"), top * 0.0) + entropy * 0.0
 
 
 class Certainty(NamedTuple):
@@ -107,7 +203,7 @@ def supports(logits: Tensor, tau: int) -> bool:
     return (
         logits.dtype in (torch.float32, torch.bfloat16)
         and logits.dim() >= 2
-        and 2 <= logits.shape[1] <= WHOLE
+        and logits.shape[1] >= 2
         and tau <= min(MOST, logits.shape[1])
         and logits.numel() > 0
     )
@@ -123,34 +219,40 @@ class _FusedCertainty(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, asked: Certainty) -> Tensor:
         z = three(logits)
         how = layout(z)
-        if how.loop:  # this kernel holds all classes
-            how = how._replace(block=triton.next_power_of_2(how.classes), warps=16)
+        blocks = (triton.next_power_of_2(-(-how.classes // how.block)),) if how.loop else ()
         grad = torch.empty_like(z) if ctx.needs_input_grad[0] else None
-        value = torch.empty(how.rows, dtype=torch.float32, device=logits.device)
+        into = sum_of(how.programs, z)
+        value, whole, counter = (
+            (torch.empty(how.rows, dtype=torch.float32, device=z.device), None, None) if into is None else into
+        )
+        steps = strides(z)
+        grad_steps = steps if grad is None else strides(grad)
         launch(
-            certainty_kernel,
+            long_certainty_kernel if how.loop else certainty_kernel,
             how.programs,
-            how.warps,
-            (z, value, grad),
-            (how.rows, how.inner, *strides(z), *strides(z if grad is None else grad)),
+            LONG_WARPS if how.loop else how.warps,
+            (z, value, whole, counter, grad),
+            (how.rows, how.inner, *steps, *grad_steps),
             (math.log(how.classes), asked.floor),
             (
                 how.classes,
-                width(z, z if grad is None else grad),
+                width(steps, grad_steps),
                 asked.entropy,
                 asked.tau,
                 asked.normalizer,
                 asked.detach,
                 grad is not None,
+                whole is not None,
                 how.tile,
                 how.block,
+                *blocks,
             ),
             (z, grad),
         )
         ctx.asked, ctx.written = asked, grad
         if grad is not None:
             ctx.save_for_backward(logits)
-        return value.sum()
+        return value.sum() if whole is None else whole
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import triton
@@ -55,9 +56,12 @@ NUMBERS = {name: number for number, name in enumerate(PARAMETERS)}
 def curve_of(function: Callable[..., Any]) -> Curve | None:
     """The Triton curve of a PyTorch curve, which is a function or a `partial` with its keywords; None if there is none."""
     name, given = known_curve(function)
-    if name not in NUMBERS:
-        return None
-    parameters = PARAMETERS[name](**given)
+    return _curve(name, *given.items()) if name in NUMBERS else None
+
+
+@lru_cache(256)
+def _curve(name: str, *given: tuple[str, Any]) -> Curve:
+    parameters = PARAMETERS[name](**dict(given))
     return Curve(NUMBERS[name], (*parameters, *[0.0] * (4 - len(parameters))))
 
 

@@ -7,50 +7,35 @@ the backward pass writes it. Second derivatives take the plain version.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from mohs.losses._kernels.call import KernelCall
 from mohs.losses._kernels.curves import Curve, curve_of
 from mohs.losses._kernels.launch import launch_loss
-from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
+from mohs.margin._choose import Plain, keeps_graph, needs_plain, plain_gradient
 from mohs.margin._triton import flat, scale_, three, write_gradient
 
-__all__ = ["Call", "curve_of", "fused_loss"]
-Plain = Callable[[Tensor], Tensor]
+__all__ = ["curve_of", "fused_loss"]
 
 
-class Call(NamedTuple):
-    """All that a loss needs besides the logits."""
-
-    labels: Tensor
-    curve: Curve
-    plain: Plain  # logits -> the same loss without kernels
-    smoothing: float
-    weight: Tensor | None
-    sample_weight: Tensor | None  # the shape of the labels
-    ignore_index: int
-    reduction: str
-
-
-def fused_loss(logits: Tensor, call: Call) -> Tensor:
-    """logits (N, K, ...) -> the reduced loss."""
-    return _FusedLoss.apply(logits, call)  # type: ignore[no-any-return]
+def fused_loss(logits: Tensor, curve: Curve, plain: Plain, call: KernelCall) -> Tensor:
+    """logits (N, K, ...) -> the reduced loss; `plain` computes the same without kernels."""
+    return _FusedLoss.apply(logits, curve, plain, call)  # type: ignore[no-any-return]
 
 
 class _FusedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, call: Call) -> Tensor:
-        labels, curve, _, smoothing, weight, sample_weight, ignore_index, reduction = call
+    def forward(ctx: Any, logits: Tensor, curve: Curve, plain: Plain, call: KernelCall) -> Tensor:
+        labels, weight, sample_weight, ignore_index, reduction, smoothing = call
         z, y = three(logits), flat(labels)
         if sample_weight is not None:
             sample_weight = flat(sample_weight)
         needed = ctx.needs_input_grad[0]
         now = needed and reduction != "none" and logits.dtype != torch.float16
         later = needed and not now
-        mean = reduction == "mean"
         grad = torch.empty_like(z) if now else None
         rows = launch_loss(
             z,
@@ -60,33 +45,30 @@ class _FusedLoss(torch.autograd.Function):
             weight=weight,
             sample_weight=sample_weight,
             smoothing=smoothing,
-            mean=mean,
-            add_up=reduction != "none" and not later,
+            mean=reduction == "mean",
+            total=reduction != "none",
             grad=grad,
             pull=later,
             save=later,
         )
-        ctx.call, ctx.written = call, grad
         if later:
             ctx.save_for_backward(logits, y, rows.pull, rows.top, rows.total)
         elif now:
             ctx.save_for_backward(logits)
-        if reduction == "none":
-            return rows.value.view(labels.shape)
-        return rows.value if rows.value.dim() == 0 else rows.value.sum()
+        ctx.plain, ctx.ignore_index, ctx.written = plain, ignore_index, grad
+        return rows.value.view(labels.shape) if reduction == "none" else rows.value
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         logits, *saved = ctx.saved_tensors
         if needs_plain(grads[0]):
-            return plain_gradient(ctx.call.plain, logits, grads[0]), None
+            return plain_gradient(ctx.plain, logits, grads[0]), None, None, None
         if saved:
             y, pull, top, total = saved
-            z = three(logits)
-            grad = write_gradient(z, y, top, total, pull * grads[0].reshape(-1), ctx.call.ignore_index, skip=True)
+            grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
         elif keeps_graph():
             grad = ctx.written * grads[0]
         else:
             grad, ctx.written = ctx.written, None
             scale_(grad, grads[0])
-        return grad if grad.shape == logits.shape else grad.view(logits.shape), None
+        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None, None, None

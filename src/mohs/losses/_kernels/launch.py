@@ -7,16 +7,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mohs.losses._kernels.add_up import sum_of
 from mohs.losses._kernels.curves import Curve
 from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
 from mohs.margin._launch import launch
 from mohs.margin._triton import layout, strides, width
 
-COUNTED = 8192  # rows for which every program adds up the weights itself, instead of one more launch
+COUNTED = 1 << 24  # labels that all programs together read to add up the weights themselves, instead of one more launch
 
 
 class Rows(NamedTuple):
-    """What the kernel left of each row; None where it was not asked for. `value` is a scalar if one program did it all."""
+    """What the kernel left of each row; None where it was not asked for. `value` is their sum if that is asked for."""
 
     value: Tensor
     pull: Tensor | None = None
@@ -58,7 +59,7 @@ def launch_loss(
     shift: float = 0.0,
     mean: bool = False,
     denominator: Tensor | None = None,
-    add_up: bool = False,
+    total: bool = False,
     grad: Tensor | None = None,
     pull: bool = False,
     save: bool = False,
@@ -75,25 +76,27 @@ def launch_loss(
         shift: Subtracted from the label's logit.
         mean: Divide by the denominator.
         denominator: From `weight_sum`, for the mean over more rows than these.
-        add_up: Add up the values where one program takes all rows.
+        total: Return the sum of the values instead of each.
         grad: (N, K, D), where to write the gradient; the logits themselves if they may be overwritten.
         pull: Return ∂L/∂m.
         save: Return top and total, for `write_gradient`.
         stats: Return margin, gap, entropy and the most likely class, without target and shift.
     """
     how = layout(logits)
-    one = add_up and how.programs == 1 and (denominator is None)
-    value = torch.empty(() if one else how.rows, dtype=torch.float32, device=logits.device)
-    pulls = top = total = margin = gap = entropy = best = None
+    into = sum_of(how.programs, logits) if total else None
+    value, whole, counter = (_numbers(logits, how.rows), None, None) if into is None else into
+    pulls = top = totals = margin = gap = entropy = best = None
     if pull or save or stats:
-        room = (value.new_empty(how.rows) for _ in range(6))
+        room = (_numbers(logits, how.rows) for _ in range(6))
         pulls = next(room) if pull else None
-        top, total = (next(room), next(room)) if save else (None, None)
+        top, totals = (next(room), next(room)) if save else (None, None)
         margin, gap, entropy = (next(room), next(room), next(room)) if stats else (None, None, None)
         best = torch.empty(how.rows, dtype=torch.int32, device=logits.device) if stats else None
-    counted = mean and denominator is None and how.rows <= COUNTED
+    counted = mean and denominator is None and how.rows * how.programs <= COUNTED
     if mean and denominator is None and not counted:
         denominator = weight_sum(labels, how.classes, ignore_index, weight, sample_weight)
+    steps = strides(logits)
+    grad_steps = steps if grad is None else strides(grad)
     launch(
         loss_kernel,
         how.programs,
@@ -106,20 +109,22 @@ def launch_loss(
             target,
             denominator,
             value,
+            whole,
+            counter,
             pulls,
             top,
-            total,
+            totals,
             margin,
             gap,
             entropy,
             best,
             grad,
         ),
-        (how.rows, how.inner, *strides(logits), *strides(logits if grad is None else grad), ignore_index),
+        (how.rows, how.inner, *steps, *grad_steps, ignore_index),
         (smoothing, shift, *curve.parameters),
         (
             how.classes,
-            width(logits, logits if grad is None else grad),
+            width(steps, grad_steps),
             curve.number,
             weight is not None,
             sample_weight is not None,
@@ -127,7 +132,7 @@ def launch_loss(
             target is not None,
             mean,
             counted,
-            one,
+            whole is not None,
             grad is not None,
             pull,
             save,
@@ -138,4 +143,10 @@ def launch_loss(
         ),
         (logits, labels, weight, sample_weight, target, denominator, grad),
     )
-    return Rows(value, pulls, top, total, margin, gap, entropy, best, grad)
+    if total:
+        value = value.sum() if whole is None else whole
+    return Rows(value, pulls, top, totals, margin, gap, entropy, best, grad)
+
+
+def _numbers(like: Tensor, count: int) -> Tensor:
+    return torch.empty(count, dtype=torch.float32, device=like.device)

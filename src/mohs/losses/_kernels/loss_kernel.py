@@ -12,6 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from mohs.losses._kernels.add_up import add_up
 from mohs.losses._kernels.curves import curve, parts
 from mohs.margin._triton import INF, label_logit, load, margin_of, offsets, store_gradient
 
@@ -92,17 +93,17 @@ def class_weights(weight_ptr, cols, classes, WEIGHT: tl.constexpr):
 @triton.jit(do_not_specialize=["rows", "ignore"])
 def loss_kernel(
     z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, denominator_ptr,
-    value_ptr, pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
+    value_ptr, sum_ptr, counter_ptr, pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
     classes: tl.constexpr, WIDTH: tl.constexpr, CURVE: tl.constexpr,
     WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
-    MEAN: tl.constexpr, COUNT: tl.constexpr, ONE: tl.constexpr, GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr,
+    MEAN: tl.constexpr, COUNT: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr,
     STATS: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
     """One tile of rows.
 
-    MEAN: divide by the denominator, which with COUNT each program adds up itself. ONE: the only program, which also adds up
-    the values. GRAD: write ∂z, which may overwrite z.
+    MEAN: divide by the denominator, which with COUNT each program adds up itself. SUM: write the sum of the values instead of
+    each. GRAD: write ∂z, which may overwrite z.
     PULL: write the row's ∂L/∂m; SAVE: write top and total. TARGET: the label's logit is `target` instead of z_y, and its
     gradient is `pull`, so that ∂z_y = 0; otherwise it is z_y − shift. STATS: write margin, gap to the largest other logit,
     entropy and most likely class, all of the logits as they are, without target and shift.
@@ -174,9 +175,7 @@ def loss_kernel(
         extra = tl.zeros((TILE,), tl.float32)
     pull = s * slope
     value = tl.where(kept, s * value, 0.0 * s)
-    if ONE:
-        tl.store(value_ptr, tl.sum(tl.where(live, value, 0.0), 0))
-    else:
+    if not SUM:
         tl.store(value_ptr + row, value, mask=live)
     if PULL:
         tl.store(pull_ptr + row, tl.where(kept, pull, 0.0), mask=live)
@@ -205,3 +204,5 @@ def loss_kernel(
                 store_gradient(out, z, cols, y, base, at_label, scale, even * w[None, :], live, kept, classes, grad_k)
             else:
                 store_gradient(out, z, cols, y, base, at_label, scale, 0.0, live, kept, classes, grad_k)
+    if SUM:
+        add_up(tl.sum(tl.where(live, value, 0.0), 0), value_ptr, sum_ptr, counter_ptr)

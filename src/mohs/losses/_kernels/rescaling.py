@@ -2,12 +2,12 @@
 
     wᵢ = N softmax(β p^λ (1 − p))ᵢ, or N xᵢ/Σx for the identity          over the N rows that count
 
-One program takes the N numbers of a batch, so that no intermediate step is a launch of its own.
+For few rows one program takes the N numbers of a batch, so that no step between is a launch of its own. More rows are divided
+into parts, whose sums are taken first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,97 +15,97 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mohs.losses._kernels.curves import exact_exp, half_gradient, parts
+from mohs.losses._kernels.call import KernelCall
+from mohs.losses._kernels.curves import exact_exp, half_gradient
+from mohs.losses._kernels.curves import parts as parts_of
 from mohs.losses._kernels.loss_kernel import row_weights
-from mohs.margin._choose import needs_plain, plain_gradient
+from mohs.margin._choose import Plain, needs_plain, plain_gradient
 from mohs.margin._launch import launch
 from mohs.margin._triton import INF, flat, margin_forward, three, write_gradient
 
+FEW, PARTS = 4096, 64  # rows that one program takes; parts of more
+
 
 class Rescaling(NamedTuple):
-    """All that the loss needs besides the logits."""
+    """The hyper-parameters, as in `mohs.losses.gradient_rescaling`."""
 
-    labels: Tensor
-    plain: Callable[[Tensor], Tensor]  # logits -> the same loss without kernels
     beta: float
     lam: float
     transform: str
     eps: float
-    weight: Tensor | None
-    sample_weight: Tensor | None  # the shape of the labels
-    ignore_index: int
-    reduction: str
 
 
-def fused_rescaling(logits: Tensor, call: Rescaling) -> Tensor:
-    """logits (N, K, ...) -> the reduced loss."""
-    return _FusedRescaling.apply(logits, call)  # type: ignore[no-any-return]
+def fused_rescaling(logits: Tensor, how: Rescaling, plain: Plain, call: KernelCall) -> Tensor:
+    """logits (N, K, ...) -> the reduced loss; `plain` computes the same without kernels."""
+    return _FusedRescaling.apply(logits, how, plain, call)  # type: ignore[no-any-return]
 
 
 class _FusedRescaling(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, call: Rescaling) -> Tensor:
-        y, apart = flat(call.labels), call.reduction == "none"
-        z = three(logits)
-        m, top, total = margin_forward(z, y, call.ignore_index)
-        pull, value = torch.empty_like(m), torch.empty_like(m) if apart else m.new_empty(())
-        each = None if call.sample_weight is None else flat(call.sample_weight)
+    def forward(ctx: Any, logits: Tensor, how: Rescaling, plain: Plain, call: KernelCall) -> Tensor:
+        labels, weight, sample_weight, ignore_index, reduction, _ = call
+        z, y, apart = three(logits), flat(labels), reduction == "none"
+        m, top, total = margin_forward(z, y, ignore_index)
+        rows = y.shape[0]
+        parts = 1 if rows <= FEW else PARTS
+        pull, value = torch.empty_like(m), torch.empty_like(m) if apart else m.new_empty(parts if parts > 1 else ())
+        each = None if sample_weight is None else flat(sample_weight)
+        integers, kind = (rows, z.shape[1], ignore_index), (weight is not None, each is not None, how.transform == "exp")
+        block = 256 if rows <= 256 else 1024
+        left = None
+        if parts > 1:
+            left = m.new_empty(4 * parts)
+            tensors = (m, y, weight, each, left)
+            launch(sums_kernel, parts, 8, tensors, integers, (how.beta, how.lam), (*kind, parts, block), (y, weight, each))
         launch(
             rescaling_kernel,
-            1,
+            parts,
             8,
-            (m, y, call.weight, each, value, pull),
-            (y.shape[0], z.shape[1], call.ignore_index),
-            (call.beta, call.lam, call.eps),
-            (
-                call.weight is not None,
-                each is not None,
-                call.transform == "exp",
-                call.reduction == "mean",
-                not apart,
-                256 if y.shape[0] <= 256 else 2048,
-            ),
-            (y, call.weight, each),
+            (m, y, weight, each, left, value, pull),
+            integers,
+            (how.beta, how.lam, how.eps),
+            (*kind, reduction == "mean", not apart, parts, block),
+            (y, weight, each),
         )
-        ctx.call = call
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, y, pull, top, total)
-        return value.view(call.labels.shape) if apart else value
+        ctx.plain, ctx.ignore_index = plain, ignore_index
+        if apart:
+            return value.view(labels.shape)
+        return value if parts == 1 else value.sum()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         logits, y, pull, top, total = ctx.saved_tensors
         if needs_plain(grads[0]):
-            return plain_gradient(ctx.call.plain, logits, grads[0]), None
-        own = pull * grads[0].reshape(-1)
-        grad = write_gradient(three(logits), y, top, total, own, ctx.call.ignore_index, skip=True)
-        return grad if grad.shape == logits.shape else grad.view(logits.shape), None
+            return plain_gradient(ctx.plain, logits, grads[0]), None, None, None
+        grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
+        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None, None, None
 
 
 @triton.jit
 def share_of(m, kept, beta, lam, EXP: tl.constexpr):
     """β p^λ (1 − p); −inf (0 for the identity) in rows that do not count."""
-    ce, _, _, n = parts(m)
+    ce, _, _, n = parts_of(m)
     x = beta * tl.where(lam == 0.0, 1.0, exact_exp(-lam * ce)) * n
     return tl.where(kept, x, -INF if EXP else 0.0)
 
 
-@triton.jit(do_not_specialize=["rows", "classes", "ignore"])
-def rescaling_kernel(
-    m_ptr, y_ptr, weight_ptr, sample_ptr, value_ptr, pull_ptr,
-    rows, classes, ignore, beta, lam, eps,
-    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, MEAN: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr,
+@triton.jit
+def sums(
+    m_ptr, y_ptr, weight_ptr, sample_ptr, first, stop, classes, ignore, beta, lam,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The values of all rows, or their sum or mean, and ∂L/∂m of each row, in one program."""
+    """Over rows from first to stop: the largest x, Σ exp(x − it) (or 0 and Σ x), the number that count, Σ of their weights."""
     top = tl.full((BLOCK,), -INF, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     count = tl.zeros((BLOCK,), tl.float32)
     weights = tl.zeros((BLOCK,), tl.float32)
-    for first in range(0, rows, BLOCK):
-        row = first + tl.arange(0, BLOCK)
-        y = tl.load(y_ptr + row, mask=row < rows, other=ignore).to(tl.int64)
-        kept = (row < rows) & (y != ignore)
-        x = share_of(tl.load(m_ptr + row, mask=row < rows, other=0.0), kept, beta, lam, EXP)
+    for begin in range(first, stop, BLOCK):
+        row = begin + tl.arange(0, BLOCK)
+        y = tl.load(y_ptr + row, mask=row < stop, other=ignore).to(tl.int64)
+        kept = (row < stop) & (y != ignore)
+        x = share_of(tl.load(m_ptr + row, mask=row < stop, other=0.0), kept, beta, lam, EXP)
         w, s = row_weights(y, row, kept & (y >= 0) & (y < classes), kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
         weights += tl.where(kept, w * s, 0.0)
         count += tl.where(kept, 1.0, 0.0)
@@ -116,26 +116,74 @@ def rescaling_kernel(
             top = higher
         else:
             total += x
-    if EXP:
-        highest = tl.max(top, 0)
-        base = tl.where(highest == -INF, 0.0, highest)
-        whole = tl.sum(tl.where(top == -INF, 0.0, total * tl.exp(top - base)), 0)
+    base, whole = merged(top, total, EXP)
+    return base, whole, tl.sum(count, 0), tl.sum(weights, 0)
+
+
+@triton.jit
+def merged(top, total, EXP: tl.constexpr):
+    """The largest of several tops and Σ total exp(top − it); 0 and Σ total for the identity."""
+    if not EXP:
+        return 0.0, tl.sum(total, 0)
+    highest = tl.max(top, 0)
+    base = tl.where(highest == -INF, 0.0, highest)
+    return base, tl.sum(tl.where(top == -INF, 0.0, total * tl.exp(top - base)), 0)
+
+
+@triton.jit(do_not_specialize=["rows", "classes", "ignore"])
+def sums_kernel(
+    m_ptr, y_ptr, weight_ptr, sample_ptr, part_ptr, rows, classes, ignore, beta, lam,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """`sums` of one of PARTS parts of the rows, side by side."""
+    part = tl.program_id(0)
+    step = tl.cdiv(rows, PARTS)
+    first = part * step
+    base, whole, count, weights = sums(
+        m_ptr, y_ptr, weight_ptr, sample_ptr, first, tl.minimum(first + step, rows), classes, ignore, beta, lam,
+        WEIGHT, SAMPLE, EXP, BLOCK,
+    )  # fmt: skip
+    tl.store(part_ptr + part, base)
+    tl.store(part_ptr + PARTS + part, whole)
+    tl.store(part_ptr + 2 * PARTS + part, count)
+    tl.store(part_ptr + 3 * PARTS + part, weights)
+
+
+@triton.jit(do_not_specialize=["rows", "classes", "ignore"])
+def rescaling_kernel(
+    m_ptr, y_ptr, weight_ptr, sample_ptr, part_ptr, value_ptr, pull_ptr,
+    rows, classes, ignore, beta, lam, eps,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, MEAN: tl.constexpr, SUM: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The values of one of PARTS parts of the rows, or with SUM their sum, and ∂L/∂m of each row."""
+    if PARTS == 1:
+        base, whole, count, weights = sums(
+            m_ptr, y_ptr, weight_ptr, sample_ptr, 0, rows, classes, ignore, beta, lam, WEIGHT, SAMPLE, EXP, BLOCK
+        )
     else:
-        base = 0.0
-        whole = tl.maximum(tl.sum(total, 0), 1.1754943508222875e-38)
-    factor = tl.sum(count, 0) / whole
-    each = 1.0 / tl.sum(weights, 0) if MEAN else 1.0
+        every = tl.arange(0, PARTS)
+        base, whole = merged(tl.load(part_ptr + every), tl.load(part_ptr + PARTS + every), EXP)
+        count = tl.sum(tl.load(part_ptr + 2 * PARTS + every), 0)
+        weights = tl.sum(tl.load(part_ptr + 3 * PARTS + every), 0)
+    if not EXP:
+        whole = tl.maximum(whole, 1.1754943508222875e-38)
+    factor = count / whole
+    each = 1.0 / weights if MEAN else 1.0
     result = tl.zeros((BLOCK,), tl.float32)
-    for first in range(0, rows, BLOCK):
+    step = tl.cdiv(rows, PARTS)
+    begin = tl.program_id(0) * step
+    stop = tl.minimum(begin + step, rows)
+    for first in range(begin, stop, BLOCK):
         row = first + tl.arange(0, BLOCK)
-        live = row < rows
+        live = row < stop
         y = tl.load(y_ptr + row, mask=live, other=ignore).to(tl.int64)
         kept = live & (y != ignore)
         m = tl.load(m_ptr + row, mask=live, other=0.0)
         x = share_of(m, kept, beta, lam, EXP)
         w, s = row_weights(y, row, kept & (y >= 0) & (y < classes), kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
         weight = factor * (tl.exp(x - base) if EXP else x) * w * s * each
-        ce, _, _, n = parts(m)
+        ce, _, _, n = parts_of(m)
         half, slope = half_gradient(m, ce, n, eps)
         value = tl.where(kept, weight * half, 0.0 * each)
         result += value
@@ -143,4 +191,4 @@ def rescaling_kernel(
         if not SUM:
             tl.store(value_ptr + row, value, mask=live)
     if SUM:
-        tl.store(value_ptr, tl.sum(result, 0))
+        tl.store(value_ptr + tl.program_id(0), tl.sum(result, 0))

@@ -1,0 +1,54 @@
+"""The sum of one number of each program, in the same launch: the program that ends last adds up what the others left.
+
+The numbers are added in the order of the programs, whichever ends last, so the sum repeats exactly. Numbers and counter lie in
+memory that the launches of a stream share, one after another. A captured graph may be replayed on any stream: there, and for
+too many programs, the numbers are added up by a launch of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MOST = tl.constexpr(4096)  # programs; each waits until its number is written, so that for many a launch takes less time
+
+
+class Sum(NamedTuple):
+    """Where the programs leave their numbers, where the sum goes, and how many have ended."""
+
+    parts: Tensor
+    total: Tensor
+    counter: Tensor
+
+
+_shared: dict[tuple[int, int], Sum] = {}  # (device, stream) -> the memory; its total is not written
+
+
+def sum_of(programs: int, like: Tensor) -> Sum | None:
+    """Memory for the sum over this number of programs, on the device of a tensor; None if it takes a launch of its own."""
+    device = like.get_device()
+    if programs > MOST.value or (device >= 0 and torch.cuda.is_current_stream_capturing()):
+        return None
+    key = (device, torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0)
+    shared = _shared.get(key)
+    if shared is None:
+        parts = torch.empty(MOST.value, dtype=torch.float32, device=like.device)
+        shared = _shared[key] = Sum(parts, parts.sum(), torch.zeros(1, dtype=torch.int32, device=like.device))
+    return Sum(shared.parts, torch.empty_like(shared.total), shared.counter)
+
+
+@triton.jit
+def add_up(part, parts_ptr, sum_ptr, counter_ptr):
+    """Leave this program's number; in the last program write the sum of all."""
+    tl.store(parts_ptr + tl.program_id(0), part)
+    tl.debug_barrier()
+    programs = tl.num_programs(0)
+    if tl.atomic_add(counter_ptr, 1, sem="acq_rel") == programs - 1:
+        at = tl.arange(0, MOST)
+        parts = tl.load(parts_ptr + at, mask=at < programs, other=0.0, cache_modifier=".cg")
+        tl.store(sum_ptr, tl.sum(parts, 0))
+        tl.store(counter_ptr, 0)  # for the next launch
