@@ -66,7 +66,9 @@ def test_targets_give_the_label_its_probability_and_the_others_the_rest() -> Non
     belief = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
     got = refined(belief, torch.tensor([0.25, 1.0]), torch.tensor([1, 2]))
     torch.testing.assert_close(got, torch.tensor([[0.75 * 6 / 7, 0.25, 0.75 / 7], [0.0, 0.0, 1.0]]), atol=1e-5, rtol=0)
-    sharp = refined(belief, torch.tensor([0.25, 1.0]), torch.tensor([1, 2]), 0.5)
+    made = Refinement(Robust(temperature=0.5, confidence=0.9), torch.tensor([1, 2]), 3, epochs=4)
+    torch.testing.assert_close(made.taught(got), torch.tensor([[0.0] * 3, [0.0, 0.0, 1.0]]), atol=1e-5, rtol=0)
+    sharp = Refinement(Robust(temperature=0.5), torch.tensor([1, 2]), 3, epochs=4).taught(got)
     torch.testing.assert_close(sharp[0], got[0] ** 2 / (got[0] ** 2).sum(), atol=1e-5, rtol=0)
 
 
@@ -169,7 +171,7 @@ def test_images_get_strong_augmentation_after_the_warm_up() -> None:
     assert run.epochs == 60
     assert run.ema is not None
     assert [one["name"] for one in run.augment] == ["crop_flip"]
-    assert [one["name"] for one in run.recipe["augment"]] == ["crop_flip", "affine", "color_jitter", "cutout", "mixup"]
+    assert [one["name"] for one in run.recipe["augment"]] == ["crop_flip", "rand_augment", "cutout", "mixup"]
     job = build(run, data, device="cpu")
     assert not job.feed.mixes
     assert not job.begin_phase()

@@ -15,6 +15,7 @@ from mohs._core.specs import as_spec, create_spec
 from mohs.data.examples import Data, Examples
 from mohs.data.votes import vote_shares
 from mohs.hardness.recorder import Recorder
+from mohs.losses.class_weights import class_counts
 from mohs.losses.early_learning import EarlyLearning
 from mohs.models import Network, Scale, create_model, scale_of
 from mohs.models.twins import Twins, members
@@ -22,6 +23,7 @@ from mohs.train.accelerator import create_accelerator
 from mohs.train.augment import create_augment
 from mohs.train.build_objective import build_objective
 from mohs.train.compiled import Compiled
+from mohs.train.consistency import Consistency
 from mohs.train.device_cache import fits, on_device
 from mohs.train.ema import EMA
 from mohs.train.epoch_means import EpochMeans
@@ -64,6 +66,7 @@ def build(
         optimizer = accelerator.prepare(optimizer)  # checks scaled gradients for overflow; otherwise not needed
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
     augment = create_augment(run.augment) if run.augment else None
+    second = create_augment(recipe.view) if recipe is not None and recipe.consistency and recipe.view else None
     soft = None if soft is None else soft.to(here)
     refinement = None if recipe is None else Refinement(recipe, train.labels.to(here), len(train.classes), run.epochs, soft)
     return Job(
@@ -74,7 +77,7 @@ def build(
         wrapped=distributed(accelerator, training),
         optimizer=optimizer,
         schedule=schedule,
-        feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, **processes),
+        feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, second=second, **processes),
         means=EpochMeans(here),
         recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
@@ -126,6 +129,11 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
     if run.recipe is not None and recipe_of(run).early:
         term = EarlyLearning(len(train) * len(members(network)), len(train.classes))
         objective.add(Phase(recipe_of(run).early, recipe_of(run).warmup_epochs(run.epochs)), term)
+    if run.recipe is not None and recipe_of(run).consistency and recipe_of(run).view:
+        counts = class_counts(train.labels, len(train.classes))
+        objective.add(
+            Phase(recipe_of(run).consistency, recipe_of(run).warmup_epochs(run.epochs)), Consistency(counts / counts.sum())
+        )
     training = Training(network, objective, len(train)).to(device)
     if device.type == "cuda":
         channels_last(training)

@@ -18,15 +18,17 @@ from mohs.hardness.recorder import Recorder
 from mohs.losses.class_weights import class_counts
 from mohs.losses.objective import Objective
 from mohs.models.network import Network
+from mohs.models.twins import without_margin
 from mohs.train.augment import Sequential
 from mohs.train.build_objective import weight_by_class
-from mohs.train.compiled import Outputs
+from mohs.train.compiled import Compiled, Outputs
 from mohs.train.ema import EMA
 from mohs.train.epoch_means import EpochMeans
 from mohs.train.feed import Feed
 from mohs.train.robust import Refinement
 from mohs.train.run import Run
 from mohs.train.trace import Trace
+from mohs.train.warp import as_floats
 
 PARTS = ("recorder", "trace", "ema", "refinement")  # what a checkpoint holds besides network and optimizer
 
@@ -46,12 +48,22 @@ class Training(nn.Module):
         weights: list[float | Tensor],
         ids: Tensor,
         soft: Tensor | None = None,
+        second: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        logits, features = self.outputs(x, labels)
-        if len(logits) > len(labels):  # two networks, one after the other along the batch
+        """The objective of a batch, and the logits and features of its first views; second: second views, if any."""
+        views = x if second is None else torch.cat([as_floats(x), second])
+        outputs = self.outputs(views, labels)
+        count = len(outputs[0]) // len(views)
+        by_view = [tensor.unflatten(0, (count, -1, len(labels))) for tensor in outputs]  # network, view, example
+        logits, features = (tensor[:, 0].flatten(0, 1) for tensor in by_view)
+        given: dict[str, Tensor | None] = {"features": features}
+        if any("guess" in term.takes for term in self.objective.regularizers):  # the mean over networks
+            guess = torch.softmax(without_margin(self.network, logits, features).float(), 1).unflatten(0, (count, -1)).mean(0)
+            given |= {"guess": guess.repeat(count, 1), "second": by_view[0][:, -1].flatten(0, 1)}
+        if count == 2:
             labels, ids = labels.repeat(2), torch.cat([ids, ids + self.examples])
             soft = None if soft is None else soft.transpose(0, 1).flatten(0, 1)
-        return self.objective(logits, labels, features=features, weights=weights, soft=soft, ids=ids), logits, features
+        return self.objective(logits, labels, weights=weights, soft=soft, ids=ids, **given), logits, features
 
 
 @dataclass(eq=False)
@@ -135,7 +147,9 @@ class Job:
         """Whether the refined targets are used from this epoch on; then the augmentation changes, and with it the step."""
         begins = self.refinement is not None and self.later is not self.feed.augment and self.refinement.refines
         if begins:
-            self.feed.augment = self.later
+            self.feed.augment, self.feed.second = self.later, None
+            if isinstance(self.training.outputs, Compiled):
+                self.training.outputs.fast = None  # for batches of another size
         return begins
 
     def reweigh(self) -> None:

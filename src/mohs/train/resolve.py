@@ -108,8 +108,10 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
         changes["model"] = default_model(examples.shape, examples.kind, device="cuda" if cuda else "cpu")
     if run.augment is None:
         changes["augment"] = default_augment(examples)
-    if run.recipe is not None and as_spec(run.recipe).get("augment") is None:
-        changes["recipe"] = {**as_spec(run.recipe), "augment": strong_augment(examples)}
+    if run.recipe is not None:
+        open_ = {"augment": [*strong_augment(examples, share=0.5), {"name": "mixup"}], "view": strong_augment(examples)}
+        given = {name: value for name, value in as_spec(run.recipe).items() if value is not None}
+        changes["recipe"] = open_ | given
     if run.ema is None and run.recipe is not None:
         changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))
     if run.precision == "auto":
@@ -126,9 +128,7 @@ def default_augment(examples: Examples) -> list[dict[str, Any]]:
     return [{"name": "crop_flip", "padding": examples.shape[-1] // 8}]
 
 
-def strong_augment(examples: Examples) -> list[dict[str, Any]]:
-    """Augmentation on refined targets: mixed inputs and, of images, some warped, recolored or partly covered."""
-    strong: list[dict[str, Any]] = list(default_augment(examples))
-    if strong:
-        strong += [{"name": "affine"}, *([{"name": "color_jitter"}] if examples.shape[0] == 3 else []), {"name": "cutout"}]
-    return [*strong, {"name": "mixup"}]
+def strong_augment(examples: Examples, share: float = 1.0) -> list[dict[str, Any]]:
+    """The default augmentation, after which a share of the images are warped or recolored, and a share partly covered."""
+    weak = default_augment(examples)
+    return [*weak, *({"name": name, "share": share} for name in ("rand_augment", "cutout"))] if weak else []

@@ -46,6 +46,10 @@ class Robust:
         memory: Share m of the old belief that is kept at each epoch.
         temperature: T of the sharpening; 1: none.
         augment: Augmentation after the warm-up, as `Run.augment`; None: strong augmentation and mixup.
+        consistency: Weight of consistency between two views in the warm-up (`train.consistency`); 0: one view.
+        view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
+        confidence: Examples whose target is less certain than this (largest probability, before sharpening) are left out for
+            an epoch.
     """
 
     formula: ClassVar[str] = "t = w y + (1 − w) b"
@@ -58,6 +62,9 @@ class Robust:
     memory: float = 0.8
     temperature: float = 0.5
     augment: Sequence[str | Mapping[str, Any]] | None = None
+    consistency: float = 1.0
+    view: Sequence[str | Mapping[str, Any]] | None = None
+    confidence: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("select", self.select, tuple(SELECTIONS))
@@ -66,6 +73,8 @@ class Robust:
         check_between("early", self.early, 0)
         check_between("memory", self.memory, 0, 1, ends="[)")
         check_between("temperature", self.temperature, 0, ends="(]")
+        check_between("consistency", self.consistency, 0)
+        check_between("confidence", self.confidence, 0, 1)
 
     def warmup_epochs(self, epochs: int) -> int:
         """The number of epochs that train on the labels as given."""
@@ -128,10 +137,16 @@ class Refinement:
         if self.refines:
             others = self.right.flip(1)  # with one network, its own
             belief = balanced(self.belief.mean(1), self.shares)
-            made = [refined(belief, right, self.labels, self.settings.temperature) for right in others.unbind(1)]
-            self.targets.copy_(torch.stack(made, 1).view_as(self.targets))
+            made = [refined(belief, right, self.labels) for right in others.unbind(1)]
+            self.targets.copy_(torch.stack([self.taught(one) for one in made], 1).view_as(self.targets))
         mean = torch.stack([probs for probs, _ in outputs]).mean(0)
         return mean.clamp(min=LEAST).log(), torch.cat([features for _, features in outputs], 1)
+
+    def taught(self, targets: Tensor) -> Tensor:
+        """Targets (N, K), sharpened; rows that are not certain enough become 0, so that they have no loss."""
+        raised = targets.pow(1 / self.settings.temperature)
+        certain = targets.amax(1, keepdim=True) >= self.settings.confidence
+        return certain * raised / raised.sum(1, keepdim=True)
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets, "belief": self.belief, "right": self.right, "updates": self.updates}
@@ -142,14 +157,12 @@ class Refinement:
         self.updates = int(state["updates"])
 
 
-def refined(belief: Tensor, right: Tensor, labels: Tensor, temperature: float = 1.0) -> Tensor:
+def refined(belief: Tensor, right: Tensor, labels: Tensor) -> Tensor:
     """belief (N, K), right (N,), labels (N,) -> targets (N, K): the label has probability `right`, the others share the rest."""
     index = labels.unsqueeze(1)
     others = belief.clamp(min=LEAST).scatter(1, index, 0.0)
     others = others / others.sum(1, keepdim=True)
-    targets = (others * (1 - right).unsqueeze(1)).scatter(1, index, right.to(others).unsqueeze(1))
-    raised = targets.pow(1 / temperature)
-    return raised / raised.sum(1, keepdim=True)
+    return (others * (1 - right).unsqueeze(1)).scatter(1, index, right.to(others).unsqueeze(1))
 
 
 def balanced(probs: Tensor, shares: Tensor, steps: int = 10) -> Tensor:
