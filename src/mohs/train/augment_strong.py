@@ -2,13 +2,11 @@
 
     rand_augment  `count` of rotation, shear, shift, brightness, contrast, saturation, sharpness, posterize, solarize and
                   autocontrast, each at random strength (Cubuk et al. 2020); nearest pixels, so that a warp does not blur
-    affine        rotation by up to `degrees`, shear by up to `shear`, size times 1 ± `scale`; the edge is repeated
-    color_jitter  brightness, contrast and saturation, each times 1 ± `strength`
     cutout        a square of `side` of the image's side, anywhere, set to the image's mean (DeVries and Taylor 2017)
     mixup         λ x + (1 − λ) x', with x' the batch in reverse order and λ ~ Beta(α, α), at least ½ (Zhang et al. 2018)
 
-All but the last change a `share` of the images and leave the others as they are: a network that only sees warped images
-is worse on those that are not. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph
+The first two change a `share` of the images and leave the others as they are: a network that only sees changed images is
+worse on those that are not. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph
 may capture. Mixing changes the labels as well: `Sequential.mix_targets`.
 """
 
@@ -90,73 +88,6 @@ def moved(images: Tensor, turn: Tensor, across: Tensor, down: Tensor, right: Ten
     second = torch.stack([sin + down * cos, cos - down * sin, 0.6 * below], 1)
     grid = affine_grid(torch.stack([first, second], 1).to(images.dtype), list(images.shape), align_corners=False)
     return grid_sample(images, grid, mode="nearest", padding_mode="border", align_corners=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class affine:  # noqa: N801
-    """A random rotation, shear and change of size about the center. Floating point."""
-
-    formula: ClassVar[str] = "rotate, shear, resize"
-    purpose: ClassVar[str] = "strong augmentation of images, as in the robust recipe"
-    draws: ClassVar[int] = 4
-    degrees: float = 15.0
-    shear: float = 0.15
-    scale: float = 0.15
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_between("degrees", self.degrees, 0, 180)
-        check_between("shear", self.shear, 0, 1)
-        check_between("scale", self.scale, 0, 1, ends="[)")
-        check_between("share", self.share, 0, 1)
-
-    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
-        check_images("affine", shape)
-        angle = math.radians(self.degrees)
-        spans = ((-angle, angle), (-self.shear, self.shear), (1 - self.scale, 1 + self.scale), (-self.shear, self.shear))
-        numbers = [uniform(n, low, high, generator) for low, high in spans]
-        return sometimes(numbers, (0.0, 0.0, 1.0, 0.0), self.share, generator)
-
-    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
-        angle, across, size, down = drawn
-        cos, sin, zero = size * angle.cos(), size * angle.sin(), torch.zeros_like(angle)
-        first = torch.stack([cos + across * sin, across * cos - sin, zero], 1)  # shear after rotation
-        second = torch.stack([sin + down * cos, cos - down * sin, zero], 1)
-        images = as_floats(x)
-        grid = affine_grid(torch.stack([first, second], 1).to(images.dtype), list(images.shape), align_corners=False)
-        return grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
-
-    __call__ = augmented
-
-
-@dataclass(frozen=True, kw_only=True)
-class color_jitter:  # noqa: N801
-    """Another brightness, contrast and, with three channels, saturation; pixels stay between 0 and 1. Floating point."""
-
-    formula: ClassVar[str] = "brightness, contrast, saturation × (1 ± strength)"
-    purpose: ClassVar[str] = "strong augmentation of photographs, as in the robust recipe"
-    draws: ClassVar[int] = 3
-    strength: float = 0.4
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_between("strength", self.strength, 0, 1)
-        check_between("share", self.share, 0, 1)
-
-    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
-        check_images("color_jitter", shape)
-        factors = [uniform(n, 1 - self.strength, 1 + self.strength, generator) for _ in range(self.draws)]
-        return sometimes(factors, (1.0, 1.0, 1.0), self.share, generator)
-
-    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
-        brightness, contrast, saturation = (factor.view(-1, 1, 1, 1) for factor in drawn)
-        x = as_floats(x) * brightness
-        x = torch.lerp(x.mean((1, 2, 3), keepdim=True), x, contrast)
-        if x.shape[1] == 3:
-            x = torch.lerp(x.mean(1, keepdim=True), x, saturation)
-        return x.clamp(0, 1)
-
-    __call__ = augmented
 
 
 @dataclass(frozen=True, kw_only=True)
