@@ -16,6 +16,7 @@ from mohs.models import create_model
 from mohs.models.network import head_weight
 from mohs.models.twins import Twins, members
 from mohs.train.build import build
+from mohs.train.consistency import Consistency
 from mohs.train.graph import can_graph
 from mohs.train.loop import train
 from mohs.train.resolve import resolve
@@ -24,6 +25,15 @@ from mohs.train.run import Run
 from mohs.train.selection import SELECTIONS, Evidence, easy_component, right_labels
 
 RUN = {"data": "blobs", "model": "mlp:hidden=16", "recipe": "robust", "epochs": 6, "batch": 24, "validation": 0.0}
+
+
+def bright_and_dark(n: int = 48) -> Data:
+    """Images of two classes, large enough to be augmented."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(n) % 2
+    x = torch.randint(0, 100, (n, 3, 16, 16), dtype=torch.uint8, generator=generator)
+    x[labels == 1] += 100
+    return Data(Examples(x, labels, ["dark", "bright"]))
 
 
 def made_beliefs(n: int = 1500, k: int = 5, wrong: float = 0.3) -> tuple[Evidence, Tensor, Tensor]:
@@ -181,6 +191,56 @@ def test_images_get_strong_augmentation_after_the_warm_up() -> None:
     assert not job.begin_phase()
 
 
+def test_consistency_aligns_guesses_with_the_class_shares_and_teaches_second_views() -> None:
+    shares = torch.tensor([0.5, 0.3, 0.2])
+    term = Consistency(shares, momentum=0.0)
+    guess = torch.softmax(torch.randn(40, 3, generator=torch.Generator().manual_seed(0)) + torch.tensor([1.0, 0, 0]), 1)
+    second = torch.zeros(40, 3, requires_grad=True)
+    value = term(guess, second)
+    torch.testing.assert_close(value, torch.tensor(3.0).log())
+    value.backward()
+    aligned = guess * shares / guess.mean(0)
+    torch.testing.assert_close(second.grad, (1 / 3 - aligned / aligned.sum(1, keepdim=True)) / 40)
+    torch.testing.assert_close(term.mean, guess.mean(0))
+
+
+def test_the_warm_up_sees_two_views_and_the_rest_one() -> None:
+    run, data, _ = resolve(Run(data="x", model="cnn:width=4", recipe="robust-two", validation=0.0, batch=24), bright_and_dark())
+    job = build(run, data, device="cpu")
+    draw = next(job.feed.epoch(0))
+    first, second = job.feed.load(draw), job.feed.second_view(draw)
+    assert second is not None
+    assert second.shape == first.shape
+    assert not torch.allclose(first / 255, second)
+    total, logits, features = job.training(first, data.train.labels[draw.ids], [3.0, 1.0], draw.ids, job.soft[draw.ids], second)
+    assert logits.shape == (48, 2)  # two networks, first views
+    assert len(features) == 48
+    assert job.training.objective.parts["consistency"] > 0
+    assert total.isfinite()
+    job.refinement.updates = job.refinement.warmup
+    assert job.begin_phase()
+    assert job.feed.second_view(next(job.feed.epoch(0))) is None
+    plain = resolve(Run(data="x", recipe="robust:consistency=0", validation=0.0), bright_and_dark())
+    assert build(*plain[:2], device="cpu").feed.second is None
+
+
+@pytest.mark.parametrize("changes", [{"recipe": "robust"}, {"recipe": "robust-two", "head": "arcface", "accumulate": 2}])
+def test_a_robust_run_on_images_resumes_to_the_same_result(changes: dict[str, Any], tmp_path: Path) -> None:
+    run, data = Run(**{**RUN, "model": "cnn:width=4", "epochs": 4, **changes}), bright_and_dark()
+    whole = train(run, data, runs=tmp_path / "whole")
+
+    def watch(event: dict[str, Any]) -> None:
+        if event["epoch"] == 1 and event.get("step") == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, data, runs=tmp_path / "stopped", watch=watch)
+    done = train(run, data, runs=tmp_path / "stopped")
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(value, done.network.state_dict()[name]), name
+    assert whole.history[-1]["total"] == done.history[-1]["total"]
+
+
 def test_given_targets_are_early_learning_alone(blobs: Data, tmp_path: Path) -> None:
     done = train(Run(**{**RUN, "recipe": "robust:targets=given"}), blobs, runs=tmp_path)
     assert done.history[-1]["early_learning"] < 0
@@ -194,6 +254,8 @@ def test_given_targets_are_early_learning_alone(blobs: Data, tmp_path: Path) -> 
         ("robust:warmup=2", "warmup"),
         ("careful", "recipe"),
         ("robust:temperature=0", "temperature"),
+        ("robust:consistency=-1", "consistency"),
+        ("robust:confidence=2", "confidence"),
     ],
 )
 def test_wrong_settings_are_named_before_any_training(recipe: str, message: str, blobs: Data, tmp_path: Path) -> None:
@@ -206,11 +268,7 @@ def test_wrong_settings_are_named_before_any_training(recipe: str, message: str,
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_robust_runs_are_captured_as_graphs(recipe: str, tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(256) % 2
-    x = torch.randint(0, 100, (256, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    x[labels == 1] += 100
-    data = Data(Examples(x, labels, ["a", "b"]))
+    data = bright_and_dark(256)
     run = Run(data="x", model="cnn", recipe=recipe, epochs=6, batch=64, validation=0.0)
     assert can_graph(build(*resolve(run, data)[:2]))
     graph, plain = (train(run, data, out=tmp_path / str(use), graph=use) for use in (True, False))

@@ -1,6 +1,6 @@
 """Consistency of two views: what the network predicts of an image as it is, it is taught to predict of a changed one.
 
-    q ∝ p(x) π / m,      R = mean of −⟨q, log p(x′)⟩                x: first view; x′: second, strongly augmented view
+    q ∝ (p(x) π / m)^(1/T),      R = mean of −⟨q, log p(x′)⟩                x: first view; x′: second, strongly augmented view
 
 q gets no gradient. π are the class shares of the labels and m is the running mean of p by class: distribution alignment, which
 keeps hard classes from dying out. Labels take no part, so that wrong ones do no harm here, and a network that has to find the
@@ -25,16 +25,16 @@ class Consistency(nn.Module):
     shares: Tensor
     mean: Tensor
 
-    def __init__(self, shares: Tensor, *, momentum: float = 0.99) -> None:
+    def __init__(self, shares: Tensor, *, temperature: float = 1.0, momentum: float = 0.99) -> None:
         super().__init__()
-        self.momentum = momentum
+        self.temperature, self.momentum = temperature, momentum
         self.register_buffer("shares", shares.clone())
         self.register_buffer("mean", shares.clone())
 
     def forward(self, guess: Tensor, second: Tensor) -> Tensor:
         with torch.no_grad():
             self.mean.lerp_(guess.mean(0), 1 - self.momentum)
-            aligned = guess * (self.shares / self.mean.clamp(min=LEAST))
+            aligned = (guess * (self.shares / self.mean.clamp(min=LEAST))).pow(1 / self.temperature)
             aligned = aligned / aligned.sum(1, keepdim=True)
         return -(aligned * torch.log_softmax(second.float(), 1)).sum(1).mean()
 

@@ -70,6 +70,11 @@ def noise_posterior(probs: Tensor, labels: Tensor, temperature: float) -> tuple[
     return (joint / total).gather(1, labels.unsqueeze(1)).squeeze(1), total.log().mean()
 
 
+def by_belief(seen: Evidence, labels: Tensor) -> Tensor:
+    """The belief in the label itself."""
+    return own(seen.probs, labels)
+
+
 def by_loss(seen: Evidence, labels: Tensor) -> Tensor:
     """By the cross-entropy of the label."""
     return easy_component(-own(seen.probs, labels).log())
@@ -93,6 +98,7 @@ def by_neighbors(seen: Evidence, labels: Tensor) -> Tensor:
 
 SELECTIONS: dict[str, Callable[[Evidence, Tensor], Tensor]] = {
     "noise": by_noise,
+    "belief": by_belief,
     "loss": by_loss,
     "margin": by_margin,
     "avh": by_avh,
