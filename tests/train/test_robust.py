@@ -20,7 +20,7 @@ from mohs.train.consistency import Consistency
 from mohs.train.graph import can_graph
 from mohs.train.loop import train
 from mohs.train.resolve import resolve
-from mohs.train.robust import RECIPES, Refinement, Robust, RobustTwo, TwoCourses, balanced, refined
+from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, TwoCourses, balanced, refined
 from mohs.train.run import Run
 from mohs.train.selection import SELECTIONS, Evidence, easy_component, right_labels
 
@@ -78,7 +78,7 @@ def test_targets_give_the_label_its_probability_and_the_others_the_rest() -> Non
     torch.testing.assert_close(got, torch.tensor([[0.75 * 6 / 7, 0.25, 0.75 / 7], [0.0, 0.0, 1.0]]), atol=1e-5, rtol=0)
     made = Refinement(Robust(temperature=0.5, confidence=0.9), torch.tensor([1, 2]), 3, epochs=4)
     torch.testing.assert_close(made.taught(got), torch.tensor([[0.0] * 3, [0.0, 0.0, 1.0]]), atol=1e-5, rtol=0)
-    sharp = Refinement(Robust(temperature=0.5), torch.tensor([1, 2]), 3, epochs=4).taught(got)
+    sharp = Refinement(Robust(temperature=0.5, confidence=0.0), torch.tensor([1, 2]), 3, epochs=4).taught(got)
     torch.testing.assert_close(sharp[0], got[0] ** 2 / (got[0] ** 2).sum(), atol=1e-5, rtol=0)
 
 
@@ -92,7 +92,7 @@ def test_balanced_beliefs_have_the_shares_of_the_labels() -> None:
 
 def test_each_of_two_networks_is_taught_by_the_other() -> None:
     labels = torch.tensor([0, 1, 0, 1])
-    made = Refinement(RobustTwo(warmup=0.0, temperature=1.0), labels, 2, epochs=4)
+    made = Refinement(RobustTwo(warmup=0.0, temperature=1.0, confidence=0.0), labels, 2, epochs=4)
     first, second = (create_model("linear", shape=(3,), num_classes=2, seed=seed) for seed in (0, 1))
     made.update(Twins(first, second), torch.randn(4, 3), precision="no")
     assert made.targets.shape == (4, 2, 2)
@@ -177,7 +177,7 @@ def test_parts_of_a_batch_and_mixing_agree_with_the_whole(blobs: Data, tmp_path:
 
 def test_images_get_strong_augmentation_after_the_warm_up() -> None:
     images = Examples(torch.zeros(40, 3, 32, 32, dtype=torch.uint8), torch.arange(40) % 2, ["a", "b"])
-    run, data, _ = resolve(Run(data="x", model="cnn", recipe="robust", validation=0.0), Data(images))
+    run, data, _ = resolve(Run(data="x", model="cnn", recipe="robust:unlabeled=believed", validation=0.0), Data(images))
     assert run.epochs == 60
     assert run.ema is not None
     assert [one["name"] for one in run.augment] == ["crop_flip"]
@@ -204,8 +204,10 @@ def test_consistency_aligns_guesses_with_the_class_shares_and_teaches_second_vie
     torch.testing.assert_close(term.mean, guess.mean(0))
 
 
-def test_the_warm_up_sees_two_views_and_the_rest_one() -> None:
-    run, data, _ = resolve(Run(data="x", model="cnn:width=4", recipe="robust-two", validation=0.0, batch=24), bright_and_dark())
+@pytest.mark.parametrize("unlabeled", UNLABELED)
+def test_examples_are_seen_in_two_views(unlabeled: str) -> None:
+    recipe = f"robust-two:unlabeled={unlabeled}"
+    run, data, _ = resolve(Run(data="x", model="cnn:width=4", recipe=recipe, validation=0.0, batch=24), bright_and_dark())
     job = build(run, data, device="cpu")
     draw = next(job.feed.epoch(0))
     first, second = job.feed.load(draw), job.feed.second_view(draw)
@@ -218,8 +220,8 @@ def test_the_warm_up_sees_two_views_and_the_rest_one() -> None:
     assert job.training.objective.parts["consistency"] > 0
     assert total.isfinite()
     job.refinement.updates = job.refinement.warmup
-    assert job.begin_phase()
-    assert job.feed.second_view(next(job.feed.epoch(0))) is None
+    assert job.begin_phase() is (unlabeled == "believed")
+    assert (job.feed.second is None) is (unlabeled == "believed")
     plain = resolve(Run(data="x", recipe="robust:consistency=0", validation=0.0), bright_and_dark())
     assert build(*plain[:2], device="cpu").feed.second is None
 

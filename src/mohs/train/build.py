@@ -17,6 +17,7 @@ from mohs.data.votes import vote_shares
 from mohs.hardness.recorder import Recorder
 from mohs.losses.class_weights import class_counts
 from mohs.losses.early_learning import EarlyLearning
+from mohs.losses.objective import Objective
 from mohs.models import Network, Scale, create_model, scale_of
 from mohs.models.twins import Twins, members
 from mohs.train.accelerator import create_accelerator
@@ -67,6 +68,7 @@ def build(
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
     augment = create_augment(run.augment) if run.augment else None
     second = create_augment(recipe.view) if recipe is not None and recipe.consistency and recipe.view else None
+    later = create_augment(recipe.augment) if recipe is not None and recipe.augment else None
     soft = None if soft is None else soft.to(here)
     refinement = None if recipe is None else Refinement(recipe, train.labels.to(here), len(train.classes), run.epochs, soft)
     return Job(
@@ -84,7 +86,7 @@ def build(
         ema=None if run.ema is None else EMA(network, decay=run.ema),
         soft=soft if refinement is None else refinement.targets,
         refinement=refinement,
-        later=create_augment(recipe.augment) if recipe is not None and recipe.augment else None,
+        later=(later, second if recipe is not None and recipe.unlabeled == "consistency" else None),
         checked={name: moved(part, here) for name, part in data.splits.items() if name != "train"},
     )
 
@@ -126,20 +128,25 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
     if start is not None:
         network.load_state_dict(start)
     objective = build_objective(run, network, train)
-    if run.recipe is not None and recipe_of(run).early:
-        term = EarlyLearning(len(train) * len(members(network)), len(train.classes))
-        objective.add(Phase(recipe_of(run).early, recipe_of(run).warmup_epochs(run.epochs)), term)
-    if run.recipe is not None and recipe_of(run).consistency and recipe_of(run).view:
-        counts = class_counts(train.labels, len(train.classes))
-        objective.add(
-            Phase(recipe_of(run).consistency, recipe_of(run).warmup_epochs(run.epochs)), Consistency(counts / counts.sum())
-        )
+    if run.recipe is not None:
+        add_terms(objective, recipe_of(run), run.epochs, train, networks=len(members(network)))
     training = Training(network, objective, len(train)).to(device)
     if device.type == "cuda":
         channels_last(training)
     if run.compile:
         training.outputs = Compiled(network)
     return training
+
+
+def add_terms(objective: Objective, recipe: Robust, epochs: int, train: Examples, *, networks: int) -> None:
+    """Add the recipe's early-learning regularization and consistency to the objective."""
+    warmup = recipe.warmup_epochs(epochs)
+    if recipe.early:
+        objective.add(Phase(recipe.early, warmup), EarlyLearning(len(train) * networks, len(train.classes)))
+    if recipe.consistency and recipe.view:
+        counts = class_counts(train.labels, len(train.classes))
+        end = epochs if recipe.unlabeled == "consistency" else warmup
+        objective.add(Phase(recipe.consistency, end), Consistency(counts / counts.sum()))
 
 
 def channels_last(module: nn.Module) -> None:

@@ -84,7 +84,7 @@ class Job:
     ema: EMA | None = None
     soft: Tensor | None = None  # soft labels (N, K), if any; (N, 2, K) for two networks
     refinement: Refinement | None = None
-    later: Sequential | None = None  # augmentation after the warm-up of robust training
+    later: tuple[Sequential | None, Sequential | None] = (None, None)  # augmentations after the warm-up of robust training
     checked: dict[str, Examples] = field(default_factory=dict)  # val and test, if any; on the device if they fit
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -144,10 +144,11 @@ class Job:
         return nullcontext() if self.ema is None else self.ema.swapped(self.training.network)
 
     def begin_phase(self) -> bool:
-        """Whether the refined targets are used from this epoch on; then the augmentation changes, and with it the step."""
-        begins = self.refinement is not None and self.later is not self.feed.augment and self.refinement.refines
+        """Whether the augmentation, and with it the step, changes at this epoch, as the refined targets are used from here on."""
+        now = (self.feed.augment, self.feed.second)
+        begins = self.refinement is not None and self.refinement.refines and now != self.later
         if begins:
-            self.feed.augment, self.feed.second = self.later, None
+            self.feed.augment, self.feed.second = self.later
             if isinstance(self.training.outputs, Compiled):
                 self.training.outputs.fast = None  # for batches of another size
         return begins

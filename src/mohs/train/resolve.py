@@ -29,7 +29,7 @@ from mohs.train.build_objective import CLASS_WEIGHTS, build_loss
 from mohs.train.ema import average_decay
 from mohs.train.learning_rate import LR_SCHEDULES
 from mohs.train.optimizers import OPTIMIZERS
-from mohs.train.robust import RECIPES
+from mohs.train.robust import RECIPES, Robust
 from mohs.train.run import Run
 
 
@@ -109,9 +109,7 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
     if run.augment is None:
         changes["augment"] = default_augment(examples)
     if run.recipe is not None:
-        open_ = {"augment": [*strong_augment(examples, share=0.5), {"name": "mixup"}], "view": strong_augment(examples)}
-        given = {name: value for name, value in as_spec(run.recipe).items() if value is not None}
-        changes["recipe"] = open_ | given
+        changes["recipe"] = {**as_spec(run.recipe), **recipe_augment(create_spec(RECIPES, "recipe", as_spec(run.recipe)), examples)}
     if run.ema is None and run.recipe is not None:
         changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))
     if run.precision == "auto":
@@ -126,6 +124,16 @@ def default_augment(examples: Examples) -> list[dict[str, Any]]:
     if examples.shape[0] == 1:
         return [{"name": "translate", "pixels": max(1, examples.shape[-1] // 14)}]
     return [{"name": "crop_flip", "padding": examples.shape[-1] // 8}]
+
+
+def recipe_augment(recipe: Robust, examples: Examples) -> dict[str, Any]:
+    """The augmentations of a recipe, chosen where they are open: with two views, the first stays as in the warm-up."""
+    two = recipe.consistency and recipe.unlabeled == "consistency" and default_augment(examples)
+    one = default_augment(examples) if two else [*strong_augment(examples, share=0.5), {"name": "mixup"}]
+    return {
+        "augment": one if recipe.augment is None else recipe.augment,
+        "view": strong_augment(examples) if recipe.view is None else recipe.view,
+    }
 
 
 def strong_augment(examples: Examples, share: float = 1.0) -> list[dict[str, Any]]:

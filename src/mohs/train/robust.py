@@ -32,6 +32,7 @@ from mohs.train.learning_rate import LRSchedule
 from mohs.train.selection import LEAST, SELECTIONS, Evidence, right_labels
 
 TARGETS = ("refined", "given")
+UNLABELED = ("consistency", "believed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,10 @@ class Robust:
         early: Weight of early-learning regularization in the warm-up.
         memory: Share m of the old belief that is kept at each epoch.
         temperature: T of the sharpening; 1: none.
-        augment: Augmentation after the warm-up, as `Run.augment`; None: strong augmentation and mixup.
-        consistency: Weight of consistency between two views in the warm-up (`train.consistency`); 0: one view.
+        unlabeled: How examples teach whose label is not trusted, after the warm-up: by "consistency" of two views, or as "believed",
+            by one view with the target, augmented strongly and mixed.
+        augment: Augmentation after the warm-up, as `Run.augment`; None chooses by the data and `unlabeled`.
+        consistency: Weight of consistency between two views (`train.consistency`); 0: one view.
         view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
         confidence: Examples whose target is less certain than this (largest probability, before sharpening) are left out for
             an epoch.
@@ -61,14 +64,16 @@ class Robust:
     early: float = 3.0
     memory: float = 0.8
     temperature: float = 0.5
+    unlabeled: str = "consistency"
     augment: Sequence[str | Mapping[str, Any]] | None = None
     consistency: float = 1.0
     view: Sequence[str | Mapping[str, Any]] | None = None
-    confidence: float = 0.0
+    confidence: float = 0.8
 
     def __post_init__(self) -> None:
         check_choice("select", self.select, tuple(SELECTIONS))
         check_choice("targets", self.targets, TARGETS)
+        check_choice("unlabeled", self.unlabeled, UNLABELED)
         check_between("warmup", self.warmup, 0, 1)
         check_between("early", self.early, 0)
         check_between("memory", self.memory, 0, 1, ends="[)")
