@@ -225,22 +225,23 @@ def test_strong_augmentation_leaves_the_others_as_they_are(name: str) -> None:
 
 def strengths(**given: float) -> Tensor:
     """Strengths (1, 12) of these operations; the others are off."""
-    names = "turn across down right below brightness contrast saturation sharpness posterize solarize autocontrast".split()
-    return torch.tensor([[given.get(name, 0.0) for name in names]])
+    warps, colors = "turn across down right below", "brightness contrast saturation sharpness posterize solarize autocontrast"
+    return torch.tensor([[float(given.get(name, 0)) for name in f"{warps} {colors}".split()]])
 
 
 def test_rand_augment_warps_without_blurring() -> None:
     x = torch.zeros(1, 1, 17, 17)
     x[0, 0, 8, 14] = 1  # to the right of the center
-    for given, place in (({"turn": 1.0}, (5, 13)), ({"turn": -1.0}, (11, 13)), ({"right": 1 / 3}, (8, 12)), ({"across": 1.0}, (8, 14))):
-        got = rand_augment().apply(x, strengths(**given))
-        assert divmod(int(got.argmax()), 17) == place, given
-        assert set(got.flatten().tolist()) == {0.0, 1.0}, given
+    places = [("turn", 1, (5, 13)), ("turn", -1, (11, 13)), ("right", 1 / 3, (8, 12)), ("across", 1, (8, 14))]
+    for name, strength, place in places:
+        got = rand_augment().apply(x, strengths(**{name: strength}))
+        assert divmod(int(got.argmax()), 17) == place, name
+        assert set(got.flatten().tolist()) == {0.0, 1.0}, name
 
 
 def test_rand_augment_recolors() -> None:
     x = torch.tensor([0.2, 0.4, 0.6, 0.8]).view(1, 1, 2, 2)
-    for given, want in (
+    for change, want in (
         ({"brightness": -0.5}, x * 0.55),
         ({"contrast": -1.0}, 0.5 + 0.1 * (x - 0.5)),
         ({"solarize": 0.5}, torch.tensor([0.2, 0.4, 0.4, 0.2]).view_as(x)),
@@ -248,7 +249,7 @@ def test_rand_augment_recolors() -> None:
         ({"autocontrast": 1.0}, (x - 0.2) / 0.6),
         ({"saturation": 1.0}, x),  # a gray image has none
     ):
-        torch.testing.assert_close(rand_augment().apply(x, strengths(**given)), want, atol=1e-5, rtol=0)
+        torch.testing.assert_close(rand_augment().apply(x, strengths(**change)), want, atol=1e-5, rtol=0)
     drawn = rand_augment(count=3).draw(50, generator(), (1, 8, 8))[0]
     assert drawn.shape == (50, 12)
     assert ((drawn != 0).sum(1) == 3).all()

@@ -30,7 +30,8 @@ Examples:
 
 def compare(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN_A RUN_B | DATA", help="Two run folders or, with --loss or --recipe, the data.")
+        list[str] | None,
+        typer.Argument(metavar="RUN_A RUN_B | DATA", help="Two run folders or, with --loss or --recipe, the data."),
     ] = None,
     loss: Annotated[
         list[str] | None,
@@ -42,8 +43,8 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="SPEC",
-            help="Recipe to compare (mohs list robust), such as robust-two. Repeatable. Without --loss, cross_entropy and gce:q=0.7 are "
-            "compared as well.",
+            help="Recipe to compare (mohs list robust), such as robust-two. Repeatable. Without --loss, the baselines are "
+            "cross_entropy and gce:q=0.7.",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds, the same for every setting.")] = 5,
@@ -77,9 +78,10 @@ def compare(
         check_chart_path(out)
     if loss or recipe or not given:
         settings = settings_of(
-            given, loss or (LOSSES_TO_BEAT if recipe else DEMONSTRATION), recipe or [], model=model, head=head, regularizers=regularizer or None, noise=noise,
-            augment=augmentations(augment), optimizer=optimizer, schedule=schedule, batch=batch, seed=seed,
-            epochs=epochs if loss or recipe else epochs or 5, open=open_options(label=label, image_size=image_size, without=without),
+            given, loss or (LOSSES_TO_BEAT if recipe else DEMONSTRATION), recipe or [],
+            model=model, head=head, regularizers=regularizer or None, noise=noise, augment=augmentations(augment),
+            optimizer=optimizer, schedule=schedule, batch=batch, seed=seed, epochs=epochs if loss or recipe else epochs or 5,
+            open=open_options(label=label, image_size=image_size, without=without),
         )  # fmt: skip
         return _settings(settings, seeds=seeds, runs=runs, device=device, on=on, out=out, as_json=as_json, quiet=quiet)
     return _two_runs(given, out, seed or 0, as_json=as_json)

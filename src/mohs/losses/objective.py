@@ -2,9 +2,9 @@
 
     L(t) = loss(logits, labels) + Σ_r weight_r(t) · r(...)
 
-A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids", "pair_labels", "guess" or "second". Pair labels are the
-labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels. With two views of each
-example, guess is what is predicted of the first, and second are the logits of the other.
+A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids", "pair_labels", "guess" or "second".
+pair_labels are the labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels.
+With two views of each example, guess is the prediction (N, K) of the first, and second are the logits of the other.
 """
 
 from __future__ import annotations
@@ -96,6 +96,10 @@ class Objective(nn.Module):
         """Add a term."""
         self.weights.append(weight)
         self.regularizers.append(regularizer)
+
+    def takes(self, name: str) -> bool:
+        """Whether a regularizer takes this input."""
+        return any(name in regularizer.takes for regularizer in self.regularizers)  # type: ignore[operator]
 
     def weights_at(self, epoch: float) -> list[float]:
         """The weights of the regularizers at this epoch; a captured graph passes tensors as `weights=` instead."""

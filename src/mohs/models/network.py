@@ -67,7 +67,7 @@ def apply_head(head: nn.Module, features: Tensor, labels: Tensor | None) -> Tens
             return logits
         count = len(features) if labels is None else len(labels)
         labeled: Tensor = head(features[:count], labels)
-        return labeled if count == len(features) else torch.cat([labeled, head.logits(features[count:])])
+        return labeled if count == len(features) else torch.cat([labeled, head.logits(features[count:])])  # type: ignore[operator]
 
 
 def head_weight(network: Network) -> Tensor:

@@ -54,11 +54,12 @@ class Training(nn.Module):
         views = x if second is None else torch.cat([as_floats(x), second])
         outputs = self.outputs(views, labels)
         count = len(outputs[0]) // len(views)
-        by_view = [tensor.unflatten(0, (count, -1, len(labels))) for tensor in outputs]  # network, view, example
+        by_view = [tensor.view(count, -1, *labels.shape, tensor.shape[1]) for tensor in outputs]  # network, view, example
         logits, features = (tensor[:, 0].flatten(0, 1) for tensor in by_view)
         given: dict[str, Tensor | None] = {"features": features}
-        if any("guess" in term.takes for term in self.objective.regularizers):  # the mean over networks
-            guess = torch.softmax(without_margin(self.network, logits, features).float(), 1).unflatten(0, (count, -1)).mean(0)
+        if self.objective.takes("guess"):
+            probs = torch.softmax(without_margin(self.network, logits, features).float(), 1)
+            guess = torch.stack(probs.chunk(count)).mean(0)  # over networks
             given |= {"guess": guess.repeat(count, 1), "second": by_view[0][:, -1].flatten(0, 1)}
         if count == 2:
             labels, ids = labels.repeat(2), torch.cat([ids, ids + self.examples])

@@ -109,7 +109,8 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
     if run.augment is None:
         changes["augment"] = default_augment(examples)
     if run.recipe is not None:
-        changes["recipe"] = {**as_spec(run.recipe), **recipe_augment(create_spec(RECIPES, "recipe", as_spec(run.recipe)), examples)}
+        recipe = as_spec(run.recipe)
+        changes["recipe"] = {**recipe, **recipe_augment(create_spec(RECIPES, "recipe", recipe), examples)}
     if run.ema is None and run.recipe is not None:
         changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))
     if run.precision == "auto":

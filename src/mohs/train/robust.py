@@ -46,8 +46,8 @@ class Robust:
         early: Weight of early-learning regularization in the warm-up.
         memory: Share m of the old belief that is kept at each epoch.
         temperature: T of the sharpening; 1: none.
-        unlabeled: How examples teach whose label is not trusted, after the warm-up: by "consistency" of two views, or as "believed",
-            by one view with the target, augmented strongly and mixed.
+        unlabeled: How examples teach whose label is not trusted, after the warm-up: by "consistency" of two views, or as
+            "believed", by one view with the target, augmented strongly and mixed.
         augment: Augmentation after the warm-up, as `Run.augment`; None chooses by the data and `unlabeled`.
         consistency: Weight of consistency between two views (`train.consistency`); 0: one view.
         view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
