@@ -243,6 +243,14 @@ def test_a_robust_run_on_images_resumes_to_the_same_result(changes: dict[str, An
     assert whole.history[-1]["total"] == done.history[-1]["total"]
 
 
+def test_mixed_inputs_have_one_view(tmp_path: Path) -> None:
+    run = Run(data="x", model="cnn:width=4", recipe="robust", augment=["mixup"], validation=0.0)
+    run, data, _ = resolve(run, bright_and_dark())
+    assert build(run, data, device="cpu").feed.second is None
+    with pytest.raises(ValueError, match="leave mixup out of augment"):
+        train(Run(data="x", recipe={"name": "robust", "augment": ["mixup"]}), bright_and_dark(), runs=tmp_path)
+
+
 def test_given_targets_are_early_learning_alone(blobs: Data, tmp_path: Path) -> None:
     done = train(Run(**{**RUN, "recipe": "robust:targets=given"}), blobs, runs=tmp_path)
     assert done.history[-1]["early_learning"] < 0

@@ -67,7 +67,7 @@ def build(
         optimizer = accelerator.prepare(optimizer)  # checks scaled gradients for overflow; otherwise not needed
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
     augment = create_augment(run.augment) if run.augment else None
-    second = create_augment(recipe.view) if recipe is not None and recipe.consistency and recipe.view else None
+    second = create_augment(recipe.view) if recipe is not None and recipe.two_views and recipe.view else None
     later = create_augment(recipe.augment) if recipe is not None and recipe.augment else None
     soft = None if soft is None else soft.to(here)
     refinement = None if recipe is None else Refinement(recipe, train.labels.to(here), len(train.classes), run.epochs, soft)
@@ -143,7 +143,7 @@ def add_terms(objective: Objective, recipe: Robust, epochs: int, train: Examples
     warmup = recipe.warmup_epochs(epochs)
     if recipe.early:
         objective.add(Phase(recipe.early, warmup), EarlyLearning(len(train) * networks, len(train.classes)))
-    if recipe.consistency and recipe.view:
+    if recipe.two_views:
         counts = class_counts(train.labels, len(train.classes))
         end = epochs if recipe.unlabeled == "consistency" else warmup
         objective.add(Phase(recipe.consistency, end), Consistency(counts / counts.sum()))

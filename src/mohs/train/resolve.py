@@ -109,7 +109,9 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
     if run.augment is None:
         changes["augment"] = default_augment(examples)
     if run.recipe is not None:
-        recipe = as_spec(run.recipe)
+        recipe = dict(as_spec(run.recipe))
+        if any(as_spec(step)["name"] == "mixup" for step in run.augment or ()):
+            recipe["view"] = []  # two views of mixed inputs cannot be compared
         changes["recipe"] = {**recipe, **recipe_augment(create_spec(RECIPES, "recipe", recipe), examples)}
     if run.ema is None and run.recipe is not None:
         changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))
@@ -129,12 +131,10 @@ def default_augment(examples: Examples) -> list[dict[str, Any]]:
 
 def recipe_augment(recipe: Robust, examples: Examples) -> dict[str, Any]:
     """The augmentations of a recipe, chosen where they are open: with two views, the first stays as in the warm-up."""
-    two = recipe.consistency and recipe.unlabeled == "consistency" and default_augment(examples)
+    view = strong_augment(examples) if recipe.view is None else recipe.view
+    two = recipe.consistency > 0 and view and recipe.unlabeled == "consistency"
     one = default_augment(examples) if two else [*strong_augment(examples, share=0.5), {"name": "mixup"}]
-    return {
-        "augment": one if recipe.augment is None else recipe.augment,
-        "view": strong_augment(examples) if recipe.view is None else recipe.view,
-    }
+    return {"augment": one if recipe.augment is None else recipe.augment, "view": view}
 
 
 def strong_augment(examples: Examples, share: float = 1.0) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from mohs._core.specs import as_spec
 from mohs._core.validation import check_between, check_choice
 from mohs.evaluate.outputs import output_batches
 from mohs.models.network import Network, head_weight
@@ -80,6 +81,17 @@ class Robust:
         check_between("temperature", self.temperature, 0, ends="(]")
         check_between("consistency", self.consistency, 0)
         check_between("confidence", self.confidence, 0, 1)
+
+        mixes = any(as_spec(step).get("name") == "mixup" for step in self.augment or ())
+        if mixes and self.two_views and self.unlabeled == "consistency":
+            raise ValueError(
+                "unlabeled=consistency compares two views of one input: leave mixup out of augment, or set unlabeled=believed"
+            )
+
+    @property
+    def two_views(self) -> bool:
+        """Whether the warm-up trains on two views of each example."""
+        return self.consistency > 0 and (self.view is None or len(self.view) > 0)
 
     def warmup_epochs(self, epochs: int) -> int:
         """The number of epochs that train on the labels as given."""
