@@ -76,8 +76,9 @@ def test_targets_give_the_label_its_probability_and_the_others_the_rest() -> Non
     belief = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
     got = refined(belief, torch.tensor([0.25, 1.0]), torch.tensor([1, 2]))
     torch.testing.assert_close(got, torch.tensor([[0.75 * 6 / 7, 0.25, 0.75 / 7], [0.0, 0.0, 1.0]]), atol=1e-5, rtol=0)
-    made = Refinement(Robust(temperature=0.5, confidence=0.9), torch.tensor([1, 2]), 3, epochs=4)
-    torch.testing.assert_close(made.taught(got), torch.tensor([[0.0] * 3, [0.0, 0.0, 1.0]]), atol=1e-5, rtol=0)
+    made, more = Refinement(Robust(confidence=0.9), torch.tensor([1, 2, 2]), 3, epochs=4), torch.cat([got, got[1:]])
+    torch.testing.assert_close(made.taught(more), torch.eye(3)[2].mul(torch.tensor([[0.0], [1.0], [1.0]])), atol=1e-5, rtol=0)
+    assert (made.taught(more[[0, 0, 1]]).sum(1) > 0).all()  # half of the examples teach, certain or not
     sharp = Refinement(Robust(temperature=0.5, confidence=0.0), torch.tensor([1, 2]), 3, epochs=4).taught(got)
     torch.testing.assert_close(sharp[0], got[0] ** 2 / (got[0] ** 2).sum(), atol=1e-5, rtol=0)
 

@@ -160,9 +160,13 @@ class Refinement:
         return mean.clamp(min=LEAST).log(), torch.cat([features for _, features in outputs], 1)
 
     def taught(self, targets: Tensor) -> Tensor:
-        """Targets (N, K), sharpened; rows that are not certain enough become 0, so that they have no loss."""
+        """Targets (N, K), sharpened; rows that are not certain enough become 0, so that they have no loss.
+
+        Half of the examples always are: otherwise a network that is certain of nothing would learn nothing.
+        """
         raised = targets.pow(1 / self.settings.temperature)
-        certain = targets.amax(1, keepdim=True) >= self.settings.confidence
+        certainty = targets.amax(1, keepdim=True)
+        certain = certainty >= certainty.median().clamp(max=self.settings.confidence)
         return certain * raised / raised.sum(1, keepdim=True)
 
     def state_dict(self) -> dict[str, Any]:
