@@ -20,7 +20,7 @@ from mohs.train.consistency import Consistency
 from mohs.train.graph import can_graph
 from mohs.train.loop import train
 from mohs.train.resolve import resolve
-from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, TwoCourses, balanced, refined
+from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, balanced, refined
 from mohs.train.run import Run
 from mohs.train.selection import SELECTIONS, Evidence, easy_component, right_labels
 
@@ -115,11 +115,6 @@ def test_twins_are_the_mean_of_two_networks() -> None:
     assert [sum(p.numel() for p in one.parameters()) for one in members(twins)] == [
         sum(p.numel() for p in first.parameters())
     ] * 2
-
-
-def test_the_schedule_runs_through_twice() -> None:
-    made = TwoCourses(lambda epoch, epochs: epoch / epochs, 4)  # type: ignore[arg-type]
-    assert [made(epoch, 10) for epoch in (0, 2, 4, 7)] == [0, 0.5, 0, 0.5]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -32,7 +32,7 @@ from mohs.train.feed import Feed
 from mohs.train.job import Job, Training
 from mohs.train.learning_rate import LR_SCHEDULES, LRSchedule
 from mohs.train.optimizers import OPTIMIZERS
-from mohs.train.robust import RECIPES, Phase, Refinement, Robust, TwoCourses
+from mohs.train.robust import RECIPES, Phase, Refinement, Robust
 from mohs.train.run import Run
 from mohs.train.trace import Trace
 
@@ -59,8 +59,6 @@ def build(
     network = training.network
     schedule: LRSchedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
     recipe = None if run.recipe is None else recipe_of(run)
-    if recipe is not None and recipe.targets == "refined":
-        schedule = TwoCourses(schedule, recipe.warmup_epochs(run.epochs))
     settings = create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
     optimizer: Any = settings.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
     if accelerator.scaler is not None:

@@ -1,17 +1,17 @@
-"""Robust training: a run that trusts its labels by degrees, and replaces those it does not trust by its own predictions.
+"""Robust training: a run that learns to do without the labels that it does not believe.
 
     warm-up  the first `warmup` of the epochs train on the labels as given, with early-learning regularization of weight `early`
-             (`losses.early_learning`), which keeps the network from memorizing wrong labels
+             (`losses.early_learning`), which slows the memorizing of wrong labels, and with consistency of two views
+    views    of each image the network sees one that is shifted and mirrored, as in any training, and one that is changed strongly;
+             it learns to predict of the second what it predicts of the first (`train.consistency`), whatever the label says
     belief   after each epoch the averaged network predicts every training example; b ← m b + (1 − m) p is its mean so far,
              scaled by class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k
-    trust    w_i, the probability that label i is right (`train.selection`)
+    trust    w_i, the probability that label i is right (`train.selection`); by default b_i of the label
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
-    then     the remaining epochs train on t, updated after each epoch, with strong augmentation and mixup, in a second course of
-             the learning rate
+    then     the remaining epochs train on t, updated after each epoch, where it is certain; all examples teach by consistency
 
 With two networks each takes its w from the other and b from both, so that neither confirms its own mistakes. The parts are those
-of ELR (Liu et al. 2020) and DivideMix (Li et al. 2020), without the latter's separate batches of unlabeled examples; w comes by
-default from a noise matrix, in place of a mixture of losses. Nothing is set by the true noise rate.
+of ELR (Liu et al. 2020), UDA (Xie et al. 2020) and DivideMix (Li et al. 2020). Nothing is set by the true noise rate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from mohs._core.validation import check_between, check_choice
 from mohs.evaluate.outputs import output_batches
 from mohs.models.network import Network, head_weight
 from mohs.models.twins import members
-from mohs.train.learning_rate import LRSchedule
 from mohs.train.selection import LEAST, SELECTIONS, Evidence, right_labels
 
 TARGETS = ("refined", "given")
@@ -59,10 +58,10 @@ class Robust:
     formula: ClassVar[str] = "t = w y + (1 − w) b"
     purpose: ClassVar[str] = "many wrong labels: trusts labels by degrees and learns from its own predictions"
     networks: ClassVar[int] = 1
-    select: str = "noise"
+    select: str = "belief"
     targets: str = "refined"
-    warmup: float = 0.5
-    early: float = 3.0
+    warmup: float = 0.35
+    early: float = 1.0
     memory: float = 0.8
     temperature: float = 0.5
     unlabeled: str = "consistency"
@@ -212,19 +211,3 @@ class Phase:
 
     def __call__(self, epoch: float) -> float:
         return self.weight if epoch < self.end else 0.0
-
-
-@dataclass(frozen=True)
-class TwoCourses:
-    """A learning-rate schedule run through twice: until `end`, and from there to the end of the run."""
-
-    formula: ClassVar[str] = "the schedule, twice"
-    purpose: ClassVar[str] = "robust training"
-    schedule: LRSchedule
-    end: float
-
-    def __call__(self, epoch: float, epochs: float) -> float:
-        return self.schedule(epoch, self.end) if epoch < self.end else self.schedule(epoch - self.end, epochs - self.end)
-
-    def beta1(self, epoch: float, epochs: float) -> float | None:
-        return self.schedule.beta1(epoch, epochs)

@@ -1,10 +1,13 @@
 """Which labels to trust: the probability that each label is right, from what a network believes of its training examples.
 
-    noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i]
+    belief                          w_i = b_i of the label y_i
+    noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i], τ ≤ 1
     loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
-of the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. The mixtures rest on
+of the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. It takes labels and belief
+as independent given the true class: true of random noise, not of people's mistakes on ambiguous images, which networks share:
+there it trusts too many labels, and the belief alone is better. The mixtures rest on
 networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix (Li et al. 2020), of
 the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
@@ -97,8 +100,8 @@ def by_neighbors(seen: Evidence, labels: Tensor) -> Tensor:
 
 
 SELECTIONS: dict[str, Callable[[Evidence, Tensor], Tensor]] = {
-    "noise": by_noise,
     "belief": by_belief,
+    "noise": by_noise,
     "loss": by_loss,
     "margin": by_margin,
     "avh": by_avh,
