@@ -6,7 +6,7 @@
              it learns to predict of the second what it predicts of the first (`train.consistency`), whatever the label says
     belief   after each epoch the averaged network predicts every training example; b ← m b + (1 − m) p is its mean so far,
              scaled by class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k
-    trust    w_i, the probability that label i is right (`train.selection`); by default b_i of the label
+    trust    w_i, the probability that label i is right (`train.selection`)
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
     then     the remaining epochs train on t, updated after each epoch, where it is certain; all examples teach by consistency
 
@@ -58,7 +58,7 @@ class Robust:
     formula: ClassVar[str] = "t = w y + (1 − w) b"
     purpose: ClassVar[str] = "many wrong labels: trusts labels by degrees and learns from its own predictions"
     networks: ClassVar[int] = 1
-    select: str = "belief"
+    select: str = "noise"
     targets: str = "refined"
     warmup: float = 0.35
     early: float = 1.0

@@ -6,10 +6,10 @@
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
 of the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. It takes labels and belief
-as independent given the true class: true of random noise, not of people's mistakes on ambiguous images, which networks share:
-there it trusts too many labels, and the belief alone is better. The mixtures rest on
-networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix (Li et al. 2020), of
-the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
+as independent given the true class, which holds for random noise. People's mistakes on ambiguous images are shared by networks:
+there it trusts too many labels, and the `belief` alone is better, which ignores labels and needs a network that has learned well.
+The mixtures rest on networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix
+(Li et al. 2020), of the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def by_neighbors(seen: Evidence, labels: Tensor) -> Tensor:
 
 
 SELECTIONS: dict[str, Callable[[Evidence, Tensor], Tensor]] = {
-    "belief": by_belief,
     "noise": by_noise,
+    "belief": by_belief,
     "loss": by_loss,
     "margin": by_margin,
     "avh": by_avh,
