@@ -55,9 +55,10 @@ def test_errors_name_the_problem(here: Path) -> None:
     for words, error, message in (
         (("a", "b"), DataError, "a does not hold a run"),
         (("a",), ValueError, "give two run folders, or --loss at least twice"),
-        (("--loss", "gce"), ValueError, "got 1 loss(es) and 0 argument(s)"),
-        (("a", "b", "--loss", "gce", "--loss", "mae"), ValueError, "got 2 loss(es) and 2 argument(s)"),
+        (("--loss", "gce"), ValueError, "got 1 loss(es), 0 recipe(s) and 0 argument(s)"),
+        (("a", "b", "--loss", "gce", "--loss", "mae"), ValueError, "got 2 loss(es), 0 recipe(s) and 2 argument(s)"),
         (("--loss", "gce", "--loss", "gce"), ValueError, "--loss gce is given twice"),
+        (("--recipe", "robust", "--recipe", "robust"), ValueError, "--recipe robust is given twice"),
         (("--loss", "gce", "--loss", "gcee"), ValueError, "unknown loss 'gcee'"),
         (("a", "b", "--out", "x.svg"), ValueError, "two runs have no chart"),
         (("--out", "x.pdf"), ValueError, "charts are written as .svg or .png"),
@@ -72,6 +73,18 @@ def test_errors_name_the_problem(here: Path) -> None:
 def test_without_arguments_runs_a_demonstration_on_digits() -> None:
     from mohs.cli.compare import DEMONSTRATION, settings_of
 
-    settings = settings_of([], DEMONSTRATION, model=None, epochs=5)
+    settings = settings_of([], DEMONSTRATION, [], model=None, epochs=5)
     assert list(settings) == ["cross_entropy", "gradient_rescaling"]
     assert all((run.data, run.epochs) == ("digits", 5) for run in settings.values())
+
+
+def test_recipes_are_compared_with_a_plain_and_a_robust_loss_on_one_budget() -> None:
+    from mohs.cli.compare import LOSSES_TO_BEAT, settings_of
+
+    settings = settings_of(["digits"], LOSSES_TO_BEAT, ["robust", "robust-two"], epochs=None)
+    assert {name: run.epochs for name, run in settings.items()} == dict.fromkeys(
+        ["cross_entropy", "gce:q=0.7", "robust", "robust-two"], 60
+    )
+    told = mohs("digits", "--recipe", "robust", "--model", "linear", "--epochs", "2", "--seeds", "1", "--json", "--quiet")
+    assert told.exit_code == 0, told.exception
+    assert [one["name"] for one in json.loads(told.stdout)] == ["cross_entropy", "gce:q=0.7", "robust"]

@@ -14,11 +14,11 @@ from torch.nn.functional import interpolate, pad
 from mohs.train.augment import (
     AUGMENTATIONS,
     Sequential,
-    affine,
     create_augment,
     crop_flip,
     cutout,
     gaussian_noise,
+    rand_augment,
     random_resized_crop,
     translate,
 )
@@ -211,7 +211,7 @@ def test_features_and_tiny_images_are_refused(name: str) -> None:
             create_augment([name]).draw(2, generator(), (1, 2, 2))
 
 
-@pytest.mark.parametrize("name", ["affine", "color_jitter", "cutout"])
+@pytest.mark.parametrize("name", ["rand_augment", "cutout"])
 def test_strong_augmentation_leaves_the_others_as_they_are(name: str) -> None:
     x = images(64, height=16, width=16, floating=True)
     got = create_augment(f"{name}:share=0.5")(x, generator())
@@ -223,13 +223,36 @@ def test_strong_augmentation_leaves_the_others_as_they_are(name: str) -> None:
     torch.testing.assert_close(create_augment(f"{name}:share=0")(x, generator()), x, atol=1e-6, rtol=0)
 
 
-def test_affine_rotates_and_resizes() -> None:
+def strengths(**given: float) -> Tensor:
+    """Strengths (1, 12) of these operations; the others are off."""
+    warps, colors = "turn across down right below", "brightness contrast saturation sharpness posterize solarize autocontrast"
+    return torch.tensor([[float(given.get(name, 0)) for name in f"{warps} {colors}".split()]])
+
+
+def test_rand_augment_warps_without_blurring() -> None:
     x = torch.zeros(1, 1, 17, 17)
     x[0, 0, 8, 14] = 1  # to the right of the center
-    turned = affine().apply(x, *(torch.tensor([value]) for value in (torch.pi / 2, 0.0, 1.0, 0.0)))
-    assert divmod(int(turned.argmax()), 17) in ((2, 8), (14, 8))
-    smaller = affine().apply(x, *(torch.tensor([value]) for value in (0.0, 0.0, 2.0, 0.0)))
-    assert divmod(int(smaller.argmax()), 17) == (8, 11)
+    places = [("turn", 1, (5, 13)), ("turn", -1, (11, 13)), ("right", 1 / 3, (8, 12)), ("across", 1, (8, 14))]
+    for name, strength, place in places:
+        got = rand_augment().apply(x, strengths(**{name: strength}))
+        assert divmod(int(got.argmax()), 17) == place, name
+        assert set(got.flatten().tolist()) == {0.0, 1.0}, name
+
+
+def test_rand_augment_recolors() -> None:
+    x = torch.tensor([0.2, 0.4, 0.6, 0.8]).view(1, 1, 2, 2)
+    for change, want in (
+        ({"brightness": -0.5}, x * 0.55),
+        ({"contrast": -1.0}, 0.5 + 0.1 * (x - 0.5)),
+        ({"solarize": 0.5}, torch.tensor([0.2, 0.4, 0.4, 0.2]).view_as(x)),
+        ({"posterize": 1.0}, torch.tensor([1, 3, 4, 6]).view_as(x) / 8),
+        ({"autocontrast": 1.0}, (x - 0.2) / 0.6),
+        ({"saturation": 1.0}, x),  # a gray image has none
+    ):
+        torch.testing.assert_close(rand_augment().apply(x, strengths(**change)), want, atol=1e-5, rtol=0)
+    drawn = rand_augment(count=3).draw(50, generator(), (1, 8, 8))[0]
+    assert drawn.shape == (50, 12)
+    assert ((drawn != 0).sum(1) == 3).all()
 
 
 def test_cutout_covers_a_square_with_the_mean() -> None:

@@ -16,14 +16,24 @@ from mohs.models import create_model
 from mohs.models.network import head_weight
 from mohs.models.twins import Twins, members
 from mohs.train.build import build
+from mohs.train.consistency import Consistency
 from mohs.train.graph import can_graph
 from mohs.train.loop import train
 from mohs.train.resolve import resolve
-from mohs.train.robust import RECIPES, Refinement, Robust, RobustTwo, TwoCourses, balanced, refined
+from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, balanced, refined
 from mohs.train.run import Run
 from mohs.train.selection import SELECTIONS, Evidence, easy_component, right_labels
 
 RUN = {"data": "blobs", "model": "mlp:hidden=16", "recipe": "robust", "epochs": 6, "batch": 24, "validation": 0.0}
+
+
+def bright_and_dark(n: int = 48) -> Data:
+    """Images of two classes, large enough to be augmented."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(n) % 2
+    x = torch.randint(0, 100, (n, 3, 16, 16), dtype=torch.uint8, generator=generator)
+    x[labels == 1] += 100
+    return Data(Examples(x, labels, ["dark", "bright"]))
 
 
 def made_beliefs(n: int = 1500, k: int = 5, wrong: float = 0.3) -> tuple[Evidence, Tensor, Tensor]:
@@ -66,7 +76,10 @@ def test_targets_give_the_label_its_probability_and_the_others_the_rest() -> Non
     belief = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
     got = refined(belief, torch.tensor([0.25, 1.0]), torch.tensor([1, 2]))
     torch.testing.assert_close(got, torch.tensor([[0.75 * 6 / 7, 0.25, 0.75 / 7], [0.0, 0.0, 1.0]]), atol=1e-5, rtol=0)
-    sharp = refined(belief, torch.tensor([0.25, 1.0]), torch.tensor([1, 2]), 0.5)
+    made, more = Refinement(Robust(confidence=0.9), torch.tensor([1, 2, 2]), 3, epochs=4), torch.cat([got, got[1:]])
+    torch.testing.assert_close(made.taught(more), torch.eye(3)[2].mul(torch.tensor([[0.0], [1.0], [1.0]])), atol=1e-5, rtol=0)
+    assert (made.taught(more[[0, 0, 1]]).sum(1) > 0).all()  # half of the examples teach, certain or not
+    sharp = Refinement(Robust(temperature=0.5, confidence=0.0), torch.tensor([1, 2]), 3, epochs=4).taught(got)
     torch.testing.assert_close(sharp[0], got[0] ** 2 / (got[0] ** 2).sum(), atol=1e-5, rtol=0)
 
 
@@ -80,7 +93,7 @@ def test_balanced_beliefs_have_the_shares_of_the_labels() -> None:
 
 def test_each_of_two_networks_is_taught_by_the_other() -> None:
     labels = torch.tensor([0, 1, 0, 1])
-    made = Refinement(RobustTwo(warmup=0.0, temperature=1.0), labels, 2, epochs=4)
+    made = Refinement(RobustTwo(warmup=0.0, temperature=1.0, confidence=0.0), labels, 2, epochs=4)
     first, second = (create_model("linear", shape=(3,), num_classes=2, seed=seed) for seed in (0, 1))
     made.update(Twins(first, second), torch.randn(4, 3), precision="no")
     assert made.targets.shape == (4, 2, 2)
@@ -102,11 +115,6 @@ def test_twins_are_the_mean_of_two_networks() -> None:
     assert [sum(p.numel() for p in one.parameters()) for one in members(twins)] == [
         sum(p.numel() for p in first.parameters())
     ] * 2
-
-
-def test_the_schedule_runs_through_twice() -> None:
-    made = TwoCourses(lambda epoch, epochs: epoch / epochs, 4)  # type: ignore[arg-type]
-    assert [made(epoch, 10) for epoch in (0, 2, 4, 7)] == [0, 0.5, 0, 0.5]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -165,11 +173,11 @@ def test_parts_of_a_batch_and_mixing_agree_with_the_whole(blobs: Data, tmp_path:
 
 def test_images_get_strong_augmentation_after_the_warm_up() -> None:
     images = Examples(torch.zeros(40, 3, 32, 32, dtype=torch.uint8), torch.arange(40) % 2, ["a", "b"])
-    run, data, _ = resolve(Run(data="x", model="cnn", recipe="robust", validation=0.0), Data(images))
+    run, data, _ = resolve(Run(data="x", model="cnn", recipe="robust:unlabeled=believed", validation=0.0), Data(images))
     assert run.epochs == 60
     assert run.ema is not None
     assert [one["name"] for one in run.augment] == ["crop_flip"]
-    assert [one["name"] for one in run.recipe["augment"]] == ["crop_flip", "affine", "color_jitter", "cutout", "mixup"]
+    assert [one["name"] for one in run.recipe["augment"]] == ["crop_flip", "rand_augment", "cutout", "mixup"]
     job = build(run, data, device="cpu")
     assert not job.feed.mixes
     assert not job.begin_phase()
@@ -177,6 +185,66 @@ def test_images_get_strong_augmentation_after_the_warm_up() -> None:
     assert job.begin_phase()
     assert job.feed.mixes
     assert not job.begin_phase()
+
+
+def test_consistency_aligns_guesses_with_the_class_shares_and_teaches_second_views() -> None:
+    shares = torch.tensor([0.5, 0.3, 0.2])
+    term = Consistency(shares, momentum=0.0)
+    guess = torch.softmax(torch.randn(40, 3, generator=torch.Generator().manual_seed(0)) + torch.tensor([1.0, 0, 0]), 1)
+    second = torch.zeros(40, 3, requires_grad=True)
+    value = term(guess, second)
+    torch.testing.assert_close(value, torch.tensor(3.0).log())
+    value.backward()
+    aligned = guess * shares / guess.mean(0)
+    torch.testing.assert_close(second.grad, (1 / 3 - aligned / aligned.sum(1, keepdim=True)) / 40)
+    torch.testing.assert_close(term.mean, guess.mean(0))
+
+
+@pytest.mark.parametrize("unlabeled", UNLABELED)
+def test_examples_are_seen_in_two_views(unlabeled: str) -> None:
+    recipe = f"robust-two:unlabeled={unlabeled}"
+    run, data, _ = resolve(Run(data="x", model="cnn:width=4", recipe=recipe, validation=0.0, batch=24), bright_and_dark())
+    job = build(run, data, device="cpu")
+    draw = next(job.feed.epoch(0))
+    first, second = job.feed.load(draw), job.feed.second_view(draw)
+    assert second is not None
+    assert second.shape == first.shape
+    assert not torch.allclose(first / 255, second)
+    total, logits, features = job.training(first, data.train.labels[draw.ids], [3.0, 1.0], draw.ids, job.soft[draw.ids], second)
+    assert logits.shape == (48, 2)  # two networks, first views
+    assert len(features) == 48
+    assert job.training.objective.parts["consistency"] > 0
+    assert total.isfinite()
+    job.refinement.updates = job.refinement.warmup
+    assert job.begin_phase() is (unlabeled == "believed")
+    assert (job.feed.second is None) is (unlabeled == "believed")
+    plain = resolve(Run(data="x", recipe="robust:consistency=0", validation=0.0), bright_and_dark())
+    assert build(*plain[:2], device="cpu").feed.second is None
+
+
+@pytest.mark.parametrize("changes", [{"recipe": "robust"}, {"recipe": "robust-two", "head": "arcface", "accumulate": 2}])
+def test_a_robust_run_on_images_resumes_to_the_same_result(changes: dict[str, Any], tmp_path: Path) -> None:
+    run, data = Run(**{**RUN, "model": "cnn:width=4", "epochs": 4, **changes}), bright_and_dark()
+    whole = train(run, data, runs=tmp_path / "whole")
+
+    def watch(event: dict[str, Any]) -> None:
+        if event["epoch"] == 1 and event.get("step") == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, data, runs=tmp_path / "stopped", watch=watch)
+    done = train(run, data, runs=tmp_path / "stopped")
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(value, done.network.state_dict()[name]), name
+    assert whole.history[-1]["total"] == done.history[-1]["total"]
+
+
+def test_mixed_inputs_have_one_view(tmp_path: Path) -> None:
+    run = Run(data="x", model="cnn:width=4", recipe="robust", augment=["mixup"], validation=0.0)
+    run, data, _ = resolve(run, bright_and_dark())
+    assert build(run, data, device="cpu").feed.second is None
+    with pytest.raises(ValueError, match="leave mixup out of augment"):
+        train(Run(data="x", recipe={"name": "robust", "augment": ["mixup"]}), bright_and_dark(), runs=tmp_path)
 
 
 def test_given_targets_are_early_learning_alone(blobs: Data, tmp_path: Path) -> None:
@@ -192,6 +260,8 @@ def test_given_targets_are_early_learning_alone(blobs: Data, tmp_path: Path) -> 
         ("robust:warmup=2", "warmup"),
         ("careful", "recipe"),
         ("robust:temperature=0", "temperature"),
+        ("robust:consistency=-1", "consistency"),
+        ("robust:confidence=2", "confidence"),
     ],
 )
 def test_wrong_settings_are_named_before_any_training(recipe: str, message: str, blobs: Data, tmp_path: Path) -> None:
@@ -204,11 +274,7 @@ def test_wrong_settings_are_named_before_any_training(recipe: str, message: str,
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_robust_runs_are_captured_as_graphs(recipe: str, tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(256) % 2
-    x = torch.randint(0, 100, (256, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    x[labels == 1] += 100
-    data = Data(Examples(x, labels, ["a", "b"]))
+    data = bright_and_dark(256)
     run = Run(data="x", model="cnn", recipe=recipe, epochs=6, batch=64, validation=0.0)
     assert can_graph(build(*resolve(run, data)[:2]))
     graph, plain = (train(run, data, out=tmp_path / str(use), graph=use) for use in (True, False))

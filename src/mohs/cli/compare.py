@@ -1,4 +1,4 @@
-"""`mohs compare`: two finished runs example by example, or losses trained with the same seeds and budget."""
+"""`mohs compare`: two finished runs example by example, or losses and recipes trained with the same seeds and budget."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ if TYPE_CHECKING:
     from mohs.studies.compare import SettingCompared
     from mohs.train.run import Run
 
-USAGE = "give two run folders, or --loss at least twice with at most one DATA"
+USAGE = "give two run folders, or --loss at least twice or --recipe with at most one DATA"
 DEMONSTRATION = ["cross_entropy", "gradient_rescaling"]  # without arguments, for five epochs
+LOSSES_TO_BEAT = ["cross_entropy", "gce:q=0.7"]  # with recipes alone: without and with a robust loss
 EPILOG = """\b
 Examples:
   mohs compare runs/A runs/B
-  mohs compare cifar10 --loss cross_entropy --loss gce:q=0.7 --seeds 5"""
+  mohs compare cifar10 --loss cross_entropy --loss gce:q=0.7 --seeds 5
+  mohs compare photos/ --recipe robust --recipe robust-two --seeds 3"""
 
 
 def compare(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN_A RUN_B | DATA", help="Two run folders or, with --loss, the data.")
+        list[str] | None,
+        typer.Argument(metavar="RUN_A RUN_B | DATA", help="Two run folders or, with --loss or --recipe, the data."),
     ] = None,
     loss: Annotated[
         list[str] | None,
@@ -36,7 +39,15 @@ def compare(
             metavar="SPEC", help="Loss to compare (mohs list losses), such as gce:q=0.5. Repeatable; the first is the baseline."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds, the same for every loss.")] = 5,
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Recipe to compare (mohs list robust), such as robust-two. Repeatable. Without --loss, the baselines are "
+            "cross_entropy and gce:q=0.7.",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds, the same for every setting.")] = 5,
     model: o.Model = None,
     head: o.Head = None,
     regularizer: o.Regularizer = None,
@@ -54,41 +65,46 @@ def compare(
     on: o.On = "local",
     runs: o.Runs = Path("runs"),
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chart file to write (.svg or .png), for a comparison of losses.")
+        Path | None, typer.Option(metavar="FILE", help="Chart file to write (.svg or .png), for a comparison of settings.")
     ] = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Compare two finished runs on the examples both hold out, or train several losses on DATA and compare them."""
+    """Compare two finished runs on the examples both hold out, or train several losses and recipes on DATA and compare them."""
     given = words or []
     if out is not None:
         from mohs.report.charts import check_chart_path
 
         check_chart_path(out)
-    if loss or not given:
+    if loss or recipe or not given:
         settings = settings_of(
-            given, loss or DEMONSTRATION, model=model, head=head, regularizers=regularizer or None, noise=noise,
-            augment=augmentations(augment), optimizer=optimizer, schedule=schedule, batch=batch, seed=seed,
-            epochs=epochs if loss else epochs or 5, open=open_options(label=label, image_size=image_size, without=without),
+            given, loss or (LOSSES_TO_BEAT if recipe else DEMONSTRATION), recipe or [],
+            model=model, head=head, regularizers=regularizer or None, noise=noise, augment=augmentations(augment),
+            optimizer=optimizer, schedule=schedule, batch=batch, seed=seed, epochs=epochs if loss or recipe else epochs or 5,
+            open=open_options(label=label, image_size=image_size, without=without),
         )  # fmt: skip
-        return _losses(settings, seeds=seeds, runs=runs, device=device, on=on, out=out, as_json=as_json, quiet=quiet)
+        return _settings(settings, seeds=seeds, runs=runs, device=device, on=on, out=out, as_json=as_json, quiet=quiet)
     return _two_runs(given, out, seed or 0, as_json=as_json)
 
 
-def settings_of(words: list[str], losses: list[str], **shared: Any) -> dict[str, Run]:
-    """A run per loss; all other settings are shared (None: the default)."""
-    from mohs.train.run import run_with
+def settings_of(words: list[str], losses: list[str], recipes: list[str], **shared: Any) -> dict[str, Run]:
+    """A run per loss and per recipe; all other settings are shared (None: the default)."""
+    from mohs.train.run import RECIPE_EPOCHS, run_with
 
-    if len(losses) < 2 or len(words) > 1:
-        raise ValueError(f"{USAGE}, got {len(losses)} loss(es) and {len(words)} argument(s)")
-    data = words[0] if words else None
-    twice = [name for name in losses if losses.count(name) > 1]
-    if twice:
-        raise ValueError(f"--loss {twice[0]} is given twice")
-    return {name: run_with(data=data, loss=name, record=False, **shared) for name in losses}
+    if len(losses) + len(recipes) < 2 or len(words) > 1:
+        raise ValueError(f"{USAGE}, got {len(losses)} loss(es), {len(recipes)} recipe(s) and {len(words)} argument(s)")
+    for option, names in (("--loss", losses), ("--recipe", recipes)):
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"{option} {twice[0]} is given twice")
+    shared |= {"data": words[0] if words else None, "record": False}
+    if recipes and shared.get("epochs") is None:
+        shared["epochs"] = RECIPE_EPOCHS  # the same budget for all
+    made = {name: run_with(loss=name, **shared) for name in losses}
+    return made | {name: run_with(recipe=name, **shared) for name in recipes}
 
 
-def _losses(
+def _settings(
     settings: dict[str, Run], *, seeds: int, runs: Path, device: str, on: str, out: Path | None, as_json: bool, quiet: bool
 ) -> None:
     from mohs.studies.compare import compare_settings
@@ -114,7 +130,7 @@ def _print_table(found: list[SettingCompared]) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE, pad_edge=False, title="test accuracy in %", title_justify="left")
-    table.add_column("loss", overflow="fold", min_width=min(24, max(len(one.name) for one in found)))
+    table.add_column("setting", overflow="fold", min_width=min(24, max(len(one.name) for one in found)))
     for head in ("mean ± SD (n)", f"vs {found[0].name} [95 %]", "p (Holm)"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
@@ -131,9 +147,9 @@ def _two_runs(words: list[str], out: Path | None, seed: int, *, as_json: bool) -
     from mohs.studies.compare import compare_runs
 
     if len(words) != 2:
-        raise ValueError(f"{USAGE}, got {len(words)} argument(s) and no --loss")
+        raise ValueError(f"{USAGE}, got {len(words)} argument(s) and no --loss or --recipe")
     if out is not None:
-        raise ValueError("--out needs a comparison of losses (--loss); two runs have no chart")
+        raise ValueError("--out needs a comparison of settings (--loss, --recipe); two runs have no chart")
     a, b = map(Path, words)
     found = compare_runs(a, b, seed=seed)
     if as_json:

@@ -2,8 +2,9 @@
 
     L(t) = loss(logits, labels) + Σ_r weight_r(t) · r(...)
 
-A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids" or "pair_labels". The last are the
-labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels.
+A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids", "pair_labels", "guess" or "second".
+pair_labels are the labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels.
+With two views of each example, guess is the prediction (N, K) of the first, and second are the logits of the other.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Objective(nn.Module):
         weights: Sequence[float | Tensor] | None = None,
         soft: Tensor | None = None,
         ids: Tensor | None = None,
+        guess: Tensor | None = None,
+        second: Tensor | None = None,
     ) -> Tensor:
         weights = self.weights_at(epoch) if weights is None else weights
         target = labels if soft is None else soft
@@ -80,6 +83,7 @@ class Objective(nn.Module):
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
         paired = logits.detach().argmax(1) if self.regularizers and self.pair_labels == "predicted" else labels
         inputs = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired, "ids": ids}
+        inputs |= {"guess": guess, "second": second}
         for weight, regularizer in zip(weights, self.regularizers, strict=True):
             value = regularizer(*_inputs(regularizer, inputs))
             total = total + weight * value
@@ -92,6 +96,10 @@ class Objective(nn.Module):
         """Add a term."""
         self.weights.append(weight)
         self.regularizers.append(regularizer)
+
+    def takes(self, name: str) -> bool:
+        """Whether a regularizer takes this input."""
+        return any(name in regularizer.takes for regularizer in self.regularizers)  # type: ignore[operator]
 
     def weights_at(self, epoch: float) -> list[float]:
         """The weights of the regularizers at this epoch; a captured graph passes tensors as `weights=` instead."""

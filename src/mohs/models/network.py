@@ -51,7 +51,7 @@ class Network(nn.Module):
         return features
 
     def outputs(self, x: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits (N, K) and features (N, D); with labels, a margin head applies its margin."""
+        """Logits (N, K) and features (N, D); with labels (n ≤ N), a margin head applies its margin to the first n."""
         features = self.features(x)
         return apply_head(self.head, features, labels), features
 
@@ -60,10 +60,14 @@ class Network(nn.Module):
 
 
 def apply_head(head: nn.Module, features: Tensor, labels: Tensor | None) -> Tensor:
-    """The logits of features (N, D), in full precision; with labels, a margin head applies its margin."""
+    """The logits of features (N, D), in full precision; with labels, a margin head applies its margin to the first rows."""
     with torch.autocast(features.device.type, enabled=False):
-        logits: Tensor = head(features, labels) if isinstance(head, MARGIN_HEADS) else head(features)
-    return logits
+        if not isinstance(head, MARGIN_HEADS):
+            logits: Tensor = head(features)
+            return logits
+        count = len(features) if labels is None else len(labels)
+        labeled: Tensor = head(features[:count], labels)
+        return labeled if count == len(features) else torch.cat([labeled, head.logits(features[count:])])  # type: ignore[operator]
 
 
 def head_weight(network: Network) -> Tensor:

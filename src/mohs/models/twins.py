@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mohs.models.network import Network, apply_head
+from mohs._core.eval_mode import eval_mode
+from mohs.models.network import MARGIN_HEADS, Network, apply_head
 
 
 class Twins(Network):
@@ -38,6 +39,16 @@ def members(network: Network) -> list[Network]:
         return [network]
     pairs = zip(network.body, network.head.parts, strict=True)
     return [Network(body, head, network.scale).train(network.training) for body, head in pairs]
+
+
+@torch.no_grad()
+def without_margin(network: Network, logits: Tensor, features: Tensor) -> Tensor:
+    """The logits in training as the heads give them without labels; the given ones if they have no margin."""
+    heads = list(network.head.parts) if isinstance(network, Twins) else [network.head]
+    if not any(isinstance(head, MARGIN_HEADS) for head in heads):
+        return logits.detach()
+    with eval_mode(network.head):
+        return torch.cat([apply_head(head, part, None) for head, part in zip(heads, features.chunk(len(heads)), strict=True)])
 
 
 class Bodies(nn.ModuleList):

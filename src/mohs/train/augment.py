@@ -5,8 +5,7 @@
     translate            a shift of up to `pixels` each way, the edge mirrored, as in the AMC authors' code
     gaussian_noise       x + N(0, sd²), from pixels of 0 to 1 or features; floating point; the AMC paper uses sd 0.15
     random_resized_crop  a box with a `scale` of the area and a `ratio` of width to height, enlarged to the image
-    affine               a rotation, shear and change of size (`augment_strong`)
-    color_jitter         another brightness, contrast and saturation
+    rand_augment         two of ten operations at random strength (`augment_strong`)
     cutout               a gray square somewhere
     mixup                a mean of two inputs, and of their labels
 
@@ -29,7 +28,7 @@ from mohs._core.specs import as_spec, create_spec
 from mohs._core.validation import check_between, check_choice
 from mohs.models.blocks import check_whole
 from mohs.train.augment_base import Augment, Drawn, augmented, check_images, coin, uniform, whole
-from mohs.train.augment_strong import affine, color_jitter, cutout, mixup
+from mohs.train.augment_strong import cutout, mixup, rand_augment
 from mohs.train.warp import as_floats, resized_crop, shifted
 
 MODES = ("constant", "reflect")
@@ -196,8 +195,7 @@ AUGMENTATIONS: dict[str, type[Augment]] = {
     "translate": translate,
     "gaussian_noise": gaussian_noise,
     "random_resized_crop": random_resized_crop,
-    "affine": affine,
-    "color_jitter": color_jitter,
+    "rand_augment": rand_augment,
     "cutout": cutout,
     "mixup": mixup,
 }

@@ -1,12 +1,12 @@
 """Strong augmentation: views that differ more than a shift and a mirror image, for training against wrong or guessed labels.
 
-    affine        rotation by up to `degrees`, shear by up to `shear`, size times 1 ± `scale`; the edge is repeated
-    color_jitter  brightness, contrast and saturation, each times 1 ± `strength`
+    rand_augment  `count` of rotation, shear, shift, brightness, contrast, saturation, sharpness, posterize, solarize and
+                  autocontrast, each at random strength (Cubuk et al. 2020); nearest pixels, so that a warp does not blur
     cutout        a square of `side` of the image's side, anywhere, set to the image's mean (DeVries and Taylor 2017)
     mixup         λ x + (1 − λ) x', with x' the batch in reverse order and λ ~ Beta(α, α), at least ½ (Zhang et al. 2018)
 
-The first three change a `share` of the images and leave the others as they are: a network that only sees warped images
-is worse on those that are not. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph
+The first two change a `share` of the images and leave the others as they are: a network that only sees changed images is
+worse on those that are not. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph
 may capture. Mixing changes the labels as well: `Sequential.mix_targets`.
 """
 
@@ -19,9 +19,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
+from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
 from mohs._core.validation import check_between
+from mohs.models.blocks import check_whole
 from mohs.train.augment_base import Drawn, augmented, check_images, coin, uniform
 from mohs.train.warp import as_floats
 
@@ -36,70 +37,57 @@ def sometimes(numbers: Sequence[Tensor], unchanged: Sequence[float], share: floa
 
 
 @dataclass(frozen=True, kw_only=True)
-class affine:  # noqa: N801  (augmentations are called like functions)
-    """A random rotation, shear and change of size about the center. Floating point."""
+class rand_augment:  # noqa: N801  (augmentations are called like functions)
+    """Some of ten operations at random strength, each image its own. Floating point."""
 
-    formula: ClassVar[str] = "rotate, shear, resize"
+    formula: ClassVar[str] = "two of ten operations"
     purpose: ClassVar[str] = "strong augmentation of images, as in the robust recipe"
-    draws: ClassVar[int] = 4
-    degrees: float = 15.0
-    shear: float = 0.15
-    scale: float = 0.15
-    share: float = 0.5
+    draws: ClassVar[int] = 1
+    operations: ClassVar[int] = 12  # shear and shift count twice: across and down
+    count: int = 2
+    strength: float = 1.0
+    share: float = 1.0
 
     def __post_init__(self) -> None:
-        check_between("degrees", self.degrees, 0, 180)
-        check_between("shear", self.shear, 0, 1)
-        check_between("scale", self.scale, 0, 1, ends="[)")
-        check_between("share", self.share, 0, 1)
-
-    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
-        check_images("affine", shape)
-        angle = math.radians(self.degrees)
-        spans = ((-angle, angle), (-self.shear, self.shear), (1 - self.scale, 1 + self.scale), (-self.shear, self.shear))
-        numbers = [uniform(n, low, high, generator) for low, high in spans]
-        return sometimes(numbers, (0.0, 0.0, 1.0, 0.0), self.share, generator)
-
-    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
-        angle, across, size, down = drawn
-        cos, sin, zero = size * angle.cos(), size * angle.sin(), torch.zeros_like(angle)
-        first = torch.stack([cos + across * sin, across * cos - sin, zero], 1)  # shear after rotation
-        second = torch.stack([sin + down * cos, cos - down * sin, zero], 1)
-        images = as_floats(x)
-        grid = affine_grid(torch.stack([first, second], 1).to(images.dtype), list(images.shape), align_corners=False)
-        return grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
-
-    __call__ = augmented
-
-
-@dataclass(frozen=True, kw_only=True)
-class color_jitter:  # noqa: N801
-    """Another brightness, contrast and, with three channels, saturation; pixels stay between 0 and 1. Floating point."""
-
-    formula: ClassVar[str] = "brightness, contrast, saturation × (1 ± strength)"
-    purpose: ClassVar[str] = "strong augmentation of photographs, as in the robust recipe"
-    draws: ClassVar[int] = 3
-    strength: float = 0.4
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
+        check_whole("count", self.count, 1)
+        check_between("count", self.count, 1, self.operations)
         check_between("strength", self.strength, 0, 1)
         check_between("share", self.share, 0, 1)
 
     def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
-        check_images("color_jitter", shape)
-        factors = [uniform(n, 1 - self.strength, 1 + self.strength, generator) for _ in range(self.draws)]
-        return sometimes(factors, (1.0, 1.0, 1.0), self.share, generator)
+        check_images("rand_augment", shape)
+        chances = torch.rand(n, self.operations, generator=generator, device=generator.device)
+        chosen = torch.zeros_like(chances).scatter_(1, chances.topk(self.count, 1).indices, 1.0)
+        strengths = uniform(n * self.operations, -self.strength, self.strength, generator).view(n, -1)
+        return (chosen * strengths * coin(n, generator, self.share).unsqueeze(1),)
 
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
-        brightness, contrast, saturation = (factor.view(-1, 1, 1, 1) for factor in drawn)
-        x = as_floats(x) * brightness
-        x = torch.lerp(x.mean((1, 2, 3), keepdim=True), x, contrast)
-        if x.shape[1] == 3:
-            x = torch.lerp(x.mean(1, keepdim=True), x, saturation)
-        return x.clamp(0, 1)
+        """drawn: strengths (n, operations) from −1 to 1; 0 leaves the image as it is."""
+        strengths = drawn[0].view(*drawn[0].shape, 1, 1, 1).unbind(1)  # (n, 1, 1, 1) each
+        images = moved(as_floats(x), *drawn[0][:, :5].unbind(1))
+        brightness, contrast, saturation, sharpness, posterize, solarize, autocontrast = strengths[5:]
+        images = images * (1 + 0.9 * brightness)
+        images = torch.lerp(images.mean((1, 2, 3), keepdim=True), images, 1 + 0.9 * contrast)
+        if images.shape[1] == 3:
+            images = torch.lerp(images.mean(1, keepdim=True), images, 1 + 0.9 * saturation)
+        images = torch.lerp(avg_pool2d(images, 3, 1, 1, count_include_pad=False), images, 1 + 0.9 * sharpness).clamp(0, 1)
+        levels = torch.exp2(8 - 5 * posterize.abs())
+        images = torch.where(posterize == 0, images, (images * levels).floor() / levels)
+        images = torch.where(images > 1 - solarize.abs(), 1 - images, images)
+        low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
+        return torch.lerp(images, (images - low) / (high - low).clamp(min=1 / 255), autocontrast.abs())
 
     __call__ = augmented
+
+
+def moved(images: Tensor, turn: Tensor, across: Tensor, down: Tensor, right: Tensor, below: Tensor) -> Tensor:
+    """Images rotated by up to 30°, sheared and shifted by up to 0.3, by strengths (n,) from −1 to 1; nearest pixels."""
+    angle = turn * (math.pi / 6)
+    cos, sin, across, down = angle.cos(), angle.sin(), 0.3 * across, 0.3 * down
+    first = torch.stack([cos + across * sin, across * cos - sin, 0.6 * right], 1)  # grids reach from −1 to 1
+    second = torch.stack([sin + down * cos, cos - down * sin, 0.6 * below], 1)
+    grid = affine_grid(torch.stack([first, second], 1).to(images.dtype), list(images.shape), align_corners=False)
+    return grid_sample(images, grid, mode="nearest", padding_mode="border", align_corners=False)
 
 
 @dataclass(frozen=True, kw_only=True)

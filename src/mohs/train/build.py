@@ -15,13 +15,16 @@ from mohs._core.specs import as_spec, create_spec
 from mohs.data.examples import Data, Examples
 from mohs.data.votes import vote_shares
 from mohs.hardness.recorder import Recorder
+from mohs.losses.class_weights import class_counts
 from mohs.losses.early_learning import EarlyLearning
+from mohs.losses.objective import Objective
 from mohs.models import Network, Scale, create_model, scale_of
 from mohs.models.twins import Twins, members
 from mohs.train.accelerator import create_accelerator
 from mohs.train.augment import create_augment
 from mohs.train.build_objective import build_objective
 from mohs.train.compiled import Compiled
+from mohs.train.consistency import Consistency
 from mohs.train.device_cache import fits, on_device
 from mohs.train.ema import EMA
 from mohs.train.epoch_means import EpochMeans
@@ -29,7 +32,7 @@ from mohs.train.feed import Feed
 from mohs.train.job import Job, Training
 from mohs.train.learning_rate import LR_SCHEDULES, LRSchedule
 from mohs.train.optimizers import OPTIMIZERS
-from mohs.train.robust import RECIPES, Phase, Refinement, Robust, TwoCourses
+from mohs.train.robust import RECIPES, Phase, Refinement, Robust
 from mohs.train.run import Run
 from mohs.train.trace import Trace
 
@@ -56,14 +59,14 @@ def build(
     network = training.network
     schedule: LRSchedule = create_spec(LR_SCHEDULES, "learning-rate schedule", as_spec(run.schedule))
     recipe = None if run.recipe is None else recipe_of(run)
-    if recipe is not None and recipe.targets == "refined":
-        schedule = TwoCourses(schedule, recipe.warmup_epochs(run.epochs))
     settings = create_spec(OPTIMIZERS, "optimizer", as_spec(run.optimizer))
     optimizer: Any = settings.build(training.parameters(), here, moving_beta1=schedule.beta1(0, run.epochs) is not None)
     if accelerator.scaler is not None:
         optimizer = accelerator.prepare(optimizer)  # checks scaled gradients for overflow; otherwise not needed
     processes = {"rank": accelerator.process_index, "ranks": accelerator.num_processes}
     augment = create_augment(run.augment) if run.augment else None
+    second = create_augment(recipe.view) if recipe is not None and recipe.two_views and recipe.view else None
+    later = create_augment(recipe.augment) if recipe is not None and recipe.augment else None
     soft = None if soft is None else soft.to(here)
     refinement = None if recipe is None else Refinement(recipe, train.labels.to(here), len(train.classes), run.epochs, soft)
     return Job(
@@ -74,14 +77,14 @@ def build(
         wrapped=distributed(accelerator, training),
         optimizer=optimizer,
         schedule=schedule,
-        feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, **processes),
+        feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, second=second, **processes),
         means=EpochMeans(here),
         recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
         ema=None if run.ema is None else EMA(network, decay=run.ema),
         soft=soft if refinement is None else refinement.targets,
         refinement=refinement,
-        later=create_augment(recipe.augment) if recipe is not None and recipe.augment else None,
+        later=(later, second if recipe is not None and recipe.unlabeled == "consistency" else None),
         checked={name: moved(part, here) for name, part in data.splits.items() if name != "train"},
     )
 
@@ -123,15 +126,25 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
     if start is not None:
         network.load_state_dict(start)
     objective = build_objective(run, network, train)
-    if run.recipe is not None and recipe_of(run).early:
-        term = EarlyLearning(len(train) * len(members(network)), len(train.classes))
-        objective.add(Phase(recipe_of(run).early, recipe_of(run).warmup_epochs(run.epochs)), term)
+    if run.recipe is not None:
+        add_terms(objective, recipe_of(run), run.epochs, train, networks=len(members(network)))
     training = Training(network, objective, len(train)).to(device)
     if device.type == "cuda":
         channels_last(training)
     if run.compile:
         training.outputs = Compiled(network)
     return training
+
+
+def add_terms(objective: Objective, recipe: Robust, epochs: int, train: Examples, *, networks: int) -> None:
+    """Add the recipe's early-learning regularization and consistency to the objective."""
+    warmup = recipe.warmup_epochs(epochs)
+    if recipe.early:
+        objective.add(Phase(recipe.early, warmup), EarlyLearning(len(train) * networks, len(train.classes)))
+    if recipe.two_views:
+        counts = class_counts(train.labels, len(train.classes))
+        end = epochs if recipe.unlabeled == "consistency" else warmup
+        objective.add(Phase(recipe.consistency, end), Consistency(counts / counts.sum()))
 
 
 def channels_last(module: nn.Module) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from mohs.data.examples import Examples
 from mohs.train.augment import Sequential
 from mohs.train.device_cache import fits, on_device
+from mohs.train.warp import as_floats
 
 NUMBERS = 1 << 22  # random numbers drawn at once, at most
 TAIL = 8  # a last batch with fewer examples is left out, with any number of processes
@@ -54,10 +55,12 @@ class Feed:
         seed: int,
         device: torch.device,
         augment: Sequential | None = None,
+        second: Sequential | None = None,
         **processes: int,
     ) -> None:
         self.rank, self.ranks = processes.get("rank", 0), processes.get("ranks", 1)
-        self.examples, self.batch, self.seed, self.device, self.augment = examples, batch, seed, device, augment
+        self.examples, self.batch, self.seed, self.device = examples, batch, seed, device
+        self.augment, self.second = augment, second
         self.resident = isinstance(examples.inputs, Tensor) and fits(examples.inputs, device)
         self.inputs: Any = on_device(examples.inputs, device) if self.resident else examples.inputs  # type: ignore[arg-type]
         self.labels = examples.labels.to(device)
@@ -78,9 +81,20 @@ class Feed:
 
     def load(self, draw: Draw) -> Tensor:
         """The inputs of a batch (b, ...), augmented, on the device."""
-        x = self.inputs[draw.ids] if self.resident else self._read(draw.ids) if draw.read is None else draw.read
-        x = x.to(self.device, non_blocking=True)
+        x = self._inputs(draw)
         return x if self.augment is None else self.augment.apply(x, *draw.drawn)
+
+    def second_view(self, draw: Draw) -> Tensor | None:
+        """The inputs of a batch under the second augmentation, floating point; None without one."""
+        if self.second is None:
+            return None
+        first = 0 if self.augment is None else self.augment.draws
+        return as_floats(self.second.apply(self._inputs(draw), *draw.drawn[first:]))
+
+    def _inputs(self, draw: Draw) -> Tensor:
+        """The inputs of a batch as they are, on the device."""
+        x = self.inputs[draw.ids] if self.resident else self._read(draw.ids) if draw.read is None else draw.read
+        return x.to(self.device, non_blocking=True)
 
     @property
     def mixes(self) -> bool:
@@ -110,8 +124,9 @@ class Feed:
                 yield self._part(order[start:end], tuple(numbers[start - begin : end - begin] for numbers in drawn))
 
     def _numbers(self, n: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """The augmentation's random numbers for n examples."""
-        return () if self.augment is None else self.augment.draw(n, generator, self.examples.shape)
+        """The random numbers of both augmentations for n examples."""
+        given = [augment for augment in (self.augment, self.second) if augment is not None]
+        return tuple(numbers for augment in given for numbers in augment.draw(n, generator, self.examples.shape))
 
     def _part(self, ids: Tensor, drawn: tuple[Tensor, ...]) -> Draw:
         """This process's part of a batch."""

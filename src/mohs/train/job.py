@@ -18,15 +18,17 @@ from mohs.hardness.recorder import Recorder
 from mohs.losses.class_weights import class_counts
 from mohs.losses.objective import Objective
 from mohs.models.network import Network
+from mohs.models.twins import without_margin
 from mohs.train.augment import Sequential
 from mohs.train.build_objective import weight_by_class
-from mohs.train.compiled import Outputs
+from mohs.train.compiled import Compiled, Outputs
 from mohs.train.ema import EMA
 from mohs.train.epoch_means import EpochMeans
 from mohs.train.feed import Feed
 from mohs.train.robust import Refinement
 from mohs.train.run import Run
 from mohs.train.trace import Trace
+from mohs.train.warp import as_floats
 
 PARTS = ("recorder", "trace", "ema", "refinement")  # what a checkpoint holds besides network and optimizer
 
@@ -46,12 +48,23 @@ class Training(nn.Module):
         weights: list[float | Tensor],
         ids: Tensor,
         soft: Tensor | None = None,
+        second: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        logits, features = self.outputs(x, labels)
-        if len(logits) > len(labels):  # two networks, one after the other along the batch
+        """The objective of a batch, and the logits and features of its first views; second: second views, if any."""
+        views = x if second is None else torch.cat([as_floats(x), second])
+        outputs = self.outputs(views, labels)
+        count = len(outputs[0]) // len(views)
+        by_view = [tensor.view(count, -1, *labels.shape, tensor.shape[1]) for tensor in outputs]  # network, view, example
+        logits, features = (tensor[:, 0].flatten(0, 1) for tensor in by_view)
+        given: dict[str, Tensor | None] = {"features": features}
+        if self.objective.takes("guess"):
+            probs = torch.softmax(without_margin(self.network, logits, features).float(), 1)
+            guess = torch.stack(probs.chunk(count)).mean(0)  # over networks
+            given |= {"guess": guess.repeat(count, 1), "second": by_view[0][:, -1].flatten(0, 1)}
+        if count == 2:
             labels, ids = labels.repeat(2), torch.cat([ids, ids + self.examples])
             soft = None if soft is None else soft.transpose(0, 1).flatten(0, 1)
-        return self.objective(logits, labels, features=features, weights=weights, soft=soft, ids=ids), logits, features
+        return self.objective(logits, labels, weights=weights, soft=soft, ids=ids, **given), logits, features
 
 
 @dataclass(eq=False)
@@ -72,7 +85,7 @@ class Job:
     ema: EMA | None = None
     soft: Tensor | None = None  # soft labels (N, K), if any; (N, 2, K) for two networks
     refinement: Refinement | None = None
-    later: Sequential | None = None  # augmentation after the warm-up of robust training
+    later: tuple[Sequential | None, Sequential | None] = (None, None)  # augmentations after the warm-up of robust training
     checked: dict[str, Examples] = field(default_factory=dict)  # val and test, if any; on the device if they fit
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -132,10 +145,13 @@ class Job:
         return nullcontext() if self.ema is None else self.ema.swapped(self.training.network)
 
     def begin_phase(self) -> bool:
-        """Whether the refined targets are used from this epoch on; then the augmentation changes, and with it the step."""
-        begins = self.refinement is not None and self.later is not self.feed.augment and self.refinement.refines
+        """Whether the augmentation, and with it the step, changes at this epoch, as the refined targets are used from here on."""
+        now = (self.feed.augment, self.feed.second)
+        begins = self.refinement is not None and self.refinement.refines and now != self.later
         if begins:
-            self.feed.augment = self.later
+            self.feed.augment, self.feed.second = self.later
+            if isinstance(self.training.outputs, Compiled):
+                self.training.outputs.fast = None  # for batches of another size
         return begins
 
     def reweigh(self) -> None:

@@ -29,7 +29,7 @@ from mohs.train.build_objective import CLASS_WEIGHTS, build_loss
 from mohs.train.ema import average_decay
 from mohs.train.learning_rate import LR_SCHEDULES
 from mohs.train.optimizers import OPTIMIZERS
-from mohs.train.robust import RECIPES
+from mohs.train.robust import RECIPES, Robust
 from mohs.train.run import Run
 
 
@@ -108,8 +108,11 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
         changes["model"] = default_model(examples.shape, examples.kind, device="cuda" if cuda else "cpu")
     if run.augment is None:
         changes["augment"] = default_augment(examples)
-    if run.recipe is not None and as_spec(run.recipe).get("augment") is None:
-        changes["recipe"] = {**as_spec(run.recipe), "augment": strong_augment(examples)}
+    if run.recipe is not None:
+        recipe = dict(as_spec(run.recipe))
+        if any(as_spec(step)["name"] == "mixup" for step in run.augment or ()):
+            recipe["view"] = []  # two views of mixed inputs cannot be compared
+        changes["recipe"] = {**recipe, **recipe_augment(create_spec(RECIPES, "recipe", recipe), examples)}
     if run.ema is None and run.recipe is not None:
         changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))
     if run.precision == "auto":
@@ -126,9 +129,15 @@ def default_augment(examples: Examples) -> list[dict[str, Any]]:
     return [{"name": "crop_flip", "padding": examples.shape[-1] // 8}]
 
 
-def strong_augment(examples: Examples) -> list[dict[str, Any]]:
-    """Augmentation on refined targets: mixed inputs and, of images, some warped, recolored or partly covered."""
-    strong: list[dict[str, Any]] = list(default_augment(examples))
-    if strong:
-        strong += [{"name": "affine"}, *([{"name": "color_jitter"}] if examples.shape[0] == 3 else []), {"name": "cutout"}]
-    return [*strong, {"name": "mixup"}]
+def recipe_augment(recipe: Robust, examples: Examples) -> dict[str, Any]:
+    """The augmentations of a recipe, chosen where they are open: with two views, the first stays as in the warm-up."""
+    view = strong_augment(examples) if recipe.view is None else recipe.view
+    two = recipe.consistency > 0 and view and recipe.unlabeled == "consistency"
+    one = default_augment(examples) if two else [*strong_augment(examples, share=0.5), {"name": "mixup"}]
+    return {"augment": one if recipe.augment is None else recipe.augment, "view": view}
+
+
+def strong_augment(examples: Examples, share: float = 1.0) -> list[dict[str, Any]]:
+    """The default augmentation, after which a share of the images are warped or recolored, and a share partly covered."""
+    weak = default_augment(examples)
+    return [*weak, *({"name": name, "share": share} for name in ("rand_augment", "cutout"))] if weak else []

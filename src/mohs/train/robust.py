@@ -1,17 +1,17 @@
-"""Robust training: a run that trusts its labels by degrees, and replaces those it does not trust by its own predictions.
+"""Robust training: a run that learns to do without the labels that it does not believe.
 
     warm-up  the first `warmup` of the epochs train on the labels as given, with early-learning regularization of weight `early`
-             (`losses.early_learning`), which keeps the network from memorizing wrong labels
+             (`losses.early_learning`), which slows the memorizing of wrong labels, and with consistency of two views
+    views    of each image the network sees one that is shifted and mirrored, as in any training, and one that is changed much;
+             it learns to predict of the second what it predicts of the first (`train.consistency`), whatever the label says
     belief   after each epoch the averaged network predicts every training example; b ← m b + (1 − m) p is its mean so far,
              scaled by class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k
     trust    w_i, the probability that label i is right (`train.selection`)
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
-    then     the remaining epochs train on t, updated after each epoch, with strong augmentation and mixup, in a second course of
-             the learning rate
+    then     the remaining epochs train on t, updated after each epoch, where it is certain; all examples teach by consistency
 
 With two networks each takes its w from the other and b from both, so that neither confirms its own mistakes. The parts are those
-of ELR (Liu et al. 2020) and DivideMix (Li et al. 2020), without the latter's separate batches of unlabeled examples; w comes by
-default from a noise matrix, in place of a mixture of losses. Nothing is set by the true noise rate.
+of ELR (Liu et al. 2020), UDA (Xie et al. 2020) and DivideMix (Li et al. 2020). Nothing is set by the true noise rate.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from mohs._core.specs import as_spec
 from mohs._core.validation import check_between, check_choice
 from mohs.evaluate.outputs import output_batches
 from mohs.models.network import Network, head_weight
 from mohs.models.twins import members
-from mohs.train.learning_rate import LRSchedule
 from mohs.train.selection import LEAST, SELECTIONS, Evidence, right_labels
 
 TARGETS = ("refined", "given")
+UNLABELED = ("consistency", "believed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,13 @@ class Robust:
         early: Weight of early-learning regularization in the warm-up.
         memory: Share m of the old belief that is kept at each epoch.
         temperature: T of the sharpening; 1: none.
-        augment: Augmentation after the warm-up, as `Run.augment`; None: strong augmentation and mixup.
+        unlabeled: How examples teach whose label is not trusted, after the warm-up: by "consistency" of two views, or as
+            "believed", by one view with the target, augmented strongly and mixed.
+        augment: Augmentation after the warm-up, as `Run.augment`; None chooses by the data and `unlabeled`.
+        consistency: Weight of consistency between two views (`train.consistency`); 0: one view.
+        view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
+        confidence: Examples whose target is less certain than this (largest probability, before sharpening) are left out for
+            an epoch.
     """
 
     formula: ClassVar[str] = "t = w y + (1 − w) b"
@@ -53,19 +60,37 @@ class Robust:
     networks: ClassVar[int] = 1
     select: str = "noise"
     targets: str = "refined"
-    warmup: float = 0.5
-    early: float = 3.0
+    warmup: float = 0.35
+    early: float = 1.0
     memory: float = 0.8
     temperature: float = 0.5
+    unlabeled: str = "consistency"
     augment: Sequence[str | Mapping[str, Any]] | None = None
+    consistency: float = 1.0
+    view: Sequence[str | Mapping[str, Any]] | None = None
+    confidence: float = 0.8
 
     def __post_init__(self) -> None:
         check_choice("select", self.select, tuple(SELECTIONS))
         check_choice("targets", self.targets, TARGETS)
+        check_choice("unlabeled", self.unlabeled, UNLABELED)
         check_between("warmup", self.warmup, 0, 1)
         check_between("early", self.early, 0)
         check_between("memory", self.memory, 0, 1, ends="[)")
         check_between("temperature", self.temperature, 0, ends="(]")
+        check_between("consistency", self.consistency, 0)
+        check_between("confidence", self.confidence, 0, 1)
+
+        mixes = any(as_spec(step).get("name") == "mixup" for step in self.augment or ())
+        if mixes and self.two_views and self.unlabeled == "consistency":
+            raise ValueError(
+                "unlabeled=consistency compares two views of one input: leave mixup out of augment, or set unlabeled=believed"
+            )
+
+    @property
+    def two_views(self) -> bool:
+        """Whether the warm-up trains on two views of each example."""
+        return self.consistency > 0 and (self.view is None or len(self.view) > 0)
 
     def warmup_epochs(self, epochs: int) -> int:
         """The number of epochs that train on the labels as given."""
@@ -128,10 +153,20 @@ class Refinement:
         if self.refines:
             others = self.right.flip(1)  # with one network, its own
             belief = balanced(self.belief.mean(1), self.shares)
-            made = [refined(belief, right, self.labels, self.settings.temperature) for right in others.unbind(1)]
-            self.targets.copy_(torch.stack(made, 1).view_as(self.targets))
+            made = [refined(belief, right, self.labels) for right in others.unbind(1)]
+            self.targets.copy_(torch.stack([self.taught(one) for one in made], 1).view_as(self.targets))
         mean = torch.stack([probs for probs, _ in outputs]).mean(0)
         return mean.clamp(min=LEAST).log(), torch.cat([features for _, features in outputs], 1)
+
+    def taught(self, targets: Tensor) -> Tensor:
+        """Targets (N, K), sharpened; rows that are not certain enough become 0, so that they have no loss.
+
+        Half of the examples always are: otherwise a network that is certain of nothing would learn nothing.
+        """
+        raised = targets.pow(1 / self.settings.temperature)
+        certainty = targets.amax(1, keepdim=True)
+        certain = certainty >= certainty.median().clamp(max=self.settings.confidence)
+        return certain * raised / raised.sum(1, keepdim=True)
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets, "belief": self.belief, "right": self.right, "updates": self.updates}
@@ -142,14 +177,12 @@ class Refinement:
         self.updates = int(state["updates"])
 
 
-def refined(belief: Tensor, right: Tensor, labels: Tensor, temperature: float = 1.0) -> Tensor:
+def refined(belief: Tensor, right: Tensor, labels: Tensor) -> Tensor:
     """belief (N, K), right (N,), labels (N,) -> targets (N, K): the label has probability `right`, the others share the rest."""
     index = labels.unsqueeze(1)
     others = belief.clamp(min=LEAST).scatter(1, index, 0.0)
     others = others / others.sum(1, keepdim=True)
-    targets = (others * (1 - right).unsqueeze(1)).scatter(1, index, right.to(others).unsqueeze(1))
-    raised = targets.pow(1 / temperature)
-    return raised / raised.sum(1, keepdim=True)
+    return (others * (1 - right).unsqueeze(1)).scatter(1, index, right.to(others).unsqueeze(1))
 
 
 def balanced(probs: Tensor, shares: Tensor, steps: int = 10) -> Tensor:
@@ -178,19 +211,3 @@ class Phase:
 
     def __call__(self, epoch: float) -> float:
         return self.weight if epoch < self.end else 0.0
-
-
-@dataclass(frozen=True)
-class TwoCourses:
-    """A learning-rate schedule run through twice: until `end`, and from there to the end of the run."""
-
-    formula: ClassVar[str] = "the schedule, twice"
-    purpose: ClassVar[str] = "robust training"
-    schedule: LRSchedule
-    end: float
-
-    def __call__(self, epoch: float, epochs: float) -> float:
-        return self.schedule(epoch, self.end) if epoch < self.end else self.schedule(epoch - self.end, epochs - self.end)
-
-    def beta1(self, epoch: float, epochs: float) -> float | None:
-        return self.schedule.beta1(epoch, epochs)

@@ -1,12 +1,15 @@
 """Which labels to trust: the probability that each label is right, from what a network believes of its training examples.
 
-    noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i]
+    belief                          w_i = b_i of the label y_i
+    noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i], τ ≤ 1
     loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
-of the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. The mixtures rest on
-networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix (Li et al. 2020), of
-the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
+of the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. It takes labels and belief
+as independent given the true class, which holds for random noise. People's mistakes on ambiguous images are shared by networks:
+there it trusts too many labels, and the `belief` alone is better, which ignores labels and needs a network that has learned well.
+The mixtures rest on networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix
+(Li et al. 2020), of the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from mohs.hardness.neighbors import neighbor_agreement
 
 LEAST, SPREAD = 1e-6, 1e-3  # smallest probability; variance added to both components, of hardness scaled to SD 1
 SAMPLE = 20_000  # examples to which the mixture is fitted
-TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
+TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # a flatter belief would explain wrong labels without noise
 STEPS, PRIOR = 20, 0.5  # steps of EM; examples added to each entry of the noise matrix
 
 
@@ -70,6 +73,11 @@ def noise_posterior(probs: Tensor, labels: Tensor, temperature: float) -> tuple[
     return (joint / total).gather(1, labels.unsqueeze(1)).squeeze(1), total.log().mean()
 
 
+def by_belief(seen: Evidence, labels: Tensor) -> Tensor:
+    """The belief in the label itself."""
+    return own(seen.probs, labels)
+
+
 def by_loss(seen: Evidence, labels: Tensor) -> Tensor:
     """By the cross-entropy of the label."""
     return easy_component(-own(seen.probs, labels).log())
@@ -93,6 +101,7 @@ def by_neighbors(seen: Evidence, labels: Tensor) -> Tensor:
 
 SELECTIONS: dict[str, Callable[[Evidence, Tensor], Tensor]] = {
     "noise": by_noise,
+    "belief": by_belief,
     "loss": by_loss,
     "margin": by_margin,
     "avh": by_avh,

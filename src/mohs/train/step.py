@@ -16,8 +16,8 @@ from torch.nn.functional import one_hot
 
 from mohs._core.distributed import ranks
 from mohs._core.errors import Diverged
-from mohs._core.eval_mode import eval_mode
-from mohs.models.network import MARGIN_HEADS, Network, head_weight
+from mohs.models.network import head_weight
+from mohs.models.twins import without_margin
 from mohs.train.feed import Draw
 from mohs.train.job import Job
 
@@ -28,12 +28,14 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
     Each part's loss is weighted by its share of the batch, so that neither parts nor processes change the mean.
     """
     labels, x = job.feed.labels[draw.ids], job.feed.load(draw)
-    whole = (draw.ids, x, labels, *targets(job, draw))
+    more = {"soft": targets(job, draw), "second": job.feed.second_view(draw)}
+    chosen = {name: tensor for name, tensor in more.items() if tensor is not None}
+    whole = (draw.ids, x, labels, *chosen.values())
     parts = list(zip(*(tensor.chunk(job.run.accumulate) for tensor in whole), strict=True))
-    for i, (ids, inputs, given, *soft) in enumerate(parts):
+    for i, (ids, inputs, given, *extra) in enumerate(parts):
         last = i == len(parts) - 1
         with nullcontext() if last else job.accelerator.no_sync(job.wrapped):
-            total, logits, features = job.wrapped(inputs, given, weights, ids, *soft)
+            total, logits, features = job.wrapped(inputs, given, weights, ids, **dict(zip(chosen, extra, strict=True)))
             if total.is_cpu:  # on a GPU this would synchronize: the end of the epoch checks
                 check_finite(total.item(), job.epoch)
             share = draw.share * len(ids) / len(draw.ids)
@@ -48,12 +50,14 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
         job.ema.update(job.training.network)
 
 
-def targets(job: Job, draw: Draw) -> list[Tensor]:
-    """The soft labels of a batch, mixed as its inputs are; none if it trains on its labels."""
-    soft = [] if job.soft is None else [job.soft[draw.ids]]
-    if job.feed.mixes and not soft:
-        soft = [one_hot(job.feed.labels[draw.ids], len(job.data.classes)).float()]
-    return [job.feed.mix_targets(one, draw) for one in soft] if job.feed.mixes else soft
+def targets(job: Job, draw: Draw) -> Tensor | None:
+    """The soft labels of a batch, mixed as its inputs are; None if it trains on its labels."""
+    soft = None if job.soft is None else job.soft[draw.ids]
+    if not job.feed.mixes:
+        return soft
+    if soft is None:
+        soft = one_hot(job.feed.labels[draw.ids], len(job.data.classes)).float()
+    return job.feed.mix_targets(soft, draw)
 
 
 def check_finite(loss: float, epoch: int) -> None:
@@ -92,13 +96,3 @@ def refine(job: Job) -> None:
         job.recorder.update(ids, logits, job.feed.labels, features)
     if job.trace is not None:
         job.trace.add(ids, logits, job.feed.labels, features, weight)
-
-
-@torch.no_grad()
-def without_margin(network: Network, logits: Tensor, features: Tensor) -> Tensor:
-    """The logits that the head gives for these features without labels; the given ones if it has no margin."""
-    if not isinstance(network.head, MARGIN_HEADS):
-        return logits
-    with eval_mode(network.head), torch.autocast(features.device.type, enabled=False):
-        plain: Tensor = network.head(features)
-    return plain
