@@ -343,8 +343,8 @@ def numbers(inputs: Any) -> Array:
     for column in inputs.columns:
         values = column.to_pandas()
         if values.dtype == object or str(values.dtype) in ("str", "string", "category"):
-            codes = sorted({str(v) for v in values})
-            parts.append(np.stack([(values.astype(str) == code).to_numpy(float) for code in codes], 1))
+            words = np.array([str(v) for v in values])  # a missing value is a word of its own
+            parts.append((words[:, None] == np.unique(words)).astype(float))
         else:
             plain = values.astype("int64") if str(values.dtype).startswith("datetime") else values.astype(float)
             parts.append(np.asarray(plain.fillna(plain.median()), float)[:, None])
