@@ -71,10 +71,10 @@ def few_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Wrong]:
 
 @pytest.fixture(scope="session")
 def few_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Wrong]:
-    """A CSV file of 240 rows with numbers, a category, a date and missing values, a tenth of the labels wrong; and which."""
+    """A CSV file of 500 rows with numbers, a category, a date and missing values, a tenth of the labels wrong; and which."""
     random, names = np.random.default_rng(2), list(WORDS)
-    true, given, wrong = spoilt(240)
-    x = np.stack([np.cos(2.1 * true), np.sin(2.1 * true)], 1) + 0.3 * random.normal(size=(240, 2))
+    true, given, wrong = spoilt(500)
+    x = np.stack([np.cos(2.1 * true), np.sin(2.1 * true)], 1) + 0.3 * random.normal(size=(500, 2))
     rows: list[list[object]] = []
     for i, t in enumerate(true):
         color = ("red", "green", "blue")[t if random.random() < 0.8 else random.integers(3)]

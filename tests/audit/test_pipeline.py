@@ -110,7 +110,7 @@ def test_a_table_with_categories_dates_and_missing_values(few_rows: tuple[Path, 
     assert (wrong & flagged).sum() > 0.7 * wrong.sum()
     fields = json.loads(done.table.column("fields").to_pylist()[1])
     assert set(fields) == {"width", "height", "color", "day"}
-    assert "240 rows of 4 columns of 3 classes" in told[0]
+    assert "500 rows of 4 columns of 3 classes" in told[0]
     assert "4 columns: 2 numeric, 1 categorical, 1 date" in told[1]
     assert "constant columns dropped: 'nothing'" in done.facts["notes"]
     assert "boosted trees" in done.facts["model"]
