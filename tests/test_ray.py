@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,14 @@ class Nodes:
     def stop(self) -> None:
         ray.shutdown()
         self.cluster.shutdown()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _keep_print() -> Iterator[None]:
+    """Ray replaces the built-in print for good, and what holds the original cannot be pickled then."""
+    kept = builtins.print
+    yield
+    builtins.print = kept
 
 
 @pytest.fixture(scope="module")
