@@ -314,9 +314,9 @@ def together(networks: dict[str, Predicted]) -> dict[str, Predicted]:
     """The networks, and the means of those that held out the same images: ENSEMBLES; the code is that of the last one."""
     made = dict(networks)
     for view, (name, members) in itertools.product(("mirror", "views"), ENSEMBLES.items()):
-        own = [one for key, one in networks.items() if key.endswith(f"|{view}") and key.split("|")[0] in members]
-        names = {key.split("|")[0] for key in networks if key.endswith(f"|{view}") and key.split("|")[0] in members}
-        if names == set(members) and len(own) > 1:
+        keys = [key for key in networks if key.endswith(f"|{view}") and key.split("|")[0] in members]
+        if {key.split("|")[0] for key in keys} == set(members) and len(keys) > 1:
+            own = [networks[key] for key in keys]
             made[f"{name}|{len(own)} networks|{view}"] = replace(own[-1], probs=torch.stack([one.probs for one in own]).mean(0))
     return made
 

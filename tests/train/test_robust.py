@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,18 +133,23 @@ def test_wrong_labels_are_found_and_not_learned(recipe: str, blobs: Data, tmp_pa
     assert isinstance(done.network, Twins) is (recipe == "robust-two")
 
 
+def interrupting(*, epoch: int, step: int) -> Callable[[dict[str, Any]], None]:
+    """A watcher that interrupts a run at this step."""
+
+    def watch(event: dict[str, Any]) -> None:
+        if event["epoch"] == epoch and event.get("step") == step:
+            raise KeyboardInterrupt
+
+    return watch
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_an_interrupted_robust_run_resumes_to_the_same_result(recipe: str, blobs: Data, tmp_path: Path) -> None:
     run = Run(**{**RUN, "recipe": recipe, "trace": True})
     whole = train(run, blobs, runs=tmp_path / "whole")
     for stop in (1, 4):  # in the warm-up, and after it
-
-        def watch(event: dict[str, Any], stop: int = stop) -> None:
-            if event["epoch"] == stop and event.get("step") == 2:
-                raise KeyboardInterrupt
-
         with pytest.raises(KeyboardInterrupt):
-            train(run, blobs, runs=tmp_path / "stopped", watch=watch)
+            train(run, blobs, runs=tmp_path / "stopped", watch=interrupting(epoch=stop, step=2))
     done = train(run, blobs, runs=tmp_path / "stopped")
     for name, value in whole.network.state_dict().items():
         assert torch.equal(value, done.network.state_dict()[name]), name
@@ -226,13 +232,8 @@ def test_examples_are_seen_in_two_views(unlabeled: str) -> None:
 def test_a_robust_run_on_images_resumes_to_the_same_result(changes: dict[str, Any], tmp_path: Path) -> None:
     run, data = Run(**{**RUN, "model": "cnn:width=4", "epochs": 4, **changes}), bright_and_dark()
     whole = train(run, data, runs=tmp_path / "whole")
-
-    def watch(event: dict[str, Any]) -> None:
-        if event["epoch"] == 1 and event.get("step") == 1:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(run, data, runs=tmp_path / "stopped", watch=watch)
+        train(run, data, runs=tmp_path / "stopped", watch=interrupting(epoch=1, step=1))
     done = train(run, data, runs=tmp_path / "stopped")
     for name, value in whole.network.state_dict().items():
         assert torch.equal(value, done.network.state_dict()[name]), name

@@ -236,8 +236,7 @@ def _judgment(
     s = np.where(known[None, :, None], s, 0.0)
     n, rows = len(y), rule.judge(s, y)
     wrong = rows.p_mislabeled
-    probs = rule.model.probs(s[:, known])
-    if refit is not None and known.sum() >= LEAST and skilled(probs, y[known]):
+    if refit is not None and known.sum() >= LEAST and skilled(probs := rule.model.probs(s[:, known]), y[known]):
         signs = signs_of(
             probs, y[known], rule=rows.p_mislabeled[known], apparent=rows.apparent[known],
             refit=Refit(refit.probs[known], refit.width), rate=rule.model.rate, kappa=rule.kappa,
