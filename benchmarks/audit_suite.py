@@ -507,14 +507,39 @@ def finished(out: Path) -> dict[Cell, dict[str, str]]:
     return {Cell(r["data"], int(r["size"]), r["kind"], float(r["rate"]), int(r["seed"])): r for r in rows}
 
 
+def value(row: dict[str, Any], name: str) -> float:
+    """A number of a row of the CSV; NaN where it is empty."""
+    return float(row[name]) if row[name] not in ("", None) else float("nan")
+
+
+def by_kind(rows: list[dict[str, Any]]) -> str:
+    """Means by kind and rate of the noise, as a Markdown table."""
+    ours, theirs = ("ap", "f1", "precision", "recall", "ece"), ("ap", "f1", "precision", "recall")
+    lines = [
+        "| noise | rate | mohs: AP | F1 | precision | recall | ECE | flags nothing | cleanlab: AP | F1 | precision | recall |"
+    ]
+    lines.append("|---" * 12 + "|")
+    groups: dict[tuple[str, float], list[dict[str, Any]]] = collections.defaultdict(list)
+    for row in rows:
+        groups[row["kind"], float(row["rate"])].append(row)
+    for (kind, rate), own in sorted(groups.items(), key=lambda one: (KINDS.index(one[0][0]) if one[0][1] else 9, *one[0])):
+        people = kind not in (*KINDS, "none")
+        wrong = np.mean([value(row, "wrong") / value(row, "n") for row in own]) if people else rate
+        nothing = sum(value(row, "flagged") == 0 for row in own)
+        peer = [f"cleanlab_{name}" for name in theirs]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the mean of no number
+            means = [f"{np.nanmean([value(row, name) for row in own]):.3f}" for name in (*ours, *peer)]
+        means = ["" if one == "nan" else one.removeprefix("0") for one in means]
+        first = [f"people: {kind}" if people else kind, f"{wrong:.0%}".replace("%", " %")]
+        lines.append(f"| {' | '.join([*first, *means[:5], f'{nothing} of {len(own)}', *means[5:]])} |")
+    return "\n".join(lines)
+
+
 def summarize(rows: list[dict[str, Any]]) -> str:
     """What the targets ask for, and what was measured."""
     if not rows:
         return "no cell was finished"
-
-    def value(row: dict[str, Any], name: str) -> float:
-        return float(row[name]) if row[name] not in ("", None) else float("nan")
-
     noisy = [r for r in rows if value(r, "wrong") > 0]
     clean = [r for r in rows if value(r, "wrong") == 0]
     precision = np.array([value(r, "precision") for r in noisy if value(r, "flagged") > 0])
@@ -543,7 +568,7 @@ def summarize(rows: list[dict[str, Any]]) -> str:
         lines.append(f"{peer}: mean ap {np.nanmean([value(r, f'{peer}_ap') for r in noisy]):.3f}")
     inside = np.mean([value(r, "rate_low") <= value(r, "wrong") / value(r, "n") <= value(r, "rate_high") for r in rows])
     lines.append(f"estimate_noise: the interval holds the true rate in {inside:.1%} of cells")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", by_kind(rows)])
 
 
 def main() -> None:
