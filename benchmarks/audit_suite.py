@@ -387,12 +387,11 @@ def of_flags(wrong: Array, flagged: Array, prefix: str) -> dict[str, float]:
 
 
 def possible_f1(wrong: Array, p: Array, precision: float = 0.8) -> float:
-    """F1 of the largest cut of the ranking that has this precision: what flags could reach if it were known where to cut."""
+    """The largest F1 of a cut of the ranking with this precision: what flags could reach if it were known where to cut."""
     if not wrong.any():
         return float("nan")
     hits, flagged = np.cumsum(wrong[np.argsort(-p, kind="stable")]), np.arange(1, len(p) + 1)
-    enough = np.flatnonzero(hits >= precision * flagged)
-    return float(2 * hits[enough[-1]] / (flagged[enough[-1]] + wrong.sum())) if len(enough) else 0.0
+    return float(np.where(hits >= precision * flagged, 2 * hits / (flagged + wrong.sum()), 0).max())
 
 
 def calibration_error(wrong: Array, p: Array) -> float:
