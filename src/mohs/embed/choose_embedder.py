@@ -2,8 +2,8 @@
 
 `auto` takes what is installed or cached and never downloads:
 
-    images      EfficientNet-Lite0; on a GPU a stronger network whose weights are in the cache already, else all installed
-                EfficientNet-Lite networks side by side
+    images      on a GPU a stronger network whose weights are in the cache already; else EfficientNet-Lite: all installed networks
+                side by side on a GPU or for few images, Lite0 alone for many on a CPU
     text        wordllama with TF-IDF, or TF-IDF alone where wordllama is not installed
 """
 
@@ -35,6 +35,7 @@ TEXT_BETTER = "hf:sentence-transformers/all-mpnet-base-v2 (downloads 440 MB)"
 TEXT_EXTRA = "wordllama (pip install 'mohs[text]')"
 STRONGER = (BETTER, "timm:vit_small_patch14_dinov2.lvd142m")  # the best first; taken by auto on a GPU if they are cached
 FUNCTION_BATCH = 64
+FEW = 600  # images up to which a CPU runs all networks of EfficientNet-Lite: they take as long as 1,800 do by Lite0
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,20 @@ EMBEDDERS: dict[str, EmbedderFamily] = {
 }
 
 
-def create_embedder(with_: str | Callable[[Any], Any] = "auto", *, kind: str, device: str | torch.device = "auto") -> Embedder:
+def create_embedder(
+    with_: str | Callable[[Any], Any] = "auto",
+    *,
+    kind: str,
+    device: str | torch.device = "auto",
+    examples: int | None = None,
+) -> Embedder:
     """The embedder of a name, or of a function.
 
     Args:
         with_: "auto", a name of EMBEDDERS with its model, "package.module:function", or the function itself.
         kind: what to embed: "images" or "text".
         device: "auto", "cpu", "cuda" or a torch device.
+        examples: how many there are, where it is known: "auto" embeds few of them by more networks.
 
     Returns:
         The embedder; its weights are not loaded yet.
@@ -95,7 +103,7 @@ def create_embedder(with_: str | Callable[[Any], Any] = "auto", *, kind: str, de
     if callable(with_):
         return function_embedder(with_)
     if with_ == "auto":
-        found = auto_embedder(kind, where)
+        found = auto_embedder(kind, where, examples)
         if found is None:
             raise ModuleNotFoundError(
                 "images need a pretrained network: pip install 'mohs[images]' brings one (20 MB), or name your own",
@@ -112,8 +120,8 @@ def create_embedder(with_: str | Callable[[Any], Any] = "auto", *, kind: str, de
     return family.create(spec, where, kind)
 
 
-def auto_embedder(kind: str, device: str | torch.device = "auto") -> Embedder | None:
-    """What `auto` takes for images or text; None where nothing is installed. Never downloads."""
+def auto_embedder(kind: str, device: str | torch.device = "auto", examples: int | None = None) -> Embedder | None:
+    """What `auto` takes for images or text; None where nothing is installed. Never downloads; examples: as above."""
     where = choose_device(device)
     if kind == "text":
         if not has_wordllama():
@@ -127,7 +135,8 @@ def auto_embedder(kind: str, device: str | torch.device = "auto") -> Embedder | 
                 return timm_embedder(parse_embedder(name), where)
     if not has_lite("lite0"):
         return None
-    return lite(Spec("lite0", "", {}), where) if where.type == "cpu" else lites(Spec("lite", "", {}), where)
+    many = where.type == "cpu" and (examples is None or examples > FEW)
+    return lite(Spec("lite0", "", {}), where) if many else lites(Spec("lite", "", {}), where)
 
 
 def is_cached(name: str) -> bool:

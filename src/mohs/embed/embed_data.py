@@ -114,7 +114,7 @@ def embed(
         raise DataError(
             f"{opened.name}: a table is not embedded: `mohs audit` judges tables directly, by trees and a linear model"
         )
-    embedder = create_embedder(with_, kind=kind, device=device)
+    embedder = create_embedder(with_, kind=kind, device=device, examples=len(opened.train))
     if batch is not None:
         embedder = replace(embedder, batch=batch)
     worker = Worker(embedder, opened.train.inputs)
@@ -213,7 +213,7 @@ def cache_part(examples: Examples, rows: Tensor, with_: With = "auto", *, device
     Returns:
         Whether that was possible: the features of all examples are cached, and do not depend on the other examples.
     """
-    embedder = create_embedder(with_, kind=examples.kind, device=device)
+    embedder = create_embedder(with_, kind=examples.kind, device=device, examples=len(examples))
     if not embedder.cached or embedder.fitted:
         return False
     worker, part = Worker(embedder, examples.inputs), examples.take(rows)
