@@ -81,9 +81,12 @@ def test_the_summary_of_clean_data_and_of_little(synthetic: Callable[..., Any]) 
     clean = AuditResult(
         table.filter(np.array(table.column("verdict").to_pylist()) == "easy"), "n", "h", ["a", "b", "c"], estimate
     )
+    clean = replace(clean, table=add_columns(clean.table, {"p_mislabeled": np.zeros(len(clean.table))}))
     assert noise_sentence(clean).startswith("No sign of wrong labels")
     assert next_steps(clean)[0].text.startswith("No label looks wrong")
     assert sentences(clean)[1] == "No label looks wrong."
+    doubted = replace(clean, table=add_columns(clean.table, {"p_mislabeled": np.full(len(clean.table), 0.3)}))
+    assert sentences(doubted)[1].endswith("but about 6 of the 20 most doubtful ones are wrong.")
     shown = page(clean)
     assert shown.count("<li data-card=") == shown.count('data-group="hard"><article') == AT_LEAST  # the hardest of the easy
     unjudged = page(replace(clean, table=add_columns(clean.table, {"verdict": [None] * len(clean.table)})))

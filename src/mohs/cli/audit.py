@@ -221,6 +221,7 @@ def _as_csv(done: AuditResult, *, cleanlab: bool) -> Path:
 
 def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) -> None:
     from mohs.issues.catalog import ISSUES
+    from mohs.report.summary import unflagged
 
     facts = done.facts
     if as_json:
@@ -229,14 +230,17 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
         typer.echo(json.dumps({**plain, **changes, "loss": done.chosen}, default=str))
         return
     shares, total = done.shares, len(done.table)
-    typer.echo(f"{total:,} examples: {', '.join(f'{shares[name] * total:,.0f} {name}' for name in NAMES if name != 'noise')}")
+    counts = [f"{shares[name] * total:,.0f} {name.replace('_', ' ')}" for name in NAMES if name != "noise"]
+    typer.echo(f"{total:,} examples: {', '.join(counts)}")
+    if not shares["mislabeled"]:
+        typer.echo(unflagged(done))
     if done.issues is not None:
-        counts = {name: round(share * total) for name, share in done.issues.shares.items() if share}
-        found = [f"{ISSUES[name].title.lower()} ({'all' if n == total else f'{n:,}'})" for name, n in counts.items()]
+        rows = {name: round(share * total) for name, share in done.issues.shares.items() if share}
+        found = [f"{ISSUES[name].title.lower()} ({'all' if n == total else f'{n:,}'})" for name, n in rows.items()]
         typer.echo(f"other issues: {', '.join(found) or 'none'}")
     if done.diff is not None:
-        counts = {name: count for name, count in done.diff.counts.items() if name != "unchanged"}
-        typer.echo(f"since {done.diff.previous}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
+        changed = {name: count for name, count in done.diff.counts.items() if name != "unchanged"}
+        typer.echo(f"since {done.diff.previous}: {', '.join(f'{count:,} {name}' for name, count in changed.items())}")
     if "labels made wrong" in facts:
         wrong, flagged, hits = (facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong"))
         typer.echo(f"{wrong} labels were made wrong on purpose; {hits} of them are among the {flagged} flagged")

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from shlex import quote
 
+import numpy as np
+
 from mohs.audit.result import AuditResult
-from mohs.hardness.table import VERDICTS
+from mohs.hardness.table import VERDICTS, column
 from mohs.report.changes_block import change_sentence
 from mohs.report.issue_blocks import issue_sentence
 from mohs.report.verdict_labels import NOT_SCORED, label_of
 
 FEW = 20  # suggestions that take a minute to review
+DOUBTED = 20  # most doubtful labels that are worth a look where none is flagged
 IMBALANCED = 10  # largest class over smallest, from which the report warns
 SCALE_ENDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 NOISE_KINDS = {
@@ -55,7 +58,7 @@ def sentences(result: AuditResult) -> list[str]:
     classes = "" if has_numbers(result) else f" of {len(result.classes):,} classes"
     lines = [
         f"This audit covers {result.totals.rows:,} examples{classes}.",
-        f"{_count(wrong)} probably {_plural(wrong, 'has', 'have')} a wrong label." if wrong.examples else "No label looks wrong.",
+        f"{_count(wrong)} probably {_plural(wrong, 'has', 'have')} a wrong label." if wrong.examples else unflagged(result),
         f"{_count(hard)} {_plural(hard, 'is', 'are')} hard but correctly labeled, and {_count(between).lower()} "
         f"{_plural(between, 'lies', 'lie')} between classes{'' if doubtful else '; the rest are easy'}.",
     ]
@@ -69,6 +72,18 @@ def sentences(result: AuditResult) -> list[str]:
     if result.left_out:
         lines.append(f"{len(result.left_out):,} could not be read; they are listed under “Left out”.")
     return lines
+
+
+def unflagged(result: AuditResult) -> str:
+    """What to know where no label is flagged: how many of the most doubtful ones are probably wrong."""
+    if "p_mislabeled" not in result.table.column_names:
+        return "No label looks wrong."
+    chances = np.nan_to_num(column(result.table, "p_mislabeled").astype(float))
+    doubted = min(DOUBTED, len(chances))
+    wrong = float(np.sort(chances)[::-1][:doubted].sum())
+    if wrong < 1:
+        return "No label looks wrong."
+    return f"No label is certain enough to be flagged, but about {wrong:.0f} of the {doubted} most doubtful ones are wrong."
 
 
 def has_numbers(result: AuditResult) -> bool:
@@ -126,7 +141,7 @@ def next_steps(result: AuditResult) -> list[Step]:
         shown = "all of them" if wrong <= FEW else "the most certain come first"
         first = f"Review the {wrong:,} suggested corrections below ({shown}): accept, keep, change or exclude."
     else:
-        first = "No label looks wrong. Look at the hardest and the most ambiguous examples anyway."
+        first = f"{unflagged(result)} Look at the most doubtful, the hardest and the most ambiguous examples anyway."
     steps = [
         Step(first),
         Step("For more room, the map and several reviewers, decide in the app instead:", f"mohs review {run}"),
