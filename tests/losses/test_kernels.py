@@ -233,13 +233,14 @@ class TestKernels:
         assert torch.equal(first[1], again[1])
 
     @pytest.mark.parametrize("name", ["gce", "adr", "gradient_rescaling", "gradient_rescaling:transform=identity"])
-    def test_many_rows(self, name, monkeypatch) -> None:
-        """What large batches take: a sum and a multiplication of their own, and rows in parts."""
+    @pytest.mark.parametrize("captured", [True, False])
+    def test_many_rows(self, captured, name, monkeypatch) -> None:
+        """What large batches and captured graphs take: a sum and a multiplication of their own, and rows in parts."""
         from mohs.losses._kernels import certainty_kernel, launch, rescaling
         from mohs.margin import _triton
 
-        monkeypatch.setattr(launch, "sum_of", lambda *_: None)
-        monkeypatch.setattr(certainty_kernel, "sum_of", lambda *_: None)
+        for module in (launch, certainty_kernel, rescaling):
+            monkeypatch.setattr(module, "can_sum", lambda _: not captured)
         monkeypatch.setattr(_triton, "SMALL", 0)
         monkeypatch.setattr(rescaling, "FEW", 0)
         logits, labels = batch(150, 20)

@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST = tl.constexpr(4096)  # programs; each waits until its number is written, so that for many a launch takes less time
+MOST_SUMMED = 4096  # programs; each waits until its number is written, so that for many a launch takes less time
+MOST = tl.constexpr(MOST_SUMMED)
 
 
 class Sum(NamedTuple):
@@ -28,27 +29,37 @@ class Sum(NamedTuple):
 _shared: dict[tuple[int, int], Sum] = {}  # (device, stream) -> the memory; its total is not written
 
 
-def sum_of(programs: int, like: Tensor) -> Sum | None:
-    """Memory for the sum over this number of programs, on the device of a tensor; None if it takes a launch of its own."""
+def can_sum(like: Tensor) -> bool:
+    """Whether launches on the device of a tensor may share this memory: not those of a graph that is being captured."""
+    return not (like.is_cuda and torch._C._cuda_isCurrentStreamCapturing())
+
+
+def sum_of(like: Tensor) -> Sum:
+    """Memory for the sum over at most MOST_SUMMED programs, on the device of a tensor."""
     device = like.get_device()
-    if programs > MOST.value or (device >= 0 and torch.cuda.is_current_stream_capturing()):
-        return None
     key = (device, torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0)
     shared = _shared.get(key)
     if shared is None:
-        parts = torch.empty(MOST.value, dtype=torch.float32, device=like.device)
+        parts = torch.empty(MOST_SUMMED, dtype=torch.float32, device=like.device)
         shared = _shared[key] = Sum(parts, parts.sum(), torch.zeros(1, dtype=torch.int32, device=like.device))
     return Sum(shared.parts, torch.empty_like(shared.total), shared.counter)
+
+
+@triton.jit
+def is_last(counter_ptr):
+    """Whether all other programs have ended, so that this one sees what they wrote; the counter is ready for the next launch."""
+    tl.debug_barrier()
+    last = tl.atomic_add(counter_ptr, 1, sem="acq_rel") == tl.num_programs(0) - 1
+    if last:
+        tl.store(counter_ptr, 0)
+    return last
 
 
 @triton.jit
 def add_up(part, parts_ptr, sum_ptr, counter_ptr):
     """Leave this program's number; in the last program write the sum of all."""
     tl.store(parts_ptr + tl.program_id(0), part)
-    tl.debug_barrier()
-    programs = tl.num_programs(0)
-    if tl.atomic_add(counter_ptr, 1, sem="acq_rel") == programs - 1:
+    if is_last(counter_ptr):
         at = tl.arange(0, MOST)
-        parts = tl.load(parts_ptr + at, mask=at < programs, other=0.0, cache_modifier=".cg")
+        parts = tl.load(parts_ptr + at, mask=at < tl.num_programs(0), other=0.0, cache_modifier=".cg")
         tl.store(sum_ptr, tl.sum(parts, 0))
-        tl.store(counter_ptr, 0)  # for the next launch

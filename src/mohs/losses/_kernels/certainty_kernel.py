@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mohs.losses._kernels.add_up import add_up, sum_of
+from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, can_sum, sum_of
 from mohs.losses._kernels.curves import exact_exp, log1p
 from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
 from mohs.margin._launch import launch
@@ -218,13 +218,13 @@ class _FusedCertainty(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, asked: Certainty) -> Tensor:
         z = three(logits)
-        how = layout(z)
+        how = layout(z.shape)
         blocks = (triton.next_power_of_2(-(-how.classes // how.block)),) if how.loop else ()
         grad = torch.empty_like(z) if ctx.needs_input_grad[0] else None
-        into = sum_of(how.programs, z)
-        value, whole, counter = (
-            (torch.empty(how.rows, dtype=torch.float32, device=z.device), None, None) if into is None else into
-        )
+        if how.programs <= MOST_SUMMED and can_sum(z):
+            value, whole, counter = sum_of(z)
+        else:
+            value, whole, counter = torch.empty(how.rows, dtype=torch.float32, device=z.device), None, None
         steps = strides(z)
         grad_steps = steps if grad is None else strides(grad)
         launch(
