@@ -11,7 +11,6 @@ from mohs.losses._reduction import check_reduction, check_weight, spread_sample_
 from mohs.margin import NO_LABEL, check_labels, readable
 from mohs.margin._choose import SHORT
 
-
 MOST = 4096  # kinds of calls remembered
 _valid: set[tuple[Any, ...]] = set()
 
