@@ -193,22 +193,26 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
             scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
         tree: dict[str, Any] = {"scores": torch.from_numpy(scores), "names": list(made)}
         if heads is not None:
-            refit = {"probs": torch.from_numpy(heads.refit.probs), "width": heads.refit.width}
-            tree |= {"ambiguity": heads.ambiguity, "refit": refit}
+            tree |= {"ambiguity": heads.ambiguity, "refit": _as_tensors(heads.refit)}
             if heads.names == list(made) and np.isfinite(scores).all():
-                fit = heads.model
-                parts = {"weights": torch.from_numpy(fit.weights), "transition": torch.from_numpy(fit.transition)}
-                tree["model"] = {**parts, "rate": fit.rate}
+                tree["model"] = _as_tensors(heads.model)
         save_tree(tree, file)
     kept = load_tree(file)
     scores, names = kept["scores"].numpy(), kept["names"]
     if "refit" not in kept:
         return KeptScores(scores, names)
-    refit, model = Refit(kept["refit"]["probs"].numpy(), kept["refit"]["width"]), None
-    if "model" in kept:
-        fit = kept["model"]
-        model = NoiseModel(fit["weights"].numpy(), fit["transition"].numpy(), fit["rate"])
-    return KeptScores(scores, names, kept["ambiguity"], refit, model)
+    model = NoiseModel(**_as_arrays(kept["model"])) if "model" in kept else None
+    return KeptScores(scores, names, kept["ambiguity"], Refit(**_as_arrays(kept["refit"])), model)
+
+
+def _as_tensors(fit: Refit | NoiseModel) -> dict[str, Any]:
+    """The fields by name, as `save_tree` takes them."""
+    return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in vars(fit).items()}
+
+
+def _as_arrays(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields by name, from what `_as_tensors` made."""
+    return {name: value.numpy() if isinstance(value, Tensor) else value for name, value in tree.items()}
 
 
 def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None) -> pa.Table:
