@@ -117,13 +117,14 @@ def margin_of(own, top, total):
     return tl.where(own == INF, float("nan"), own - base - tl.log(total)), base
 
 
-@triton.jit
-def margins(
-    z_ptr, y_ptr, m_ptr, top_ptr, total_ptr, rows, inner, stride_n, stride_k, stride_d, ignore,
+@triton.jit(do_not_specialize=["rows", "ignore"])
+def margin_kernel(
+    z_ptr, y_ptr, m_ptr, top_ptr, total_ptr,
+    rows, inner, stride_n, stride_k, stride_d, ignore,
     dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """Write m, the base of the exponentials and their sum of this program's rows; an ignored label is read as class 0."""
+    """m, the base of the exponentials and their sum, one of each per row; an ignored label is read as class 0."""
     if WIDTH:
         stride_n = WIDTH
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
@@ -147,20 +148,6 @@ def margins(
     tl.store(m_ptr + row, m, mask=live)
     tl.store(top_ptr + row, base, mask=live)
     tl.store(total_ptr + row, total, mask=live)
-
-
-@triton.jit(do_not_specialize=["rows", "ignore"])
-def margin_kernel(
-    z_ptr, y_ptr, m_ptr, top_ptr, total_ptr,
-    rows, inner, stride_n, stride_k, stride_d, ignore,
-    dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr,
-    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
-):  # fmt: skip
-    """m, the base of the exponentials and their sum, one of each per row."""
-    margins(
-        z_ptr, y_ptr, m_ptr, top_ptr, total_ptr, rows, inner, stride_n, stride_k, stride_d, ignore,
-        dtype, classes, WIDTH, TILE, BLOCK, LOOP,
-    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows", "ignore"])

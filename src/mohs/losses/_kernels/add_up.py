@@ -1,8 +1,9 @@
 """The sum of one number of each program, in the same launch: the program that ends last adds up what the others left.
 
-The numbers are added in the order of the programs, whichever ends last, so the sum repeats exactly. Numbers and counter lie in
-memory that the launches of a stream share, one after another. A captured graph may be replayed on any stream: there, and for
-too many programs, the numbers are added up by a launch of their own.
+Programs form groups: the last of a group adds up its numbers, and the last group the sums of all. Numbers are added in the
+order of the programs, whichever ends last, so the sum repeats exactly. Numbers and counters lie in memory that the launches of a
+stream share, one after another. A captured graph may be replayed on any stream: there, and for too many programs, the numbers
+are added up by a launch of their own.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_SUMMED = 4096  # programs; each waits until its number is written, so that for many a launch takes less time
+MOST_SUMMED = 1 << 16  # programs
+GROUP = tl.constexpr(256)  # programs of a group; at most as many groups
 MOST = tl.constexpr(MOST_SUMMED)
 
 
 class Sum(NamedTuple):
-    """Where the programs leave their numbers, where the sum goes, and how many have ended."""
+    """Where the programs leave their numbers, where the sum goes, and how many have ended: groups, and programs of each."""
 
     parts: Tensor
     total: Tensor
@@ -40,16 +42,17 @@ def sum_of(like: Tensor) -> Sum:
     key = (device, torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0)
     shared = _shared.get(key)
     if shared is None:
-        parts = torch.empty(MOST_SUMMED, dtype=torch.float32, device=like.device)
-        shared = _shared[key] = Sum(parts, parts.sum(), torch.zeros(1, dtype=torch.int32, device=like.device))
+        parts = torch.empty(MOST_SUMMED + GROUP.value, dtype=torch.float32, device=like.device)
+        counters = torch.zeros(1 + GROUP.value, dtype=torch.int32, device=like.device)
+        shared = _shared[key] = Sum(parts, parts.sum(), counters)
     return Sum(shared.parts, torch.empty_like(shared.total), shared.counter)
 
 
 @triton.jit
-def is_last(counter_ptr):
-    """Whether all other programs have ended, so that this one sees what they wrote; the counter is ready for the next launch."""
+def is_last(counter_ptr, number):
+    """Whether so many programs have come here, so that this one sees what they wrote; the counter is then ready for others."""
     tl.debug_barrier()
-    last = tl.atomic_add(counter_ptr, 1, sem="acq_rel") == tl.num_programs(0) - 1
+    last = tl.atomic_add(counter_ptr, 1, sem="acq_rel") == number - 1
     if last:
         tl.store(counter_ptr, 0)
     return last
@@ -57,9 +60,18 @@ def is_last(counter_ptr):
 
 @triton.jit
 def add_up(part, parts_ptr, sum_ptr, counter_ptr):
-    """Leave this program's number; in the last program write the sum of all."""
-    tl.store(parts_ptr + tl.program_id(0), part)
-    if is_last(counter_ptr):
-        at = tl.arange(0, MOST)
-        parts = tl.load(parts_ptr + at, mask=at < tl.num_programs(0), other=0.0, cache_modifier=".cg")
-        tl.store(sum_ptr, tl.sum(parts, 0))
+    """Leave this program's number; in the last program write the sum of all.
+
+    Call it before large stores: it waits until earlier ones are written.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    group, at = program // GROUP, tl.arange(0, GROUP)
+    size = tl.minimum(programs - group * GROUP, GROUP)
+    tl.store(parts_ptr + program, part)
+    if is_last(counter_ptr + 1 + group, size):
+        own = tl.load(parts_ptr + group * GROUP + at, mask=at < size, other=0.0, cache_modifier=".cg")
+        tl.store(parts_ptr + MOST + group, tl.sum(own, 0))
+        groups = tl.cdiv(programs, GROUP)
+        if is_last(counter_ptr, groups):
+            sums = tl.load(parts_ptr + MOST + at, mask=at < groups, other=0.0, cache_modifier=".cg")
+            tl.store(sum_ptr, tl.sum(sums, 0))

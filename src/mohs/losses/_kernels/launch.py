@@ -28,20 +28,23 @@ class Rows(NamedTuple):
     gap: Tensor | None = None
     entropy: Tensor | None = None
     best: Tensor | None = None
-    grad: Tensor | None = None
+    factor: Tensor | None = None
 
 
 def weight_sum(labels: Tensor, classes: int, ignore_index: int, weight: Tensor | None, sample_weight: Tensor | None) -> Tensor:
     """labels (R,) -> Σ w_y s over the rows that count, a float32 scalar on the device."""
-    out = torch.empty((), dtype=torch.float32, device=labels.device)
+    rows, block = labels.shape[0], 1024
+    programs = -(-rows // block)
+    sums = 1 < programs <= MOST_SUMMED and can_sum(labels)
+    parts, out, counter = sum_of(labels) if sums else (None, torch.empty((), dtype=torch.float32, device=labels.device), None)
     launch(
         denominator_kernel,
-        1,
-        16,
-        (labels, weight, sample_weight, out),
-        (labels.shape[0], classes, ignore_index),
+        programs if sums else 1,
+        4,
+        (labels, weight, sample_weight, parts, out, counter),
+        (rows, classes, ignore_index),
         (),
-        (weight is not None, sample_weight is not None, 8192 if labels.shape[0] > 2048 else 1024),
+        (weight is not None, sample_weight is not None, sums, block),
         (labels, weight, sample_weight),
     )
     return out
@@ -61,6 +64,7 @@ def launch_loss(
     mean: bool = False,
     denominator: Tensor | None = None,
     total: bool = False,
+    normal: bool = False,
     grad: Tensor | None = None,
     pull: bool = False,
     save: bool = False,
@@ -78,6 +82,8 @@ def launch_loss(
         mean: Divide by the denominator.
         denominator: From `weight_sum`, for the mean over more rows than these.
         total: Return the sum of the values instead of each.
+        normal: Normalize the weights of Gradient Rescaling, for at most FEW rows on a device that `can_sum`; returns the factor
+            that the gradient lacks.
         grad: (N, K, D), where to write the gradient; the logits themselves if they may be overwritten.
         pull: Return ∂L/∂m.
         save: Return top and total, for `write_gradient`.
@@ -97,12 +103,14 @@ def launch_loss(
         mean,
         denominator is not None,
         sums,
+        normal,
         pull,
         save,
         stats,
     )
     how = plan.layout
     value, whole, counter = sum_of(logits) if plan.sums else (_numbers(logits, how.rows), None, None)
+    factor = torch.empty_like(whole) if normal and whole is not None else None
     pulls = top = totals = margin = gap = entropy = best = None
     if pull or save or stats:
         room = (_numbers(logits, how.rows) for _ in range(6))
@@ -126,6 +134,7 @@ def launch_loss(
             value,
             whole,
             counter,
+            factor,
             pulls,
             top,
             totals,
@@ -142,7 +151,7 @@ def launch_loss(
     )
     if total:
         value = value.sum() if whole is None else whole
-    return Rows(value, pulls, top, totals, margin, gap, entropy, best, grad)
+    return Rows(value, pulls, top, totals, margin, gap, entropy, best, factor)
 
 
 class Plan(NamedTuple):
@@ -176,6 +185,7 @@ def _plan(
     mean: bool,
     denominator: bool,
     sums: bool,
+    normal: bool,
     pull: bool,
     save: bool,
     stats: bool,
@@ -186,8 +196,7 @@ def _plan(
     sums = sums and how.programs <= MOST_SUMMED
     counted = mean and not denominator and how.rows * how.programs <= COUNTED
     kind = (how.classes, width(read, written), curve, weight, sample_weight, smooth, target, mean, counted, sums)
-    outputs = (grad_steps is not None, pull, save, stats)
-    constants = (*kind, *outputs, how.tile, how.block, how.loop)
+    constants = (*kind, normal, grad_steps is not None, pull, save, stats, how.tile, how.block, how.loop)
     integers = (how.rows, how.inner, *read, *written, ignore_index)
     return Plan(how, integers, constants, sums, mean and not denominator and not counted)
 
