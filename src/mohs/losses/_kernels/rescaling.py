@@ -40,7 +40,7 @@ class Rescaling(NamedTuple):
     @property
     def highest(self) -> float:
         """The largest β p^λ (1 − p) of any p."""
-        return self.beta * self.lam**self.lam / (1 + self.lam) ** (1 + self.lam)
+        return float(self.beta * self.lam**self.lam / (1 + self.lam) ** (1 + self.lam))
 
 
 def fused_rescaling(logits: Tensor, how: Rescaling, plain: Plain, call: KernelCall) -> Tensor:
