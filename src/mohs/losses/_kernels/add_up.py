@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_SUMMED = 1 << 16  # programs
+MOST_SUMMED = 4096  # programs; that each waits until its number is written costs more than a launch, if there are many
 GROUP = tl.constexpr(256)  # programs of a group; at most as many groups
 MOST = tl.constexpr(MOST_SUMMED)
 
