@@ -42,7 +42,7 @@ def sum_of(like: Tensor) -> Sum:
     key = (device, torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0)
     shared = _shared.get(key)
     if shared is None:
-        parts = torch.empty(MOST_SUMMED + GROUP.value, dtype=torch.float32, device=like.device)
+        parts = torch.empty(2 * MOST_SUMMED, dtype=torch.float32, device=like.device)  # two of each program, or sums of groups
         counters = torch.zeros(1 + GROUP.value, dtype=torch.int32, device=like.device)
         shared = _shared[key] = Sum(parts, parts.sum(), counters)
     return Sum(shared.parts, torch.empty_like(shared.total), shared.counter)

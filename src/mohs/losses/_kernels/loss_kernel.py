@@ -12,11 +12,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from mohs.losses._kernels.add_up import add_up, is_last
+from mohs.losses._kernels.add_up import MOST, add_up, is_last
 from mohs.losses._kernels.curves import curve, parts, rescaling_weight
 from mohs.margin._triton import INF, label_logit, load, margin_of, offsets, store_gradient
-
-FEW = tl.constexpr(4096)  # programs whose numbers a single one adds up
 
 
 @triton.jit
@@ -226,17 +224,17 @@ def loss_kernel(
 
 @triton.jit
 def add_up_normalized(value, weight, y_ptr, parts_ptr, sum_ptr, factor_ptr, counter_ptr, rows, classes, ignore):
-    """`add_up` of the values, times N/Σ weight over the N rows that count, which is written too. For at most FEW programs."""
+    """`add_up` of the values, times N/Σ weight over the N rows that count, which is written too. For at most MOST programs."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     tl.store(parts_ptr + program, value)
-    tl.store(parts_ptr + FEW + program, weight)
+    tl.store(parts_ptr + MOST + program, weight)
     if is_last(counter_ptr, programs):
         values = tl.zeros((1024,), tl.float32)
         weights = tl.zeros((1024,), tl.float32)
         for first in range(0, programs, 1024):
             at = first + tl.arange(0, 1024)
             values += tl.load(parts_ptr + at, mask=at < programs, other=0.0, cache_modifier=".cg")
-            weights += tl.load(parts_ptr + FEW + at, mask=at < programs, other=0.0, cache_modifier=".cg")
+            weights += tl.load(parts_ptr + MOST + at, mask=at < programs, other=0.0, cache_modifier=".cg")
         count = weight_total(y_ptr, y_ptr, y_ptr, 0, rows, classes, ignore, False, False, 1024)
         whole = tl.sum(weights, 0)
         whole = tl.where(whole < 1.1754943508222875e-38, 1.1754943508222875e-38, whole)

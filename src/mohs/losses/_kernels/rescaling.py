@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mohs.losses._kernels.add_up import add_up, can_sum, sum_of
+from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, can_sum, sum_of
 from mohs.losses._kernels.call import KernelCall
 from mohs.losses._kernels.curves import NUMBERS, Curve, exact_exp, half_gradient
 from mohs.losses._kernels.curves import parts as parts_of
@@ -25,7 +25,7 @@ from mohs.margin._choose import Plain, keeps_graph, needs_plain, plain_gradient
 from mohs.margin._launch import launch
 from mohs.margin._triton import INF, flat, margin_forward, scale_, three, write_gradient
 
-FEW, PARTS = 4096, 64  # rows that take one launch; parts of more
+FEW, PARTS = MOST_SUMMED, 64  # rows that take one launch; parts of more
 STEEP = 40.0  # largest exponent with whose exponential, left out at first, float32 still has all digits
 
 
