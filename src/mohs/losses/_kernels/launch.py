@@ -82,8 +82,8 @@ def launch_loss(
         mean: Divide by the denominator.
         denominator: From `weight_sum`, for the mean over more rows than these.
         total: Return the sum of the values instead of each.
-        normal: Normalize the weights of Gradient Rescaling, for at most MOST_SUMMED rows on a device that `can_sum`; returns the factor
-            that the gradient lacks.
+        normal: Normalize the weights of Gradient Rescaling, for at most MOST_SUMMED rows on a device that `can_sum`; returns the
+            factor that the gradient lacks.
         grad: (N, K, D), where to write the gradient; the logits themselves if they may be overwritten.
         pull: Return ∂L/∂m.
         save: Return top and total, for `write_gradient`.
