@@ -133,7 +133,7 @@ def test_one_step_of_expectation_maximization_against_a_loop() -> None:
     likelihood += STRENGTH * (even * np.log(before / even)).sum()
     likelihood += RATE_PRIOR[0] * math.log(rate) + RATE_PRIOR[1] * math.log(1 - rate)
     start = Transition(np.arange(k), before.T, np.zeros(k), np.zeros(k))
-    table, found, value = _transition_step(scores[None], y, np.array([0.7]), start, times=1, pull=STRENGTH)
+    table, found, value = _transition_step(scores.T[None], y, np.array([0.7]), start, times=1, pull=STRENGTH)
     np.testing.assert_allclose(table.dense(), expected / expected.sum(1, keepdims=True), atol=1e-5)
     assert (found, value) == pytest.approx((rate, likelihood), rel=1e-5)
 
@@ -153,7 +153,7 @@ def test_columns_of_classes_without_labels_need_not_be_written_out() -> None:
         value = np.log(given).sum() + 4.0 * (even * np.log(table / even)).sum()
         value += RATE_PRIOR[0] * math.log(rate) + RATE_PRIOR[1] * math.log(1 - rate)
         table = (counts + 4.0 * even) / (counts.sum(1, keepdims=True) + 4.0)
-        found = _fit_transition(p, y, Transition.even(0.2, k, np.unique(y)), times=steps, pull=4.0)
+        found = _fit_transition(p.T, y, Transition.even(0.2, k, np.unique(y)), times=steps, pull=4.0)
         np.testing.assert_allclose(found[0].dense(), table, rtol=1e-12)
         assert found[1:] == pytest.approx((rate, value), rel=1e-12)
 
@@ -167,7 +167,7 @@ def test_weights_minimize_what_torch_computes() -> None:
         p = torch.softmax(torch.tensordot(a, torch.from_numpy(both).double(), 1), 1)
         return -(p * torch.from_numpy(noise.T[y])).sum(1).log().sum() + 0.025 * a.sum() ** 2
 
-    found = torch.tensor(_weights_step(both, y, np.full(2, 0.5), Transition.even(0.2, 4, np.arange(4))))
+    found = torch.tensor(_weights_step(both.swapaxes(1, 2), y, np.full(2, 0.5), Transition.even(0.2, 4, np.arange(4))))
     assert (found >= 0).all()
     values = [float(objective(found + torch.tensor(step))) for step in ([0.0, 0.0], [0.05, 0.0], [-0.05, 0.0], [0.0, 0.05])]
     assert min(values) == values[0]
@@ -179,7 +179,7 @@ def test_posterior_is_bayes_rule() -> None:
     for i in range(20):
         p = softmax(scores[i][None] * fit.weights[0])[0]
         joint = [p[t] * fit.transition[t, y[i]] for t in range(5)]
-        np.testing.assert_allclose(fit.posterior(scores[None], y)[i], np.array(joint) / sum(joint), rtol=1e-4)
+        np.testing.assert_allclose(fit.posterior(fit.probs(scores[None]), y)[i], np.array(joint) / sum(joint), rtol=1e-4)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.05, 0.95))

@@ -233,13 +233,14 @@ class TestKernels:
         assert torch.equal(first[1], again[1])
 
     @pytest.mark.parametrize("name", ["gce", "adr", "gradient_rescaling", "gradient_rescaling:transform=identity"])
-    def test_many_rows(self, name, monkeypatch) -> None:
-        """What large batches take: a sum and a multiplication of their own, and rows in parts."""
+    @pytest.mark.parametrize("captured", [True, False])
+    def test_many_rows(self, captured, name, monkeypatch) -> None:
+        """What large batches and captured graphs take: a sum and a multiplication of their own, and rows in parts."""
         from mohs.losses._kernels import certainty_kernel, launch, rescaling
         from mohs.margin import _triton
 
-        monkeypatch.setattr(launch, "sum_of", lambda *_: None)
-        monkeypatch.setattr(certainty_kernel, "sum_of", lambda *_: None)
+        for module in (launch, certainty_kernel, rescaling):
+            monkeypatch.setattr(module, "can_sum", lambda _: not captured)
         monkeypatch.setattr(_triton, "SMALL", 0)
         monkeypatch.setattr(rescaling, "FEW", 0)
         logits, labels = batch(150, 20)
@@ -248,6 +249,25 @@ class TestKernels:
         (value, grad), (exact, slope) = run(function, logits, 2.0), reference(function, logits, monkeypatch, 2.0)
         assert far(value, exact) < 1e-6
         assert far(grad, slope) < 3e-6
+
+    def test_several_groups_of_programs_add_up(self) -> None:
+        from mohs.losses._kernels.launch import weight_sum
+
+        labels = torch.arange(280_000, device=DEVICE) % 10  # 1024 of them a program, of which 256 are a group
+        weight = torch.linspace(0.1, 1.0, 10, device=DEVICE)
+        labels[::7] = -100
+        exact = weight.double()[labels[labels >= 0]].sum()
+        for _ in range(2):  # the counters are as before
+            assert far(weight_sum(labels, 10, -100, weight, None), exact) < 1e-6
+
+    @pytest.mark.parametrize("beta", [100.0, 500.0])
+    def test_steep_rescaling(self, beta, monkeypatch) -> None:
+        """Weights whose exponent is large: of one launch, and beyond its range."""
+        logits, labels = batch(12, 5)
+        function = partial(mohs.GradientRescalingLoss(beta=beta), target=labels)
+        (value, grad), (exact, slope) = run(function, logits), reference(function, logits, monkeypatch)
+        assert far(value, exact) < 1e-7 * beta
+        assert far(grad, slope) < 1e-6 * beta
 
     def test_off(self, monkeypatch) -> None:
         assert _choose.takes(batch(2, 3)[0])

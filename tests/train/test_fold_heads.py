@@ -186,6 +186,15 @@ def test_wrong_digits_are_found_and_clean_ones_are_not_flagged(seed: int) -> Non
     assert clean.flagged.mean() <= 0.01
 
 
+def test_the_noise_model_of_the_heads_is_the_one_that_their_judge_would_fit() -> None:
+    y = moved(DIGITS, 0.1, 0)
+    made = fold_scores(PIXELS, y, num_classes=10)
+    given, own = (judge_labels(made.scores, y, model=model) for model in (made.model, None))
+    assert given.model is made.model
+    np.testing.assert_allclose(given.model.transition, own.model.transition, rtol=1e-6)
+    np.testing.assert_allclose(given.p_mislabeled, own.p_mislabeled, rtol=1e-6)
+
+
 def test_same_seed_same_scores() -> None:
     first, second, other = (fold_scores(IRIS.numpy(), SPECIES, num_classes=3, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.scores, second.scores)

@@ -204,7 +204,7 @@ def fit_judge(source: Source, classes: Sequence[Any], *, sample: int = SAMPLE, f
     taken, rows = {key: values[known] for key, values in taken.items()}, rows[known]
     labels = encode(taken["labels"], num_classes=len(classes), classes=classes)[0]
     features = as_tensor(taken["features"]).float() if "features" in taken else None
-    head, probabilities, ambiguity = None, False, 1.0
+    head, probabilities, ambiguity, model = None, False, 1.0, None
     if "logits" in taken:
         given = np.asarray(taken["logits"], np.float32)
         logs = log_scores(given)
@@ -212,8 +212,8 @@ def fit_judge(source: Source, classes: Sequence[Any], *, sample: int = SAMPLE, f
     else:
         assert features is not None
         made = fold_scores(features, torch.from_numpy(labels), num_classes=len(classes), folds=folds, seed=seed, linear=True)
-        scores, ambiguity = made.scores, made.ambiguity
-    rule = fit_rule(scores, labels, ambiguity=ambiguity)
+        scores, ambiguity, model = made.scores, made.ambiguity, made.model
+    rule = fit_rule(scores, labels, ambiguity=ambiguity, model=model)
     if "logits" not in taken:
         head = FoldHead.of(made, rule.model.weights, rows)
     geometry = None if features is None else Geometry.of(features, labels, rows, len(classes), seed)

@@ -35,6 +35,7 @@ from mohs.hardness.learned_odds import Refit
 from mohs.hardness.measure import host, measure, overall, table_of
 from mohs.hardness.neighbor_index import how_nearest, many_nearest
 from mohs.hardness.neighbors import agreement
+from mohs.hardness.noise_model import NoiseModel
 from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict
@@ -56,7 +57,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     features, about = features_of(data, options)
     options.step("judge", f"heads on {about} in {options.folds} folds")
     kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: head_scores(features, train, options))
-    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity, refit=kept.refit)
+    judgment = judge_examples(kept.scores, train, options, ambiguity=kept.ambiguity, refit=kept.refit, model=kept.model)
     first = next(iter(features.values()))
     how = how_nearest(len(train), choose_device(options.device))
     options.step("scores", f"margins, angles and neighbors ({how})")
@@ -75,11 +76,17 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
 
 
 def judge_examples(
-    scores: Any, examples: Examples, options: AuditOptions, *, ambiguity: float = 1.0, refit: Refit | None = None
+    scores: Any,
+    examples: Examples,
+    options: AuditOptions,
+    *,
+    ambiguity: float = 1.0,
+    refit: Refit | None = None,
+    model: NoiseModel | None = None,
 ) -> LabelJudgment:
     """The judgment on the examples' labels by scores that are out of sample, and by people's votes where there are some."""
     labels = examples.labels.numpy()
-    judgment = judge_labels(scores, labels, precision=options.precision, ambiguity=ambiguity, refit=refit)
+    judgment = judge_labels(scores, labels, precision=options.precision, ambiguity=ambiguity, refit=refit, model=model)
     if examples.votes is None:
         return judgment
     return judge_by_votes(judgment, examples.votes, labels, precision=options.precision)
@@ -164,12 +171,16 @@ def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOpti
 
 @dataclass(frozen=True, eq=False)
 class KeptScores:
-    """Scores (M, N, K) of the models `names`; ambiguity and refit as of `FoldScores`, where its heads are among them."""
+    """Scores (M, N, K) of the models `names`.
+
+    ambiguity and refit as of `FoldScores`, where its heads are among them; model too, where these are all scores.
+    """
 
     scores: Array
     names: list[str]
     ambiguity: float = 1.0
     refit: Refit | None = None
+    model: NoiseModel | None = None
 
 
 def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[str, Array], FoldScores | None]]) -> KeptScores:
@@ -182,14 +193,26 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
             scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
         tree: dict[str, Any] = {"scores": torch.from_numpy(scores), "names": list(made)}
         if heads is not None:
-            refit = {"probs": torch.from_numpy(heads.refit.probs), "width": heads.refit.width}
-            tree |= {"ambiguity": heads.ambiguity, "refit": refit}
+            tree |= {"ambiguity": heads.ambiguity, "refit": _as_tensors(heads.refit)}
+            if heads.names == list(made) and np.isfinite(scores).all():
+                tree["model"] = _as_tensors(heads.model)
         save_tree(tree, file)
     kept = load_tree(file)
     scores, names = kept["scores"].numpy(), kept["names"]
     if "refit" not in kept:
         return KeptScores(scores, names)
-    return KeptScores(scores, names, kept["ambiguity"], Refit(kept["refit"]["probs"].numpy(), kept["refit"]["width"]))
+    model = NoiseModel(**_as_arrays(kept["model"])) if "model" in kept else None
+    return KeptScores(scores, names, kept["ambiguity"], Refit(**_as_arrays(kept["refit"])), model)
+
+
+def _as_tensors(fit: Refit | NoiseModel) -> dict[str, Any]:
+    """The fields by name, as `save_tree` takes them."""
+    return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in vars(fit).items()}
+
+
+def _as_arrays(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields by name, from what `_as_tensors` made."""
+    return {name: value.numpy() if isinstance(value, Tensor) else value for name, value in tree.items()}
 
 
 def scored_table(judgment: LabelJudgment, train: Examples, features: Any = None) -> pa.Table:

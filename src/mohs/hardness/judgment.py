@@ -98,6 +98,7 @@ def judge_labels(
     interval: float = 0.95,
     ambiguity: float = 1.0,
     refit: Refit | None = None,
+    model: NoiseModel | None = None,
 ) -> LabelJudgment:
     """Judge given labels by scores that are out of sample.
 
@@ -114,6 +115,7 @@ def judge_labels(
         refit: What models say that were fitted to the predicted classes, if there are some: p_mislabeled is then learned from
             other data sets (`learned_odds`), unless there are few examples or the scores tell little of the labels. For one
             label per example only.
+        model: The noise model, if it is fitted already to these labels and to these scores as they are, logits each.
 
     Returns:
         The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels. Where an
@@ -131,9 +133,10 @@ def judge_labels(
     known: Array = np.asarray(np.isfinite(s).all((0, 2)))
     if not known.any():
         raise ValueError("scores hold no row without NaN or infinity: there is nothing to judge by")
-    s = np.stack([log_scores(one) for one in s])
+    if model is None:
+        s = np.stack([log_scores(one) for one in s])
     z = NormalDist().inv_cdf((1 + interval) / 2)
-    rule = fit_rule(s[:, known], y[known], ambiguity=ambiguity)
+    rule = fit_rule(s[:, known], y[known], ambiguity=ambiguity, model=model)
     return _judgment(rule, s, y, known, precision, z, smooth, refit)
 
 
@@ -179,7 +182,8 @@ class LabelRule:
 
     def judge(self, scores: Array, labels: Array) -> RowJudgment:
         """Judge rows, each by itself: finite scores (M, n, K) and labels (n,)."""
-        rows, p, posterior = np.arange(len(labels)), self.model.probs(scores), self.model.posterior(scores, labels)
+        rows, p = np.arange(len(labels)), self.model.probs(scores)
+        posterior = self.model.posterior(p, labels)
         apparent, unsure = 1 - posterior[rows, labels].clip(TINY, 1), 1 - p.max(1)
         wrong = _scaled_odds(apparent, self.trust * self.class_trust[labels])
         if self.sharpness > 1:
@@ -219,11 +223,12 @@ class RowJudgment:
     unsure: Array
 
 
-def fit_rule(scores: Array, labels: Array, *, ambiguity: float = 1.0) -> LabelRule:
-    """The rule that finite scores (M, N, K) and labels (N,) give; ambiguity: as for `judge_labels`."""
-    model = fit_noise(scores, labels)
+def fit_rule(scores: Array, labels: Array, *, ambiguity: float = 1.0, model: NoiseModel | None = None) -> LabelRule:
+    """The rule that finite scores (M, N, K) and labels (N,) give; ambiguity, model: as for `judge_labels`."""
+    if model is None:
+        model = fit_noise(scores, labels)
     p = model.probs(scores)
-    right = model.posterior(scores, labels)[np.arange(len(labels)), labels].clip(TINY, 1)
+    right = model.posterior(p, labels)[np.arange(len(labels)), labels].clip(TINY, 1)
     apparent, unsure = float(1 - right.mean()), float((1 - p.max(1)).mean())
     kappa = SKEPTICISM * math.sqrt(PER_CLASS * p.shape[1] / len(labels))
     trust = float(np.clip(1 - kappa * unsure / max(apparent, 1e-9), LEAST_TRUST, 1))

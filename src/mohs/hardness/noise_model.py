@@ -13,6 +13,8 @@ Models that were fitted to wrong labels of a class pair predict them: p is then 
 predictions, 2 a and 8 a, with a T that is freer to follow the labels, replace the fit if they make held-out labels likelier;
 or as likely, where all predictions are equally unsure: ambiguity varies from example to example, noise does not.
 
+During the fit arrays are class by class, (K, N): sums over few classes are then sums of long rows, which NumPy vectorizes.
+
 The noise model is that of Patrini et al., "Making deep neural networks robust to label noise" (CVPR 2017); with one model a is
 its inverse temperature, as in Guo et al., "On calibration of modern neural networks" (ICML 2017).
 """
@@ -50,9 +52,9 @@ class NoiseModel:
         """scores (M, N, K) -> probabilities of the true class (N, K), before the given label is known."""
         return softmax(np.tensordot(self.weights, scores, 1).astype(np.float64))
 
-    def posterior(self, scores: Array, labels: Array) -> Array:
-        """scores (M, N, K), labels (N,) -> probabilities of the true class (N, K), given the label."""
-        joint = self.probs(scores) * self.transition.T[labels]
+    def posterior(self, probs: Array, labels: Array) -> Array:
+        """What `probs` gives (N, K), labels (N,) -> probabilities of the true class (N, K), given the label."""
+        joint = probs * self.transition.T[labels]
         posterior: Array = joint / (joint.sum(1, keepdims=True) + 1e-300)
         return posterior
 
@@ -62,15 +64,17 @@ def fit_noise(scores: Array, labels: Array) -> NoiseModel:
     step = max(1, -(-scores.shape[1] * scores.shape[2] // MOST_ENTRIES))
     scores, y = scores[:, ::step], labels[::step]
     m, _, k = scores.shape
-    size = np.sqrt(((scores - scores.mean(2, keepdims=True)) ** 2).mean((1, 2))) + TINY
-    s = ((scores - scores.mean(2, keepdims=True)) / size[:, None, None]).astype(np.float32)
+    centered = np.ascontiguousarray(scores.swapaxes(1, 2))  # (M, K, N)
+    centered = centered - centered.mean(1, keepdims=True)
+    size = np.sqrt((centered**2).mean((1, 2))) + TINY
+    s = (centered / size[:, None, None]).astype(np.float32)
     given = np.unique(y)
     first = _alternate(s, y, np.full(m, 1.0 / m), Transition.even(0.02, k, given))  # from little noise
     sharp = np.maximum(first[1], 0.02) * 2.5  # and from much
     start = _transition_step(s, y, sharp, Transition.even(0.2, k, given), times=15, pull=2.0)[0]
     second = _alternate(s, y, sharp, start)
     _, weights, transition, rate = max(first, second, key=lambda fit: fit[0])
-    factor, transition, rate = _sharpened(softmax(np.tensordot(weights.astype(np.float32), s, 1)), y, transition, rate)
+    factor, transition, rate = _sharpened(_weighed(weights, s), y, transition, rate)
     return NoiseModel(factor * weights / size, transition.dense(), rate)
 
 
@@ -99,9 +103,8 @@ class Transition:
         return Transition(given, columns, np.full(classes, off), np.full(classes, on))
 
     def of_labels(self, y: Array) -> Array:
-        """Labels (N,) -> how often each true class is labeled so (N, K)."""
-        entries: Array = self.columns[np.searchsorted(self.given, y)]
-        return entries
+        """Labels (N,) -> how often each true class is labeled so (K, N)."""
+        return np.take(self.columns.T, np.searchsorted(self.given, y), 1)
 
     def distance(self, even: Transition) -> float:
         """Σ E log(T/E) over all K × K entries of an even table E: 0 for the same, negative otherwise."""
@@ -124,29 +127,33 @@ class Transition:
 
 
 def _sharpened(p: Array, y: Array, transition: Transition, rate: float) -> tuple[float, Transition, float]:
-    """A factor on the weights with the T and rate that go with it, if they make held-out labels likelier; else those given."""
-    log_p, k = np.log(p.astype(np.float64).clip(TINY)), p.shape[1]
+    """A factor on the weights with the T and rate that go with it, if they make held-out labels likelier; else those given.
+
+    p: (K, N).
+    """
+    log_p, k = np.log(p.astype(np.float64).clip(TINY)), len(p)
     fold = np.random.default_rng(0).permutation(len(y)) % HALVES
+    parts = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(HALVES)]
     even = Transition.even(0.1, k, transition.given)
 
     def held_out(q: Array, pull: float) -> float:
         value = 0.0
-        for f in range(HALVES):
-            table, _, _ = _fit_transition(q[fold != f], y[fold != f], even, times=STEPS, pull=pull)
-            value += float(np.log((q[fold == f] * table.of_labels(y[fold == f])).sum(1) + 1e-300).sum())
+        for seen, unseen in parts:
+            table, _, _ = _fit_transition(q[:, seen], y[seen], even, times=STEPS, pull=pull)
+            value += float(np.log((q[:, unseen] * table.of_labels(y[unseen])).sum(0) + 1e-300).sum())
         return value
 
     gain = max(GAIN, GAIN_SHARE * len(y))
-    best, chosen = held_out(p.astype(np.float64), STRENGTH) + (-gain if saturated(p) else gain), (1.0, STRENGTH)
+    best, chosen = held_out(p.astype(np.float64), STRENGTH) + (-gain if saturated(p.T) else gain), (1.0, STRENGTH)
     for factor in SHARPER:
-        q = softmax(factor * log_p)
+        q = softmax(factor * log_p, axis=0)
         for pull in LOOSE:
             value = held_out(q, pull)
             if value > best:
                 best, chosen = value, (factor, pull)
     if chosen[0] == 1.0:
         return 1.0, transition, rate
-    table, sharp_rate, _ = _fit_transition(softmax(chosen[0] * log_p), y, even, times=2 * STEPS, pull=chosen[1])
+    table, sharp_rate, _ = _fit_transition(softmax(chosen[0] * log_p, axis=0), y, even, times=2 * STEPS, pull=chosen[1])
     if sharp_rate > MOST_NOISE:  # T has become the judge's own confusion matrix
         return 1.0, transition, rate
     return chosen[0], table, sharp_rate
@@ -175,16 +182,16 @@ def _alternate(s: Array, y: Array, weights: Array, transition: Transition) -> tu
 
 
 def _weights_step(s: Array, y: Array, weights: Array, transition: Transition) -> Array:
-    """a (M,) by L-BFGS for fixed T."""
+    """a (M,) by L-BFGS for fixed T; s: (M, K, N)."""
     column = transition.of_labels(y).astype(np.float32)
     flat = s.reshape(len(s), -1)
 
     def value_and_gradient(a: Array) -> tuple[float, Array]:
-        p = softmax(np.tensordot(a.astype(np.float32), s, 1))
+        p = _weighed(a, s)
         joint = p * column
-        given = joint.sum(1, keepdims=True) + 1e-30
-        pull = p - joint / given
-        gradient = (flat @ pull.ravel()).astype(np.float64) + SHARPNESS * float(a.sum())
+        given = joint.sum(0) + 1e-30
+        p -= np.divide(joint, given, out=joint)
+        gradient = (flat @ p.ravel()).astype(np.float64) + SHARPNESS * float(a.sum())
         return float(-np.log(given).sum() + 0.5 * SHARPNESS * a.sum() ** 2), gradient
 
     found = minimize(value_and_gradient, weights, jac=True, method="L-BFGS-B", bounds=[(0, 30)] * len(s), options={"maxiter": 10})
@@ -194,24 +201,28 @@ def _weights_step(s: Array, y: Array, weights: Array, transition: Transition) ->
 def _transition_step(
     s: Array, y: Array, weights: Array, table: Transition, *, times: int, pull: float
 ) -> tuple[Transition, float, float]:
-    """T for fixed a, with its rate and penalized log-likelihood."""
-    p = softmax(np.tensordot(weights.astype(np.float32), s, 1)).astype(np.float64)
-    return _fit_transition(p, y, table, times=times, pull=pull)
+    """T for fixed a, with its rate and penalized log-likelihood; s: (M, K, N)."""
+    return _fit_transition(_weighed(weights, s).astype(np.float64), y, table, times=times, pull=pull)
+
+
+def _weighed(weights: Array, s: Array) -> Array:
+    """Weights (M,), scores (M, K, N) -> probabilities of the true class (K, N) in float32."""
+    return softmax(np.tensordot(weights.astype(np.float32), s, 1), axis=0)
 
 
 def _fit_transition(p: Array, y: Array, table: Transition, *, times: int, pull: float) -> tuple[Transition, float, float]:
-    """T by expectation maximization for p (N, K) and labels (N,), with its rate and penalized log-likelihood: O(N K) a step."""
-    n, k = p.shape
+    """T by expectation maximization for p (K, N) and labels (N,), with its rate and penalized log-likelihood: O(N K) a step."""
+    k, n = p.shape
     order = np.argsort(y, kind="stable")
-    p, y = p[order], y[order]
-    labels, first = np.unique(y, return_index=True)  # in p, the rows of each label follow each other
+    p, y = p[:, order], y[order]
+    labels, first = np.unique(y, return_index=True)  # in p, the examples of each label follow each other
     place = np.searchsorted(table.given, labels)
     rate = value = 0.0
     for _ in range(times):
         joint = p * table.of_labels(y)
-        given = joint.sum(1, keepdims=True) + 1e-300
+        given = joint.sum(0) + 1e-300
         counts = np.zeros_like(table.columns)  # (given, true)
-        counts[place] = np.add.reduceat(joint / given, first)
+        counts[place] = np.add.reduceat(joint / given, first, axis=1).T
         right = float(counts[np.arange(len(counts)), table.given].sum())
         rate = float(np.clip((n - right + RATE_PRIOR[0]) / (n + sum(RATE_PRIOR)), 1e-5, 0.9))
         even = Transition.even(rate, k, table.given)
@@ -222,8 +233,9 @@ def _fit_transition(p: Array, y: Array, table: Transition, *, times: int, pull: 
     return table, rate, value
 
 
-def softmax(z: Array) -> Array:
-    """z (N, K) -> (N, K)."""
-    e = np.exp(z - z.max(1, keepdims=True))
-    normalized: Array = e / e.sum(1, keepdims=True)
-    return normalized
+def softmax(z: Array, axis: int = 1) -> Array:
+    """Scores -> probabilities of the classes, which lie along this axis."""
+    p: Array = z - z.max(axis, keepdims=True)
+    np.exp(p, out=p)
+    p /= p.sum(axis, keepdims=True)
+    return p

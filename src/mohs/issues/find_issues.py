@@ -207,7 +207,7 @@ def _outliers(given: _Inputs) -> dict[str, Found]:
 
 
 def _image_defects(given: _Inputs) -> dict[str, Found]:
-    return image_defects(given.images, given.sizes)
+    return image_defects(given.images, given.sizes, device=given.device)
 
 
 def _text_defects(given: _Inputs) -> dict[str, Found]:

@@ -41,17 +41,18 @@ CHANNELS_DIFFER = 4  # levels; JPEG changes the channels of a gray image by fewe
 COLORED = 0.9  # median share of gray pixels above which data are not colored
 
 
-def image_defects(images: Any, sizes: Any = None) -> dict[str, Found]:
+def image_defects(images: Any, sizes: Any = None, *, device: torch.device | str = "cpu") -> dict[str, Found]:
     """Defects of images.
 
     Args:
         images: (N, C, H, W) uint8, a tensor or anything that gives one for a tensor of rows.
         sizes: height and width (N, 2) of each image as it was stored, if that differs.
+        device: Where to measure.
 
     Returns:
         Score and flag of each image by the name of the defect; `grayscale` for colored data only, size and shape with `sizes`.
     """
-    measured = measure_images(images)
+    measured = measure_images(images, device=device)
     if measured["grayscale"].size and np.median(measured["grayscale"]) > COLORED:
         del measured["grayscale"]
     if sizes is not None:
@@ -69,13 +70,13 @@ def oddness(values: Array) -> Array:
 
 
 @torch.no_grad()
-def measure_images(images: Any) -> dict[str, Array]:
+def measure_images(images: Any, *, device: torch.device | str = "cpu") -> dict[str, Array]:
     """The five measures that need pixels, each (N,); of large images LINES rows and columns are measured."""
     count, _, height, width = images.shape
     made: dict[str, list[Tensor]] = {name: [] for name in ("dark", "bright", "low_information", "blurry", "grayscale")}
     across, down = (slice(side // LINES // 2, None, max(1, side // LINES)) for side in (height, width))
     for rows in torch.split(torch.arange(count), max(1, BATCH_PIXELS // (height * width))):
-        batch = torch.as_tensor(images[rows])
+        batch = torch.as_tensor(images[rows]).to(device)
         lines = batch[:, :, across]
         gray = gray_levels(lines)
         low, high, spread = levels(gray)
@@ -84,7 +85,7 @@ def measure_images(images: Any) -> dict[str, Array]:
         made["low_information"].append(1 - torch.log2(1 + spread) / 7)
         made["blurry"].append(torch.minimum(blur_effect(gray), blur_effect(gray_levels(batch[..., down]).transpose(1, 2))))
         made["grayscale"].append(((lines.amax(1) - lines.amin(1)) <= CHANNELS_DIFFER).float().mean((1, 2)))
-    return {name: torch.cat(parts).numpy() if parts else np.empty(0, np.float32) for name, parts in made.items()}
+    return {name: torch.cat(parts).cpu().numpy() if parts else np.empty(0, np.float32) for name, parts in made.items()}
 
 
 def gray_levels(images: Tensor) -> Tensor:
@@ -99,9 +100,10 @@ def gray_levels(images: Tensor) -> Tensor:
 def levels(gray: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(B, H, W) -> 1st and 99th percentile and standard deviation of the gray levels, each (B,)."""
     pixels = gray.flatten(1)
-    counts = np.stack([np.bincount(one, minlength=LEVELS) for one in pixels.round().to(torch.uint8).numpy()])
+    places = pixels.round().long()
+    counts = torch.zeros(len(pixels), LEVELS, device=gray.device).scatter_add_(1, places, torch.ones_like(pixels))
     below = counts.cumsum(1)
-    low, high = (torch.from_numpy((below < share * pixels.shape[1]).sum(1)).float() for share in (0.01, 0.99))
+    low, high = ((below < share * pixels.shape[1]).sum(1).float() for share in (0.01, 0.99))
     return low, high, pixels.std(1, correction=0)
 
 

@@ -38,7 +38,7 @@ def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[O
         return reduce(curve(m), labels, classes=logits.shape[1], **options)
 
     if takes(logits):
-        return _by_kernel(curve, logits, labels, plain, **options)
+        return _by_kernel(curve, logits, labels, plain, options)
     return by_emphasis(with_emphasis(curve), logits, labels, plain, **options)
 
 
@@ -57,7 +57,7 @@ def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options:
         own, every = smoothed_terms(curve, logits, labels, margin_of=margin_of, **given)  # type: ignore[arg-type]
         return reduce((1 - a) * own, labels, classes=logits.shape[1], also=a / logits.shape[1] * every, **rest)
 
-    return _by_kernel(curve, logits, labels, plain, **options) if takes(logits) else plain(logits, margin)
+    return _by_kernel(curve, logits, labels, plain, options) if takes(logits) else plain(logits, margin)
 
 
 def by_emphasis(
@@ -112,7 +112,7 @@ def by_emphasis(
     return quick_loss(logits, index, pair, plain, reduction=reduction, weight=each, kept=kept if ignores else None)
 
 
-def _by_kernel(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, **options: Unpack[Options]) -> Tensor:
+def _by_kernel(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, options: Options) -> Tensor:
     """The loss by its kernel where there is one for this call, or the plain version with the kernels of the margin."""
     global _kernels
     call = kernel_call(logits, labels, **options)

@@ -15,17 +15,21 @@ Kumar, Packer & Koller, "Self-paced learning for latent variable models" (NIPS 2
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
+from mohs.losses._curve_loss import by_emphasis
 from mohs.losses._drop_in import Curve, LossModule
 from mohs.losses._reduction import Options, reduce
 from mohs.losses.cross_entropy import cross_entropy
-from mohs.margin import INF, NO_LABEL, is_transformed, margin
+from mohs.margin import INF, NO_LABEL, is_transformed, margin, plain_margin, softplus
 
 KINDS = ("hard", "linear")
 
@@ -89,8 +93,39 @@ class SelfPacedLoss(LossModule):
         return True  # through the threshold
 
     def of_labels(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
-        m = margin(logits, labels, ignore_index=self.ignore_index)
-        if self.training and not is_transformed(logits):
-            old, kept = self.get_buffer("threshold"), labels.long() != self.ignore_index
-            old.copy_(next_threshold(old, cross_entropy(m), kept, percentile=self.percentile, decay=self.decay))
-        return reduce(self.curve(m), labels, classes=logits.shape[1], sample_weight=sample_weight, **self.options())
+        moves = self.training and not is_transformed(logits)
+        threshold = self.get_buffer("threshold")
+        level: Tensor | float = threshold  # λ for these logits, also if the gradient is differentiated later
+
+        def pair(m: Tensor) -> tuple[Tensor, Tensor]:
+            nonlocal level
+            x = -m
+            ce = softplus(x)
+            if moves:
+                level = _follow(threshold, ce, percentile=self.percentile, decay=self.decay)
+            v = self_paced_weights(ce, level, self.kind)
+            return ce.mul_(v), x.sigmoid_().mul_(v)
+
+        def plain(logits: Tensor, margin_of: Callable[..., Tensor] = plain_margin) -> Tensor:
+            ce = cross_entropy(margin_of(logits, labels, ignore_index=self.ignore_index))
+            if moves and margin_of is margin:  # not for a derivative
+                kept = labels.long() != self.ignore_index
+                threshold.copy_(next_threshold(threshold, ce, kept, percentile=self.percentile, decay=self.decay))
+            values = self_paced(ce, threshold=level, kind=self.kind)
+            return reduce(values, labels, classes=logits.shape[1], sample_weight=sample_weight, **self.options())
+
+        return by_emphasis(pair, logits, labels, plain, over_batch=True, sample_weight=sample_weight, **self.options())
+
+
+def _follow(threshold: Tensor, ce: Tensor, *, percentile: float, decay: float) -> float:
+    """`next_threshold` of a batch on CPU without ignored rows, written into the threshold, as a number."""
+    place = percentile * (ce.numel() - 1)
+    low, high = math.floor(place), math.ceil(place)
+    ordered = np.partition(ce.numpy().ravel(), (low, high, ce.numel() - 1))  # NaN comes last
+    if math.isfinite(ordered[-1]):
+        old, q = threshold.item(), ordered[low] + (place - low) * (ordered[high] - ordered[low])
+        threshold.fill_(q if old == INF else decay * old + (1 - decay) * q)
+    else:
+        every = torch.ones_like(ce, dtype=torch.bool)
+        threshold.copy_(next_threshold(threshold, ce, every, percentile=percentile, decay=decay))
+    return threshold.item()

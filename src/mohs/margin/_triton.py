@@ -39,13 +39,10 @@ class Layout(NamedTuple):
     programs: int
 
 
-def layout(logits: Tensor) -> Layout:
-    """logits (N, K) or (N, K, D) -> the tile that keeps most loads in flight."""
-    return _layout(*logits.shape)
-
-
 @lru_cache(1024)
-def _layout(examples: int, classes: int, inner: int = 1) -> Layout:
+def layout(shape: tuple[int, ...]) -> Layout:
+    """The shape of logits, (N, K) or (N, K, D) -> the tile that keeps most loads in flight."""
+    examples, classes, inner = (*shape, 1)[:3]
     rows, block = examples * inner, triton.next_power_of_2(classes)
     if block > IN_REGISTERS:
         return Layout(rows, classes, inner, 1, 4096, 8, True, rows)
@@ -61,7 +58,12 @@ def three(logits: Tensor) -> Tensor:
 
 def strides(logits: Tensor) -> tuple[int, ...]:
     """Of (N, K) or (N, K, D): over n, k and d."""
-    return logits.stride() if logits.dim() == 3 else (*logits.stride(), 0)
+    return padded(logits.stride())
+
+
+def padded(steps: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides over n and k, and over d if there is one -> over all three."""
+    return steps if len(steps) == 3 else (*steps, 0)
 
 
 def width(steps: tuple[int, ...], grad_steps: tuple[int, ...]) -> int:
@@ -218,7 +220,7 @@ def tl_dtype(dtype: torch.dtype) -> Any:
 
 def margin_forward(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
     """logits (N, K) or (N, K, D), labels (N · D,) -> m, top and total, (N · D,) each."""
-    how = layout(logits)
+    how = layout(logits.shape)
     kept = torch.float64 if logits.dtype == torch.float64 else torch.float32
     m, top, total = (torch.empty(how.rows, dtype=kept, device=logits.device) for _ in range(3))
     steps = strides(logits)
@@ -254,7 +256,7 @@ def write_gradient(
     top, total: from `margin_forward`; all (N · D,). factor: multiplies own, a scalar or one of each row in the shape of the
     labels. skip: 0 in ignored rows.
     """
-    how = layout(logits)
+    how = layout(logits.shape)
     grad = torch.empty_like(logits) if out is None else out
     steps, grad_steps = strides(logits), strides(grad)
     each = factor is not None and any(factor.stride())  # else it is a scalar, or one expanded

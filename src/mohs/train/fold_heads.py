@@ -32,7 +32,7 @@ from torch import Tensor
 from mohs.hardness.judgment import ambiguous_share
 from mohs.hardness.learned_odds import Refit
 from mohs.hardness.neighbors import NONE, nearest
-from mohs.hardness.noise_model import fit_noise
+from mohs.hardness.noise_model import NoiseModel, fit_noise
 from mohs.train.feature_map import check_features
 from mohs.train.head_inputs import BLOCK, Axes, RbfUnits, principal_axes, rbf_units, uneven
 
@@ -56,6 +56,7 @@ class FoldScores:
         fold: Fold of each row (N,).
         names: Names of the heads.
         chosen: Strength of each head's regularization.
+        model: The noise model fitted to the scores and the labels.
         ambiguity: Share of the heads' doubt that is due to ambiguous examples.
         refit: What the third fit says, to the predicted classes.
         heads: The linear heads by name.
@@ -65,6 +66,7 @@ class FoldScores:
     fold: Array = field(repr=False)
     names: list[str]
     chosen: dict[str, float]
+    model: NoiseModel = field(repr=False)
     ambiguity: float
     refit: Refit = field(repr=False)
     heads: Mapping[str, FittedHead] = field(repr=False)
@@ -144,8 +146,8 @@ def fold_scores(
             if g != f:
                 for m, (name, head) in enumerate(heads.items()):
                     inner[m, rows[g]] = head.scores([f, g], g, sums[name], chosen[name]).cpu()
-        posterior = torch.from_numpy(fit.posterior(inner.numpy(), labels.numpy())).float()
-        guess = torch.from_numpy(fit.probs(inner.numpy()).argmax(1))
+        p = fit.probs(inner.numpy())
+        posterior, guess = torch.from_numpy(fit.posterior(p, labels.numpy())).float(), torch.from_numpy(p.argmax(1))
         robust = (ROBUST * posterior + (1 - ROBUST) * given).to(device)
         guessed = torch.nn.functional.one_hot(guess, num_classes).float().to(device)
         for m, (name, head) in enumerate(heads.items()):
@@ -157,11 +159,12 @@ def fold_scores(
                 second[m, rows[f]] = head.scores([f], f, head.sums(robust), chosen[name]).cpu()
         tell()
     width = max(min(values.shape[1], GPU_WIDTH if device.type == "cuda" else WIDTH) for values in sets.values())
-    probs = fit_noise(second.numpy(), labels.numpy()).probs(second.numpy())
+    model = fit_noise(second.numpy(), labels.numpy())
+    probs = model.probs(second.numpy())
     refit = Refit(fit_noise(again.numpy(), probs.argmax(1)).probs(again.numpy()).astype(np.float32), width)
     ambiguity = ambiguous_share(probs, refit.probs, labels.numpy(), width=width)
     fitted = {name: _fitted(heads[name], own) for name, own in fits.items()}
-    return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, ambiguity, refit, fitted)
+    return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, model, ambiguity, refit, fitted)
 
 
 def _fitted(head: _Head, fits: Sequence[tuple[Tensor, Tensor]]) -> FittedHead:

@@ -1,8 +1,9 @@
 """The sum of one number of each program, in the same launch: the program that ends last adds up what the others left.
 
-The numbers are added in the order of the programs, whichever ends last, so the sum repeats exactly. Numbers and counter lie in
-memory that the launches of a stream share, one after another. A captured graph may be replayed on any stream: there, and for
-too many programs, the numbers are added up by a launch of their own.
+Programs form groups: the last of a group adds up its numbers, and the last group the sums of all. Numbers are added in the
+order of the programs, whichever ends last, so the sum repeats exactly. Numbers and counters lie in memory that the launches of a
+stream share, one after another. A captured graph may be replayed on any stream: there, and for too many programs, the numbers
+are added up by a launch of their own.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST = tl.constexpr(4096)  # programs; each waits until its number is written, so that for many a launch takes less time
+MOST_SUMMED = 4096  # programs; that each waits until its number is written costs more than a launch, if there are many
+GROUP = tl.constexpr(256)  # programs of a group; at most as many groups
+MOST = tl.constexpr(MOST_SUMMED)
 
 
 class Sum(NamedTuple):
-    """Where the programs leave their numbers, where the sum goes, and how many have ended."""
+    """Where the programs leave their numbers, where the sum goes, and how many have ended: groups, and programs of each."""
 
     parts: Tensor
     total: Tensor
@@ -28,27 +31,47 @@ class Sum(NamedTuple):
 _shared: dict[tuple[int, int], Sum] = {}  # (device, stream) -> the memory; its total is not written
 
 
-def sum_of(programs: int, like: Tensor) -> Sum | None:
-    """Memory for the sum over this number of programs, on the device of a tensor; None if it takes a launch of its own."""
+def can_sum(like: Tensor) -> bool:
+    """Whether launches on the device of a tensor may share this memory: not those of a graph that is being captured."""
+    return not (like.is_cuda and torch._C._cuda_isCurrentStreamCapturing())
+
+
+def sum_of(like: Tensor) -> Sum:
+    """Memory for the sum over at most MOST_SUMMED programs, on the device of a tensor."""
     device = like.get_device()
-    if programs > MOST.value or (device >= 0 and torch.cuda.is_current_stream_capturing()):
-        return None
     key = (device, torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0)
     shared = _shared.get(key)
     if shared is None:
-        parts = torch.empty(MOST.value, dtype=torch.float32, device=like.device)
-        shared = _shared[key] = Sum(parts, parts.sum(), torch.zeros(1, dtype=torch.int32, device=like.device))
+        parts = torch.empty(2 * MOST_SUMMED, dtype=torch.float32, device=like.device)  # two of each program, or sums of groups
+        counters = torch.zeros(1 + GROUP.value, dtype=torch.int32, device=like.device)
+        shared = _shared[key] = Sum(parts, parts.sum(), counters)
     return Sum(shared.parts, torch.empty_like(shared.total), shared.counter)
 
 
 @triton.jit
-def add_up(part, parts_ptr, sum_ptr, counter_ptr):
-    """Leave this program's number; in the last program write the sum of all."""
-    tl.store(parts_ptr + tl.program_id(0), part)
+def is_last(counter_ptr, number):
+    """Whether so many programs have come here, so that this one sees what they wrote; the counter is then ready for others."""
     tl.debug_barrier()
-    programs = tl.num_programs(0)
-    if tl.atomic_add(counter_ptr, 1, sem="acq_rel") == programs - 1:
-        at = tl.arange(0, MOST)
-        parts = tl.load(parts_ptr + at, mask=at < programs, other=0.0, cache_modifier=".cg")
-        tl.store(sum_ptr, tl.sum(parts, 0))
-        tl.store(counter_ptr, 0)  # for the next launch
+    last = tl.atomic_add(counter_ptr, 1, sem="acq_rel") == number - 1
+    if last:
+        tl.store(counter_ptr, 0)
+    return last
+
+
+@triton.jit
+def add_up(part, parts_ptr, sum_ptr, counter_ptr):
+    """Leave this program's number; in the last program write the sum of all.
+
+    Call it before large stores: it waits until earlier ones are written.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    group, at = program // GROUP, tl.arange(0, GROUP)
+    size = tl.minimum(programs - group * GROUP, GROUP)
+    tl.store(parts_ptr + program, part)
+    if is_last(counter_ptr + 1 + group, size):
+        own = tl.load(parts_ptr + group * GROUP + at, mask=at < size, other=0.0, cache_modifier=".cg")
+        tl.store(parts_ptr + MOST + group, tl.sum(own, 0))
+        groups = tl.cdiv(programs, GROUP)
+        if is_last(counter_ptr, groups):
+            sums = tl.load(parts_ptr + MOST + at, mask=at < groups, other=0.0, cache_modifier=".cg")
+            tl.store(sum_ptr, tl.sum(sums, 0))

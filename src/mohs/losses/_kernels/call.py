@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mohs.losses._reduction import check_reduction, check_weight, spread_sample_weight
-from mohs.margin import NO_LABEL, check_labels
+from mohs.margin import NO_LABEL, check_labels, readable
 from mohs.margin._choose import SHORT
+
+MOST = 4096  # kinds of calls remembered
+_valid: set[tuple[Any, ...]] = set()
 
 
 class KernelCall(NamedTuple):
@@ -33,11 +36,21 @@ def kernel_call(
     label_smoothing: float = 0.0,
     sample_weight: Tensor | None = None,
 ) -> KernelCall | None:
-    """The validated options if the kernels take this call, whose logits they take: at least one row, no gradient to weights."""
-    if logits.dtype not in SHORT or torch.compiler.is_compiling():
+    """The validated options if the kernels take this call, whose logits they take: at least one row, no gradient to weights.
+
+    Shapes, dtypes and reduction are validated at the first call with them.
+    """
+    if torch.compiler.is_compiling():
         return None
-    check_reduction(reduction)
-    check_labels(logits, labels, ignore_index=ignore_index)
+    kind = (logits.shape, logits.dtype, labels.shape, labels.dtype, reduction)
+    if kind not in _valid or readable(labels):
+        if logits.dtype not in SHORT:
+            return None
+        check_reduction(reduction)
+        check_labels(logits, labels, ignore_index=ignore_index)
+        if len(_valid) >= MOST:
+            _valid.clear()
+        _valid.add(kind)
     if weight is not None:
         check_weight(weight, logits.shape[1])
         if weight.requires_grad:

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mohs.losses._kernels.add_up import add_up, sum_of
+from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, can_sum, sum_of
 from mohs.losses._kernels.curves import exact_exp, log1p
 from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
 from mohs.margin._launch import launch
@@ -67,15 +67,15 @@ def certainty_kernel(
     value, by_h, by_t = strength(entropy, squares, log_classes, floor, ENTROPY, TAU, NORMALIZER, DETACH)
     each = 1.0 / rows
     value = checked(value, entropy, top) * each
-    if not SUM:
+    if SUM:
+        add_up(tl.sum(tl.where(live, value, 0.0), 0), value_ptr, sum_ptr, counter_ptr)
+    else:
         tl.store(value_ptr + row, value, mask=live)
     if GRAD:
         line = -by_h[:, None] * (low - log_total[:, None] + entropy[:, None]) - (2.0 * by_t * squares)[:, None]
         g = p * tl.where(chosen, line + 2.0 * by_t[:, None] * p, line) * each
         where = grad_ptr + offsets(row, inner, grad_n, grad_d)[:, None] + cols.to(tl.int64)[None, :] * grad_k
         tl.store(where, g.to(grad_ptr.dtype.element_ty), mask=inside)
-    if SUM:
-        add_up(tl.sum(tl.where(live, value, 0.0), 0), value_ptr, sum_ptr, counter_ptr)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -139,7 +139,9 @@ def long_certainty_kernel(
     value, by_h, by_t = strength(entropy, squares, log_classes, floor, ENTROPY, TAU, NORMALIZER, DETACH)
     each = 1.0 / rows
     value = checked(value, entropy, top) * each
-    if not SUM:
+    if SUM:
+        add_up(value, value_ptr, sum_ptr, counter_ptr)
+    else:
         tl.store(value_ptr + row, value)
     if GRAD:
         grad_ptr += offsets(row, inner, grad_n, grad_d)
@@ -154,8 +156,6 @@ def long_certainty_kernel(
             tl.debug_barrier()  # the τ largest are written again
             g = best * each * (level - by_h * (highest - top) + 2.0 * by_t * best)
             tl.store(grad_ptr + chosen.to(tl.int64) * grad_k, g.to(grad_ptr.dtype.element_ty), mask=chosen < classes)
-    if SUM:
-        add_up(value, value_ptr, sum_ptr, counter_ptr)
 
 
 @triton.jit
@@ -218,13 +218,13 @@ class _FusedCertainty(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, asked: Certainty) -> Tensor:
         z = three(logits)
-        how = layout(z)
+        how = layout(z.shape)
         blocks = (triton.next_power_of_2(-(-how.classes // how.block)),) if how.loop else ()
         grad = torch.empty_like(z) if ctx.needs_input_grad[0] else None
-        into = sum_of(how.programs, z)
-        value, whole, counter = (
-            (torch.empty(how.rows, dtype=torch.float32, device=z.device), None, None) if into is None else into
-        )
+        if how.programs <= MOST_SUMMED and can_sum(z):
+            value, whole, counter = sum_of(z)
+        else:
+            value, whole, counter = torch.empty(how.rows, dtype=torch.float32, device=z.device), None, None
         steps = strides(z)
         grad_steps = steps if grad is None else strides(grad)
         launch(

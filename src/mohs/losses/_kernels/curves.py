@@ -37,7 +37,7 @@ def _symmetric(alpha: float = 0.1, beta: float = 1.0, floor: float = 1e-4) -> tu
 
 
 def _rescaling(beta: float = 8.0, lam: float = 0.5, transform: str = "exp", eps: float = 1e-6) -> tuple[float, ...]:
-    return beta, lam, float(transform == "exp"), eps
+    return beta, lam, 0.0 if transform == "exp" else -1.0, eps
 
 
 PARAMETERS: dict[str, Callable[..., tuple[float, ...]]] = {  # by the name of the PyTorch curve, in the order of the numbers
@@ -128,12 +128,18 @@ def curve(m, a, b, c, d, CURVE: tl.constexpr):
         bonus = tl.where(off, 0.0, tl.where(b > 0.0, bonus - tl.log(1.0 - b), bonus))
         push = tl.where(off, 0.0, push)
         value, slope = ce + c * bonus, -n + c * push
-    else:  # gradient_rescaling; a: β, b: λ, c: whether g is exp, d: ε
-        x = a * tl.where(b == 0.0, 1.0, exact_exp(-b * ce)) * n
-        weight = tl.where(c != 0.0, tl.exp(x), x)
+    else:  # gradient_rescaling; a: β, b: λ, c: as in `rescaling_weight`, d: ε
+        weight = rescaling_weight(ce, n, a, b, c)
         half, push = half_gradient(m, ce, n, d)
         value, slope = weight * half, weight * push
     return value, slope
+
+
+@triton.jit
+def rescaling_weight(ce, n, beta, lam, base):
+    """exp(x − base) of x = β p^λ (1 − p); x itself for a negative base."""
+    x = beta * tl.where(lam == 0.0, 1.0, exact_exp(-lam * ce)) * n
+    return tl.where(base < 0.0, x, tl.exp(x - base))
 
 
 @triton.jit

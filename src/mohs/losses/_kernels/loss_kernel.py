@@ -12,8 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from mohs.losses._kernels.add_up import add_up
-from mohs.losses._kernels.curves import curve, parts
+from mohs.losses._kernels.add_up import MOST, add_up, is_last
+from mohs.losses._kernels.curves import curve, parts, rescaling_weight
 from mohs.margin._triton import INF, label_logit, load, margin_of, offsets, store_gradient
 
 
@@ -31,20 +31,27 @@ def row_weights(y, row, known, kept, weight_ptr, sample_ptr, WEIGHT: tl.constexp
 
 @triton.jit(do_not_specialize=["rows", "classes", "ignore"])
 def denominator_kernel(
-    y_ptr, weight_ptr, sample_ptr, out_ptr, rows, classes, ignore,
-    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, BLOCK: tl.constexpr,
+    y_ptr, weight_ptr, sample_ptr, parts_ptr, out_ptr, counter_ptr, rows, classes, ignore,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Σ w_y s over the rows that count, in one program."""
-    tl.store(out_ptr, weight_total(y_ptr, weight_ptr, sample_ptr, rows, classes, ignore, WEIGHT, SAMPLE, BLOCK))
+    """Σ w_y s over the rows that count: of BLOCK rows in each program, with SUM added up; or of all in one program."""
+    if SUM:
+        first = tl.program_id(0) * BLOCK
+        stop = tl.minimum(first + BLOCK, rows)
+        part = weight_total(y_ptr, weight_ptr, sample_ptr, first, stop, classes, ignore, WEIGHT, SAMPLE, BLOCK)
+        add_up(part, parts_ptr, out_ptr, counter_ptr)
+    else:
+        tl.store(out_ptr, weight_total(y_ptr, weight_ptr, sample_ptr, 0, rows, classes, ignore, WEIGHT, SAMPLE, BLOCK))
 
 
 @triton.jit
 def weight_total(
-    y_ptr, weight_ptr, sample_ptr, rows, classes, ignore, WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, BLOCK: tl.constexpr
+    y_ptr, weight_ptr, sample_ptr, begin, rows, classes, ignore,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Σ w_y s over the rows that count."""
+    """Σ w_y s over the rows that count, from begin to the last."""
     total = tl.zeros((BLOCK,), tl.float32)
-    for first in range(0, rows, BLOCK):
+    for first in range(begin, rows, BLOCK):
         row = first + tl.arange(0, BLOCK)
         y = tl.load(y_ptr + row, mask=row < rows, other=0).to(tl.int64)
         kept = (row < rows) & (y != ignore)
@@ -93,17 +100,19 @@ def class_weights(weight_ptr, cols, classes, WEIGHT: tl.constexpr):
 @triton.jit(do_not_specialize=["rows", "ignore"])
 def loss_kernel(
     z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, denominator_ptr,
-    value_ptr, sum_ptr, counter_ptr, pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
+    value_ptr, sum_ptr, counter_ptr, factor_ptr, pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
     classes: tl.constexpr, WIDTH: tl.constexpr, CURVE: tl.constexpr,
     WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
-    MEAN: tl.constexpr, COUNT: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr,
-    STATS: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+    MEAN: tl.constexpr, COUNT: tl.constexpr, SUM: tl.constexpr, NORMAL: tl.constexpr,
+    GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
     """One tile of rows.
 
     MEAN: divide by the denominator, which with COUNT each program adds up itself. SUM: write the sum of the values instead of
-    each. GRAD: write ∂z, which may overwrite z.
+    each. NORMAL: the same for Gradient Rescaling, with its normalization, a factor that ∂z lacks and that is written apart.
+    GRAD: write ∂z, which may overwrite z.
     PULL: write the row's ∂L/∂m; SAVE: write top and total. TARGET: the label's logit is `target` instead of z_y, and its
     gradient is `pull`, so that ∂z_y = 0; otherwise it is z_y − shift. STATS: write margin, gap to the largest other logit,
     entropy and most likely class, all of the logits as they are, without target and shift.
@@ -119,7 +128,7 @@ def loss_kernel(
     w_own, s = row_weights(y, row, known, kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
     if MEAN:
         if COUNT:
-            share = weight_total(y_ptr, weight_ptr, sample_ptr, rows, classes, ignore, WEIGHT, SAMPLE, 1024)
+            share = weight_total(y_ptr, weight_ptr, sample_ptr, 0, rows, classes, ignore, WEIGHT, SAMPLE, 1024)
         else:
             share = tl.load(denominator_ptr)
         s = s / share
@@ -175,7 +184,14 @@ def loss_kernel(
         extra = tl.zeros((TILE,), tl.float32)
     pull = s * slope
     value = tl.where(kept, s * value, 0.0 * s)
-    if not SUM:
+    if NORMAL:
+        ce, _, _, n = parts(m)
+        weight = tl.sum(tl.where(kept, rescaling_weight(ce, n, a, b, c), 0.0), 0)
+        value = tl.sum(tl.where(live, value, 0.0), 0)
+        add_up_normalized(value, weight, y_ptr, value_ptr, sum_ptr, factor_ptr, counter_ptr, rows, classes, ignore)
+    elif SUM:
+        add_up(tl.sum(tl.where(live, value, 0.0), 0), value_ptr, sum_ptr, counter_ptr)
+    else:
         tl.store(value_ptr + row, value, mask=live)
     if PULL:
         tl.store(pull_ptr + row, tl.where(kept, pull, 0.0), mask=live)
@@ -204,5 +220,24 @@ def loss_kernel(
                 store_gradient(out, z, cols, y, base, at_label, scale, even * w[None, :], live, kept, classes, grad_k)
             else:
                 store_gradient(out, z, cols, y, base, at_label, scale, 0.0, live, kept, classes, grad_k)
-    if SUM:
-        add_up(tl.sum(tl.where(live, value, 0.0), 0), value_ptr, sum_ptr, counter_ptr)
+
+
+@triton.jit
+def add_up_normalized(value, weight, y_ptr, parts_ptr, sum_ptr, factor_ptr, counter_ptr, rows, classes, ignore):
+    """`add_up` of the values, times N/Σ weight over the N rows that count, which is written too. For at most MOST programs."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    tl.store(parts_ptr + program, value)
+    tl.store(parts_ptr + MOST + program, weight)
+    if is_last(counter_ptr, programs):
+        values = tl.zeros((1024,), tl.float32)
+        weights = tl.zeros((1024,), tl.float32)
+        for first in range(0, programs, 1024):
+            at = first + tl.arange(0, 1024)
+            values += tl.load(parts_ptr + at, mask=at < programs, other=0.0, cache_modifier=".cg")
+            weights += tl.load(parts_ptr + MOST + at, mask=at < programs, other=0.0, cache_modifier=".cg")
+        count = weight_total(y_ptr, y_ptr, y_ptr, 0, rows, classes, ignore, False, False, 1024)
+        whole = tl.sum(weights, 0)
+        whole = tl.where(whole < 1.1754943508222875e-38, 1.1754943508222875e-38, whole)
+        factor = tl.where(count == 0.0, 1.0, count / whole)
+        tl.store(factor_ptr, factor)
+        tl.store(sum_ptr, factor * tl.sum(values, 0))

@@ -2,8 +2,8 @@
 
     wᵢ = N softmax(β p^λ (1 − p))ᵢ, or N xᵢ/Σx for the identity          over the N rows that count
 
-For few rows one program takes the N numbers of a batch, so that no step between is a launch of its own. More rows are divided
-into parts, whose sums are taken first.
+Few rows of float32 take one launch, which leaves out the normalization of the gradient, a factor: the backward pass multiplies by
+it. Otherwise the margins come first, then the weights, of parts of the rows, then the gradient.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, can_sum, sum_of
 from mohs.losses._kernels.call import KernelCall
-from mohs.losses._kernels.curves import exact_exp, half_gradient
+from mohs.losses._kernels.curves import NUMBERS, Curve, exact_exp, half_gradient
 from mohs.losses._kernels.curves import parts as parts_of
+from mohs.losses._kernels.launch import launch_loss
 from mohs.losses._kernels.loss_kernel import row_weights
-from mohs.margin._choose import Plain, needs_plain, plain_gradient
+from mohs.margin._choose import Plain, keeps_graph, needs_plain, plain_gradient
 from mohs.margin._launch import launch
-from mohs.margin._triton import INF, flat, margin_forward, three, write_gradient
+from mohs.margin._triton import INF, flat, margin_forward, scale_, three, write_gradient
 
-FEW, PARTS = 4096, 64  # rows that one program takes; parts of more
+FEW, PARTS = MOST_SUMMED, 64  # rows that take one launch; parts of more
+STEEP = 40.0  # largest exponent with whose exponential, left out at first, float32 still has all digits
 
 
 class Rescaling(NamedTuple):
@@ -33,6 +36,11 @@ class Rescaling(NamedTuple):
     lam: float
     transform: str
     eps: float
+
+    @property
+    def highest(self) -> float:
+        """The largest β p^λ (1 − p) of any p."""
+        return float(self.beta * self.lam**self.lam / (1 + self.lam) ** (1 + self.lam))
 
 
 def fused_rescaling(logits: Tensor, how: Rescaling, plain: Plain, call: KernelCall) -> Tensor:
@@ -44,43 +52,77 @@ class _FusedRescaling(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, how: Rescaling, plain: Plain, call: KernelCall) -> Tensor:
         labels, weight, sample_weight, ignore_index, reduction, _ = call
-        z, y, apart = three(logits), flat(labels), reduction == "none"
-        m, top, total = margin_forward(z, y, ignore_index)
-        rows = y.shape[0]
-        parts = 1 if rows <= FEW else PARTS
-        pull, value = torch.empty_like(m), torch.empty_like(m) if apart else m.new_empty(parts if parts > 1 else ())
+        z, y = three(logits), flat(labels)
         each = None if sample_weight is None else flat(sample_weight)
-        integers, kind = (rows, z.shape[1], ignore_index), (weight is not None, each is not None, how.transform == "exp")
-        block = 256 if rows <= 256 else 1024
-        left = None
-        if parts > 1:
-            left = m.new_empty(4 * parts)
-            tensors = (m, y, weight, each, left)
-            launch(sums_kernel, parts, 8, tensors, integers, (how.beta, how.lam), (*kind, parts, block), (y, weight, each))
-        launch(
-            rescaling_kernel,
-            parts,
-            8,
-            (m, y, weight, each, left, value, pull),
-            integers,
-            (how.beta, how.lam, how.eps),
-            (*kind, reduction == "mean", not apart, parts, block),
-            (y, weight, each),
-        )
-        if ctx.needs_input_grad[0]:
+        ctx.plain, ctx.ignore_index, ctx.written = plain, ignore_index, None
+        needed = ctx.needs_input_grad[0]
+        if reduction != "none" and z.dtype == torch.float32 and len(y) <= FEW and how.highest <= STEEP and can_sum(z):
+            base = how.highest if how.transform == "exp" else -1.0
+            grad = torch.empty_like(z) if needed else None
+            rows = launch_loss(
+                z,
+                y,
+                Curve(NUMBERS["gradient_rescaling"], (how.beta, how.lam, base, how.eps)),
+                ignore_index=ignore_index,
+                weight=weight,
+                sample_weight=each,
+                mean=reduction == "mean",
+                total=True,
+                normal=True,
+                grad=grad,
+            )
+            ctx.save_for_backward(logits)
+            ctx.written, ctx.factor = grad, rows.factor
+            return rows.value
+        value, pull, top, total = _in_parts(z, y, weight, each, how, ignore_index, reduction)
+        if needed:
             ctx.save_for_backward(logits, y, pull, top, total)
-        ctx.plain, ctx.ignore_index = plain, ignore_index
-        if apart:
-            return value.view(labels.shape)
-        return value if parts == 1 else value.sum()
+        return value.view(labels.shape) if reduction == "none" else value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits, y, pull, top, total = ctx.saved_tensors
+        logits, *saved = ctx.saved_tensors
         if needs_plain(grads[0]):
             return plain_gradient(ctx.plain, logits, grads[0]), None, None, None
-        grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
+        if saved:
+            y, pull, top, total = saved
+            grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
+        elif keeps_graph():
+            grad = ctx.written * (grads[0] * ctx.factor)
+        else:
+            grad, ctx.written = ctx.written, None
+            scale_(grad, grads[0] * ctx.factor)
         return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None, None, None
+
+
+def _in_parts(
+    z: Tensor, y: Tensor, weight: Tensor | None, each: Tensor | None, how: Rescaling, ignore_index: int, reduction: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """logits (N, K, D), labels (N · D,) -> value, ∂L/∂m of each row, and what `margin_forward` gives to write the gradient."""
+    m, top, total = margin_forward(z, y, ignore_index)
+    rows, apart = len(y), reduction == "none"
+    integers, kind = (rows, z.shape[1], ignore_index), (weight is not None, each is not None, how.transform == "exp")
+    left, pull, block = m.new_empty(4 * PARTS), torch.empty_like(m), 256 if rows <= 256 * PARTS else 1024
+    tensors = (m, y, weight, each, left)
+    launch(sums_kernel, PARTS, 8, tensors, integers, (how.beta, how.lam), (*kind, PARTS, block), (y, weight, each))
+    whole = counter = None
+    if apart:
+        value = torch.empty_like(m)
+    elif can_sum(z):
+        value, whole, counter = sum_of(z)
+    else:
+        value = m.new_empty(PARTS)
+    launch(
+        rescaling_kernel,
+        PARTS,
+        8,
+        (*tensors, value, whole, counter, pull),
+        integers,
+        (how.beta, how.lam, how.eps),
+        (*kind, reduction == "mean", not apart, whole is not None, PARTS, block),
+        (y, weight, each),
+    )
+    return value if apart else value.sum() if whole is None else whole, pull, top, total
 
 
 @triton.jit
@@ -151,21 +193,16 @@ def sums_kernel(
 
 @triton.jit(do_not_specialize=["rows", "classes", "ignore"])
 def rescaling_kernel(
-    m_ptr, y_ptr, weight_ptr, sample_ptr, part_ptr, value_ptr, pull_ptr,
+    m_ptr, y_ptr, weight_ptr, sample_ptr, part_ptr, value_ptr, sum_ptr, counter_ptr, pull_ptr,
     rows, classes, ignore, beta, lam, eps,
-    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, MEAN: tl.constexpr, SUM: tl.constexpr,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, MEAN: tl.constexpr, SUM: tl.constexpr, WHOLE: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The values of one of PARTS parts of the rows, or with SUM their sum, and ∂L/∂m of each row."""
-    if PARTS == 1:
-        base, whole, count, weights = sums(
-            m_ptr, y_ptr, weight_ptr, sample_ptr, 0, rows, classes, ignore, beta, lam, WEIGHT, SAMPLE, EXP, BLOCK
-        )
-    else:
-        every = tl.arange(0, PARTS)
-        base, whole = merged(tl.load(part_ptr + every), tl.load(part_ptr + PARTS + every), EXP)
-        count = tl.sum(tl.load(part_ptr + 2 * PARTS + every), 0)
-        weights = tl.sum(tl.load(part_ptr + 3 * PARTS + every), 0)
+    """∂L/∂m of one of PARTS parts of the rows, and their values; with SUM the sum of these, with WHOLE that of all parts."""
+    every = tl.arange(0, PARTS)
+    base, whole = merged(tl.load(part_ptr + every), tl.load(part_ptr + PARTS + every), EXP)
+    count = tl.sum(tl.load(part_ptr + 2 * PARTS + every), 0)
+    weights = tl.sum(tl.load(part_ptr + 3 * PARTS + every), 0)
     if not EXP:
         whole = tl.maximum(whole, 1.1754943508222875e-38)
     factor = count / whole
@@ -190,5 +227,7 @@ def rescaling_kernel(
         tl.store(pull_ptr + row, tl.where(kept, weight * slope, 0.0), mask=live)
         if not SUM:
             tl.store(value_ptr + row, value, mask=live)
-    if SUM:
+    if WHOLE:
+        add_up(tl.sum(result, 0), value_ptr, sum_ptr, counter_ptr)
+    elif SUM:
         tl.store(value_ptr + tl.program_id(0), tl.sum(result, 0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -83,23 +83,31 @@ def encouraging(
 ) -> tuple[Tensor, Tensor]:
     """−log p + bonus · b(p) and 1 − p + bonus · p · (the share of the bonus that is left: 1 up to LE)."""
     x = -m
-    ce, rest, p = softplus(x), x.sigmoid_(), torch.sigmoid(m)
-    edge = min(_log_odds(log_end), _log_odds(1 - eps), torch.finfo(m.dtype).max ** 0.5)  # of the margins with b = log(1 − p)
-    less = softplus(m.clamp(max=edge))  # −b
-    if log_end < 1:
+    ce, rest = softplus(x), x.sigmoid_()
+    edge, most = _bonus_edge(log_end, eps, m.dtype)
+    less = softplus(m).clamp_(max=most)  # −b
+    if log_end < 1 and eps <= 1 - log_end:
+        near, slope = rest.clamp(max=1 - log_end), bonus / (1 - log_end)
+        value = ce.sub_(less, alpha=bonus).add_(near, alpha=slope).sub_(bonus)  # 1 − near/(1 − LE): beyond LE, along the tangent
+        return value, torch.addcmul(rest, 1 - rest, near, value=slope)
+    p = torch.sigmoid(m)
+    if log_end < 1:  # b is constant from 1 − ε to LE, and jumps there
         straight = p - log_end
-        if eps > 1 - log_end:  # b is constant from 1 − ε to LE, and jumps there
-            less = less.masked_fill_(straight > 0, -math.log1p(-log_end))
-        less = less.add_(straight.clamp_(min=0.0), alpha=1 / (1 - log_end))
-        pull = p.mul_(rest.clamp(max=1 - log_end))  # times 1 − LE
-        if eps > 1 - log_end:
-            pull = pull.masked_fill_((m > edge) & (straight == 0), 0.0)
+        less = less.masked_fill_(straight > 0, -math.log1p(-log_end)).add_(straight.clamp_(min=0.0), alpha=1 / (1 - log_end))
+        pull = p.mul_(rest.clamp(max=1 - log_end)).div_(1 - log_end).masked_fill_((m > edge) & (straight == 0), 0.0)
     else:
         pull = p.masked_fill_(m > edge, 0.0)
     if start > 0:
         off = m < _log_odds(start)
         less, pull = less.add_(math.log1p(-start)).masked_fill_(off, 0.0), pull.masked_fill_(off, 0.0)
-    return ce.sub_(less, alpha=bonus), rest.add_(pull, alpha=bonus / (1 - log_end) if log_end < 1 else bonus)
+    return ce.sub_(less, alpha=bonus), rest.add_(pull, alpha=bonus)
+
+
+@lru_cache
+def _bonus_edge(log_end: float, eps: float, dtype: torch.dtype) -> tuple[float, float]:
+    """The largest margin at which b = log(1 − p), and −b there."""
+    edge = min(_log_odds(log_end), _log_odds(1 - eps), torch.finfo(dtype).max ** 0.5)
+    return edge, edge + math.log1p(math.exp(-edge)) if edge > 0 else math.log1p(math.exp(edge))
 
 
 def gradient_rescaling(
