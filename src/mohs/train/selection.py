@@ -31,7 +31,8 @@ from mohs.hardness.neighbors import neighbor_agreement
 LEAST, SPREAD = 1e-6, 1e-3  # smallest probability; variance added to both components, of hardness scaled to SD 1
 SAMPLE = 20_000  # examples to which the mixture is fitted
 TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # a flatter belief would explain wrong labels without noise
-STEPS, PRIOR = 20, 0.5  # steps of EM; examples added to each entry of the noise matrix
+START = 0.3  # noise rate at which EM begins
+STEPS, PRIOR = 20, 0.5  # steps of EM; examples per class, spread by the pooled noise rate, that are added to each row of T
 
 
 class Evidence(NamedTuple):
@@ -63,14 +64,23 @@ def by_noise(seen: Evidence, labels: Tensor) -> Tensor:
 def noise_posterior(probs: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """The probability (N,) that each label is right, and the mean log-likelihood of the labels, by EM for the noise matrix."""
     belief = torch.softmax(probs.clamp(min=LEAST).log() / temperature, 1)
-    given = one_hot(labels, probs.shape[1]).to(belief)
-    noise = torch.full_like(given[: given.shape[1]], PRIOR / given.shape[1]).fill_diagonal_(1.0)
+    classes = probs.shape[1]
+    given, same = one_hot(labels, classes).to(belief), torch.eye(classes, dtype=belief.dtype, device=belief.device)
+    noise = spread_evenly(same, torch.tensor(START).to(belief))
     for _ in range(STEPS):
-        noise = noise / noise.sum(1, keepdim=True)
         joint = belief * noise[:, labels].T  # (N, K): true class k and this label
         total = joint.sum(1, keepdim=True)
-        noise = (joint / total).T @ given + PRIOR
+        counts = (joint / total).T @ given
+        pooled = spread_evenly(same, 1 - counts.trace() / len(labels))
+        noise = counts + PRIOR * classes * pooled
+        noise = noise / noise.sum(1, keepdim=True)
     return (joint / total).gather(1, labels.unsqueeze(1)).squeeze(1), total.log().mean()
+
+
+def spread_evenly(same: Tensor, rate: Tensor) -> Tensor:
+    """The noise matrix (K, K) of symmetric noise of this rate; same: the unit matrix."""
+    rate = rate.clamp(LEAST, 1 - LEAST)
+    return same * (1 - rate) + (1 - same) * (rate / (len(same) - 1))
 
 
 def by_belief(seen: Evidence, labels: Tensor) -> Tensor:
