@@ -4,9 +4,10 @@
     MOHS_DATA=... python benchmarks/robust.py fashion-mnist/symmetric:rate=0.4/gce:q=0.7 --images 3000 --model cnn --out FILE
 
 A run is DATA/LABELS/METHOD. LABELS is clean, one of CIFAR-10N's sets (worse, aggre, random1, ...) or a noise spec; METHOD is a
-recipe or a loss, with its settings (as JSON, where a setting is a list). All runs of one call have the same epochs, network and optimizer, and no setting knows the
-noise. With --held-out that many training images take no part in training: their true labels decide between settings, so that the
-test set does not. Runs that share a GPU (--together) share its time as well: `seconds` is that of all of them.
+recipe or a loss with its settings, as JSON where a setting is a list. All runs of one call have the same epochs, network and
+optimizer, and no setting knows the noise. With --held-out that many training images take no part in training: their true labels
+decide between settings, so that the test set does not. Runs that share a GPU (--together) share its time as well: `seconds` is
+that of all of them.
 """
 
 from __future__ import annotations
@@ -66,9 +67,16 @@ def measured(plans: list[Any], args: argparse.Namespace) -> list[dict[str, Any]]
     found = dict(zip(map(id, runs), sets, strict=True))
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=Path("/dev/shm") if Path("/dev/shm").exists() else None) as folder:
-        done = mohs.train_many(runs, lambda run: found[id(run)], folder=folder, together=args.together)
+        done = mohs.train_many(runs, lambda run: found[id(run)], folder=folder, together=args.together, watch=show)
     seconds = time.perf_counter() - began
     return [row_of(plan, trained, data, seconds, args) for plan, trained, data in zip(plans, done, sets, strict=True)]
+
+
+def show(event: dict[str, Any]) -> None:
+    """Print the accuracies on the way, for a run that is stopped before its end."""
+    if "test_accuracy" in event:
+        kept = ("run", "epoch", "test_accuracy", "val_accuracy", "seconds")
+        print({name: event[name] for name in kept if name in event}, flush=True)
 
 
 def method_of(text: str) -> dict[str, Any]:
