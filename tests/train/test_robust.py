@@ -24,6 +24,7 @@ from mohs.train.resolve import resolve
 from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, balanced, refined
 from mohs.train.run import Run
 from mohs.train.selection import SELECTIONS, Evidence, easy_component, right_labels
+from mohs.train.trained import load_run
 
 RUN = {"data": "blobs", "model": "mlp:hidden=16", "recipe": "robust", "epochs": 6, "batch": 24, "validation": 0.0}
 
@@ -269,6 +270,33 @@ def test_wrong_settings_are_named_before_any_training(recipe: str, message: str,
     with pytest.raises(ValueError, match=message):
         train(Run(**{**RUN, "recipe": recipe}), blobs, runs=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+RANKS = """
+import torch
+from mohs.train import robust
+from mohs.train.loop import train
+torch.set_num_threads(1)
+predicted, rows = robust.output_batches, []
+def counted(network, inputs, **options):
+    rows.append(len(inputs))
+    return predicted(network, inputs, **options)
+robust.output_batches = counted
+train(run, data, out=folder, device="cpu")
+assert set(rows) == {len(data.train) // processes}
+"""
+
+
+def test_two_processes_predict_half_of_the_examples_each_and_train_the_same(
+    run_forked: Callable[..., int], run_ranks: Callable[..., list[int]], blobs: Data, tmp_path: Path
+) -> None:
+    run = Run(**{**RUN, "recipe": {"name": "robust", "augment": []}})  # each process would mix its own part of a batch
+    given = {"run": run, "data": blobs}
+    assert run_forked(RANKS, folder=tmp_path / "1", processes=1, **given) == 0
+    assert run_ranks(RANKS, folder=tmp_path / "2", processes=2, **given) == [0, 0]
+    one, two = load_run(tmp_path / "1"), load_run(tmp_path / "2")
+    torch.testing.assert_close(one.targets, two.targets, atol=1e-5, rtol=0)
+    assert one.table.column("predicted").equals(two.table.column("predicted"))
 
 
 @pytest.mark.gpu
