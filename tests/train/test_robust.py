@@ -38,12 +38,12 @@ def bright_and_dark(n: int = 48) -> Data:
     return Data(Examples(x, labels, ["dark", "bright"]))
 
 
-def made_beliefs(n: int = 1500, k: int = 5, wrong: float = 0.3) -> tuple[Evidence, Tensor, Tensor]:
+def made_beliefs(n: int = 1500, k: int = 5, wrong: float = 0.3, norm: float = 4) -> tuple[Evidence, Tensor, Tensor]:
     """What a good network says of n examples, their labels, of which a share is wrong, and the true classes."""
     generator = torch.Generator().manual_seed(1)
-    weight = torch.eye(k, 8)
+    weight = torch.eye(k, max(8, k))
     true = torch.arange(n) % k
-    features = 4 * weight[true] + torch.randn(n, 8, generator=generator)
+    features = norm * weight[true] + torch.randn(n, weight.shape[1], generator=generator)
     moved = (true + torch.randint(1, k, (n,), generator=generator)) % k
     labels = torch.where(torch.rand(n, generator=generator) < wrong, moved, true)
     return Evidence(torch.softmax(features @ weight.T, 1), features, weight), labels, true
@@ -60,9 +60,10 @@ def test_selections_tell_right_from_wrong_labels(select: str) -> None:
     assert right[labels != true].mean() < 0.3
 
 
-def test_the_noise_matrix_finds_the_share_of_wrong_labels() -> None:
+@pytest.mark.parametrize(("n", "k", "norm"), [(1500, 5, 4), (4000, 40, 3)])
+def test_the_noise_matrix_finds_the_share_of_wrong_labels(n: int, k: int, norm: float) -> None:
     for wrong in (0.0, 0.2, 0.5):
-        seen, labels, true = made_beliefs(wrong=wrong)
+        seen, labels, true = made_beliefs(n, k, wrong, norm)
         assert float(1 - right_labels("noise", seen, labels).mean()) == pytest.approx(
             float((labels != true).float().mean()), abs=0.04
         )
