@@ -69,6 +69,12 @@ def test_the_noise_matrix_finds_the_share_of_wrong_labels(n: int, k: int, norm: 
         )
 
 
+def test_trust_by_both_lies_between_noise_matrix_and_belief_in_log_odds() -> None:
+    seen, labels, _ = made_beliefs(norm=2)
+    both, noise, belief = (right_labels(select, seen, labels).double().logit() for select in ("both", "noise", "belief"))
+    torch.testing.assert_close(both, (noise + belief) / 2, atol=1e-3, rtol=1e-3)
+
+
 def test_the_mixture_falls_as_hardness_rises_and_takes_equal_values() -> None:
     hardness = torch.cat([torch.randn(400), 8 + 3 * torch.randn(200)]).sort().values
     assert (easy_component(hardness).diff() <= 1e-9).all()

@@ -59,7 +59,7 @@ class Robust:
     formula: ClassVar[str] = "t = w y + (1 − w) b"
     purpose: ClassVar[str] = "many wrong labels: trusts labels by degrees and learns from its own predictions"
     networks: ClassVar[int] = 1
-    select: str = "noise"
+    select: str = "both"
     targets: str = "refined"
     warmup: float = 0.35
     early: float = 1.0
