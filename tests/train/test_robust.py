@@ -23,7 +23,7 @@ from mohs.train.loop import train
 from mohs.train.resolve import resolve
 from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, balanced, refined
 from mohs.train.run import Run
-from mohs.train.selection import SELECTIONS, Evidence, easy_component, right_labels
+from mohs.train.selection import SELECTIONS, Evidence, easy_component, following, right_labels
 from mohs.train.trained import load_run
 
 RUN = {"data": "blobs", "model": "mlp:hidden=16", "recipe": "robust", "epochs": 6, "batch": 24, "validation": 0.0}
@@ -69,10 +69,16 @@ def test_the_noise_matrix_finds_the_share_of_wrong_labels(n: int, k: int, norm: 
         )
 
 
-def test_trust_by_both_lies_between_noise_matrix_and_belief_in_log_odds() -> None:
-    seen, labels, _ = made_beliefs(norm=2)
-    both, noise, belief = (right_labels(select, seen, labels).double().logit() for select in ("both", "noise", "belief"))
-    torch.testing.assert_close(both, (noise + belief) / 2, atol=1e-3, rtol=1e-3)
+def test_trust_by_both_follows_the_belief_as_far_as_the_mistakes_do() -> None:
+    seen, labels, true = made_beliefs(n=6000, norm=2)
+    second = seen.probs.scatter(1, true.unsqueeze(1), 0).argmax(1)
+    for share, given in ((0.0, labels), (0.5, torch.where(labels == true, true, second))):  # random; on the most plausible class
+        noise, belief = (right_labels(select, seen, given).double() for select in ("noise", "belief"))
+        found = following(seen.probs, given, 1 - noise)
+        assert float(found) == pytest.approx(share, abs=0.15)
+        mixed = ((1 - found) * noise.logit() + found * belief.logit()).sigmoid()
+        torch.testing.assert_close(right_labels("both", seen, given), mixed, atol=1e-4, rtol=0)
+    assert following(seen.probs[:, :2], labels.clamp(max=1), torch.ones(len(labels))) == 0
 
 
 def test_the_mixture_falls_as_hardness_rises_and_takes_equal_values() -> None:
