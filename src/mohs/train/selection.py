@@ -12,8 +12,8 @@ with 40 % symmetric noise the right label is 1.5 (K − 1) times as likely as an
 network that is right for half of the examples has targets that are right for most. The `belief` throws this away.
 People's mistakes are not independent: they fall on ambiguous images, of which the network believes the same, and `noise` trusts
 too many of them. The `belief` does not, but needs a network that is right more often than the labels. `both` is a logarithmic
-opinion pool of the two, in which g is the share of mistakes that fall where the belief does (`following`), at most ½: near 0 for
-random noise.
+opinion pool of the two: g is near 0 for random noise, and ½ if a quarter of the mistakes or more fall where the belief does
+(`following`).
 The mixtures rest on networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix
 (Li et al. 2020), of the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
@@ -37,7 +37,7 @@ from mohs.hardness.neighbors import neighbor_agreement
 LEAST, SPREAD = 1e-6, 1e-3  # smallest probability; variance added to both components, of hardness scaled to SD 1
 SAMPLE = 20_000  # examples to which the mixture is fitted
 TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # a flatter belief would explain wrong labels without noise
-MOST = 0.5  # largest weight of the belief in `both`
+MOST, ENOUGH = 0.5, 0.25  # largest weight of the belief in `both`, and the share of mistakes that follow it for which it has it
 START = 0.3  # noise rate at which EM begins
 STEPS, PRIOR = 20, 0.5  # steps of EM; examples per class, spread by the pooled noise rate, that are added to each row of T
 
@@ -99,21 +99,23 @@ def by_both(seen: Evidence, labels: Tensor) -> Tensor:
     """By noise matrix and belief: the more the mistakes follow the belief, the less the noise matrix counts."""
     rights = by_noise(seen, labels), by_belief(seen, labels)
     odds = [right.double().clamp(LEAST, 1 - LEAST).logit() for right in rights]
-    return torch.lerp(*odds, following(seen.probs.double(), labels, 1 - rights[0])).sigmoid()
+    weight = (MOST / ENOUGH * following(seen.probs.double(), labels, 1 - rights[0])).clamp(0, MOST)
+    return torch.lerp(*odds, weight).sigmoid()
 
 
 def following(probs: Tensor, labels: Tensor, wrong: Tensor) -> Tensor:
-    """The share g, 0 to MOST, of mistakes that follow the belief; wrong: the probability (N,) that each label is wrong.
+    """The share of mistakes that follow the belief, of those that are not random; wrong: probability (N,) that a label is wrong.
 
     Of mistakes that follow it, the second most likely class gets its share of the belief in all but the first; of random ones it
-    gets 1/(K − 1). With two classes there is no telling: g = 0.
+    gets 1/(K − 1). Too low, since a mistake that follows the belief is easily taken for a right label; 0 with two classes, where
+    there is no telling.
     """
     (first, second), classes = probs.topk(2, 1).values.unbind(1), probs.topk(2, 1).indices
     weight = wrong * (classes[:, 0] != labels)
     random = 1 / (probs.shape[1] - 1)
     seen = weight * ((classes[:, 1] == labels).double() - random)
     expected = weight * ((second / (1 - first).clamp(min=LEAST)).clamp(max=1) - random)
-    return (seen.sum() / expected.sum().clamp(min=LEAST)).clamp(0, MOST)
+    return seen.sum() / expected.sum().clamp(min=LEAST)
 
 
 def by_loss(seen: Evidence, labels: Tensor) -> Tensor:
