@@ -97,10 +97,14 @@ def by_belief(seen: Evidence, labels: Tensor) -> Tensor:
 
 def by_both(seen: Evidence, labels: Tensor) -> Tensor:
     """By noise matrix and belief: the more the mistakes follow the belief, the less the noise matrix counts."""
-    rights = by_noise(seen, labels), by_belief(seen, labels)
-    odds = [right.double().clamp(LEAST, 1 - LEAST).logit() for right in rights]
-    weight = (MOST / ENOUGH * following(seen.probs.double(), labels, 1 - rights[0])).clamp(0, MOST)
-    return torch.lerp(*odds, weight).sigmoid()
+    noise, belief = by_noise(seen, labels), by_belief(seen, labels)
+    weight = (MOST / ENOUGH * following(seen.probs.double(), labels, 1 - noise)).clamp(0, MOST)
+    return torch.lerp(log_odds(noise), log_odds(belief), weight).sigmoid()
+
+
+def log_odds(probs: Tensor) -> Tensor:
+    """log p/(1 − p), finite."""
+    return probs.double().clamp(LEAST, 1 - LEAST).logit()
 
 
 def following(probs: Tensor, labels: Tensor, wrong: Tensor) -> Tensor:
@@ -110,7 +114,8 @@ def following(probs: Tensor, labels: Tensor, wrong: Tensor) -> Tensor:
     gets 1/(K − 1). Too low, since a mistake that follows the belief is easily taken for a right label; 0 with two classes, where
     there is no telling.
     """
-    (first, second), classes = probs.topk(2, 1).values.unbind(1), probs.topk(2, 1).indices
+    values, classes = probs.topk(2, 1)
+    first, second = values.unbind(1)
     weight = wrong * (classes[:, 0] != labels)
     random = 1 / (probs.shape[1] - 1)
     seen = weight * ((classes[:, 1] == labels).double() - random)
