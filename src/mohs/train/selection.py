@@ -108,7 +108,7 @@ def log_odds(probs: Tensor) -> Tensor:
 
 
 def following(probs: Tensor, labels: Tensor, wrong: Tensor) -> Tensor:
-    """The share of mistakes that follow the belief, of those that are not random; wrong: probability (N,) that a label is wrong.
+    """The share of mistakes that follow the belief instead of chance; wrong: the probability (N,) that each label is wrong.
 
     Of mistakes that follow it, the second most likely class gets its share of the belief in all but the first; of random ones it
     gets 1/(K − 1). Too low, since a mistake that follows the belief is easily taken for a right label; 0 with two classes, where
