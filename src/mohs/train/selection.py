@@ -2,7 +2,7 @@
 
     belief                          w_i = b_i of the label y_i
     noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i], τ ≤ 1
-    both                            logit w_i = (1 − g) logit w_i by noise + g logit w_i by belief
+    both                            logit w_i = ½ (logit w_i by noise + logit w_i by belief)
     loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
@@ -11,9 +11,8 @@ of the rate found so far. It takes labels and belief as independent given the tr
 with 40 % symmetric noise the right label is 1.5 (K − 1) times as likely as any one wrong label, 150 times for K = 100, and a
 network that is right for half of the examples has targets that are right for most. The `belief` throws this away.
 People's mistakes are not independent: they fall on ambiguous images, of which the network believes the same, and `noise` trusts
-too many of them. The `belief` does not, but needs a network that is right more often than the labels. `both` is a logarithmic
-opinion pool of the two: g is near 0 for random noise, and ½ if a quarter of the mistakes or more fall where the belief does
-(`following`).
+too many of them. The `belief` does not, but needs a network that is right more often than the labels. `both` takes the label for
+half an observation: a logarithmic opinion pool of equal weights.
 The mixtures rest on networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix
 (Li et al. 2020), of the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
@@ -37,7 +36,6 @@ from mohs.hardness.neighbors import neighbor_agreement
 LEAST, SPREAD = 1e-6, 1e-3  # smallest probability; variance added to both components, of hardness scaled to SD 1
 SAMPLE = 20_000  # examples to which the mixture is fitted
 TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # a flatter belief would explain wrong labels without noise
-MOST, ENOUGH = 0.5, 0.25  # largest weight of the belief in `both`, and the share of mistakes that follow it for which it has it
 START = 0.3  # noise rate at which EM begins
 STEPS, PRIOR = 20, 0.5  # steps of EM; examples per class, spread by the pooled noise rate, that are added to each row of T
 
@@ -96,31 +94,9 @@ def by_belief(seen: Evidence, labels: Tensor) -> Tensor:
 
 
 def by_both(seen: Evidence, labels: Tensor) -> Tensor:
-    """By noise matrix and belief: the more the mistakes follow the belief, the less the noise matrix counts."""
-    noise, belief = by_noise(seen, labels), by_belief(seen, labels)
-    weight = (MOST / ENOUGH * following(seen.probs.double(), labels, 1 - noise)).clamp(0, MOST)
-    return torch.lerp(log_odds(noise), log_odds(belief), weight).sigmoid()
-
-
-def log_odds(probs: Tensor) -> Tensor:
-    """log p/(1 − p), finite."""
-    return probs.double().clamp(LEAST, 1 - LEAST).logit()
-
-
-def following(probs: Tensor, labels: Tensor, wrong: Tensor) -> Tensor:
-    """The share of mistakes that follow the belief instead of chance; wrong: the probability (N,) that each label is wrong.
-
-    Of mistakes that follow it, the second most likely class gets its share of the belief in all but the first; of random ones it
-    gets 1/(K − 1). Too low, since a mistake that follows the belief is easily taken for a right label; 0 with two classes, where
-    there is no telling.
-    """
-    values, classes = probs.topk(2, 1)
-    first, second = values.unbind(1)
-    weight = wrong * (classes[:, 0] != labels)
-    random = 1 / (probs.shape[1] - 1)
-    seen = weight * ((classes[:, 1] == labels).double() - random)
-    expected = weight * ((second / (1 - first).clamp(min=LEAST)).clamp(max=1) - random)
-    return seen.sum() / expected.sum().clamp(min=LEAST)
+    """The mean of the log odds that noise matrix and belief give the label."""
+    odds = [right.double().clamp(LEAST, 1 - LEAST).logit() for right in (by_noise(seen, labels), by_belief(seen, labels))]
+    return ((odds[0] + odds[1]) / 2).sigmoid()
 
 
 def by_loss(seen: Evidence, labels: Tensor) -> Tensor:
