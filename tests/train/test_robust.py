@@ -24,6 +24,7 @@ from mohs.train.resolve import resolve
 from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, balanced, refined
 from mohs.train.run import Run
 from mohs.train.selection import SELECTIONS, Evidence, easy_component, right_labels
+from mohs.train.trained import load_run
 
 RUN = {"data": "blobs", "model": "mlp:hidden=16", "recipe": "robust", "epochs": 6, "batch": 24, "validation": 0.0}
 
@@ -37,12 +38,12 @@ def bright_and_dark(n: int = 48) -> Data:
     return Data(Examples(x, labels, ["dark", "bright"]))
 
 
-def made_beliefs(n: int = 1500, k: int = 5, wrong: float = 0.3) -> tuple[Evidence, Tensor, Tensor]:
+def made_beliefs(n: int = 1500, k: int = 5, wrong: float = 0.3, norm: float = 4) -> tuple[Evidence, Tensor, Tensor]:
     """What a good network says of n examples, their labels, of which a share is wrong, and the true classes."""
     generator = torch.Generator().manual_seed(1)
-    weight = torch.eye(k, 8)
+    weight = torch.eye(k, max(8, k))
     true = torch.arange(n) % k
-    features = 4 * weight[true] + torch.randn(n, 8, generator=generator)
+    features = norm * weight[true] + torch.randn(n, weight.shape[1], generator=generator)
     moved = (true + torch.randint(1, k, (n,), generator=generator)) % k
     labels = torch.where(torch.rand(n, generator=generator) < wrong, moved, true)
     return Evidence(torch.softmax(features @ weight.T, 1), features, weight), labels, true
@@ -59,12 +60,19 @@ def test_selections_tell_right_from_wrong_labels(select: str) -> None:
     assert right[labels != true].mean() < 0.3
 
 
-def test_the_noise_matrix_finds_the_share_of_wrong_labels() -> None:
+@pytest.mark.parametrize(("n", "k", "norm"), [(1500, 5, 4), (4000, 40, 3)])
+def test_the_noise_matrix_finds_the_share_of_wrong_labels(n: int, k: int, norm: float) -> None:
     for wrong in (0.0, 0.2, 0.5):
-        seen, labels, true = made_beliefs(wrong=wrong)
+        seen, labels, true = made_beliefs(n, k, wrong, norm)
         assert float(1 - right_labels("noise", seen, labels).mean()) == pytest.approx(
             float((labels != true).float().mean()), abs=0.04
         )
+
+
+def test_trust_by_both_lies_between_noise_matrix_and_belief_in_log_odds() -> None:
+    seen, labels, _ = made_beliefs(norm=2)
+    both, noise, belief = (right_labels(select, seen, labels).double().logit() for select in ("both", "noise", "belief"))
+    torch.testing.assert_close(both, (noise + belief) / 2, atol=1e-3, rtol=1e-3)
 
 
 def test_the_mixture_falls_as_hardness_rises_and_takes_equal_values() -> None:
@@ -269,6 +277,33 @@ def test_wrong_settings_are_named_before_any_training(recipe: str, message: str,
     with pytest.raises(ValueError, match=message):
         train(Run(**{**RUN, "recipe": recipe}), blobs, runs=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+RANKS = """
+import torch
+from mohs.train import robust
+from mohs.train.loop import train
+torch.set_num_threads(1)
+predicted, rows = robust.output_batches, []
+def counted(network, inputs, **options):
+    rows.append(len(inputs))
+    return predicted(network, inputs, **options)
+robust.output_batches = counted
+train(run, data, out=folder, device="cpu")
+assert set(rows) == {len(data.train) // processes}
+"""
+
+
+def test_two_processes_predict_half_of_the_examples_each_and_train_the_same(
+    run_forked: Callable[..., int], run_ranks: Callable[..., list[int]], blobs: Data, tmp_path: Path
+) -> None:
+    run = Run(**{**RUN, "recipe": {"name": "robust", "augment": []}})  # each process would mix its own part of a batch
+    given = {"run": run, "data": blobs}
+    assert run_forked(RANKS, folder=tmp_path / "1", processes=1, **given) == 0
+    assert run_ranks(RANKS, folder=tmp_path / "2", processes=2, **given) == [0, 0]
+    one, two = load_run(tmp_path / "1"), load_run(tmp_path / "2")
+    torch.testing.assert_close(one.targets, two.targets, atol=1e-5, rtol=0)
+    assert one.table.column("predicted").equals(two.table.column("predicted"))
 
 
 @pytest.mark.gpu

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from mohs._core.distributed import add_over_ranks, ranks
 from mohs._core.specs import as_spec
 from mohs._core.validation import check_between, check_choice
 from mohs.evaluate.outputs import output_batches
@@ -58,7 +59,7 @@ class Robust:
     formula: ClassVar[str] = "t = w y + (1 − w) b"
     purpose: ClassVar[str] = "many wrong labels: trusts labels by degrees and learns from its own predictions"
     networks: ClassVar[int] = 1
-    select: str = "noise"
+    select: str = "both"
     targets: str = "refined"
     warmup: float = 0.35
     early: float = 1.0
@@ -194,12 +195,22 @@ def balanced(probs: Tensor, shares: Tensor, steps: int = 10) -> Tensor:
 
 
 def predicted(network: Network, inputs: Any, precision: str) -> tuple[Tensor, Tensor]:
-    """Probabilities (N, K) and features (N, D) of all inputs, on the network's device."""
-    made = [
-        (torch.softmax(logits.float(), 1), features)
-        for _, logits, features in output_batches(network, inputs, precision=precision)
-    ]
-    return torch.cat([probs for probs, _ in made]), torch.cat([features for _, features in made])
+    """Probabilities (N, K) and features (N, D) of all inputs, on the network's device; each process predicts its part."""
+    rank, processes = ranks()
+    rows = torch.arange(min(rank, len(inputs) - 1), len(inputs), processes)
+    own = inputs if processes == 1 else inputs[rows] if isinstance(inputs, Tensor) else inputs.take(rows)
+    made = [(logits, features) for _, logits, features in output_batches(network, own, precision=precision)]
+    probs = torch.softmax(torch.cat([logits for logits, _ in made]).float(), 1)
+    features = torch.cat([features for _, features in made])
+    return (probs, features) if processes == 1 else (joined(probs, rows, len(inputs)), joined(features, rows, len(inputs)))
+
+
+def joined(part: Tensor, rows: Tensor, total: int) -> Tensor:
+    """The rows (n, ...) of all processes as one tensor (total, ...), on every process."""
+    whole, seen = part.new_zeros(total, *part.shape[1:]), part.new_zeros(total, 1)
+    rows = rows.to(part.device)
+    add_over_ranks(whole.index_copy_(0, rows, part))
+    return whole / add_over_ranks(seen.index_fill_(0, rows, 1.0))  # with fewer rows than processes, the last has several
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,141 @@
+"""How well do robust recipes train on wrong labels? Accuracy of the last epoch, one row of results/robust.csv per run.
+
+    MOHS_DATA=... python benchmarks/robust.py cifar10/worse/robust cifar10/clean/cross_entropy --out results/robust.csv
+    MOHS_DATA=... python benchmarks/robust.py fashion-mnist/symmetric:rate=0.4/gce:q=0.7 --images 3000 --model cnn --out FILE
+
+A run is DATA/LABELS/METHOD. LABELS is clean, one of CIFAR-10N's sets (worse, aggre, random1, ...) or a noise spec; METHOD is a
+recipe or a loss with its settings, as JSON where a setting is a list. All runs of one call have the same epochs, network and
+optimizer, and no setting knows the noise. With --held-out that many training images take no part in training: their true labels
+decide between settings, so that the test set does not. Runs that share a GPU (--together) share its time as well: `seconds` is
+that of all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.metrics import average_precision_score
+
+import mohs
+from mohs._core.specs import as_spec
+from mohs.data.examples import Data
+from mohs.data.noise import NOISES
+from mohs.train.robust import RECIPES
+
+from machine import machine
+
+COLUMNS = ("data", "labels", "setting", "epochs", "training images", "seed", "test accuracy", "held-out accuracy", "AP")
+ENVIRONMENT = ("model", "batch", "seconds", "device", "git")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", metavar="DATA/LABELS/METHOD")
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--model", default="resnet9")
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--images", type=int, help="number of training images; default: all")
+    parser.add_argument("--held-out", type=int, default=0, help="number of training images held out")
+    parser.add_argument("--together", type=int, default=1, help="number of runs that share the GPU at a time")
+    parser.add_argument("--out", type=Path, required=True, help="CSV to which rows are appended")
+    args = parser.parse_args()
+    plans = [(*text.split("/", 2), seed) for seed in args.seeds for text in args.runs]
+    for start in range(0, len(plans), args.together):
+        for row in measured(plans[start : start + args.together], args):
+            print(*row.values(), flush=True)
+            append(row, args.out)
+
+
+def measured(plans: list[Any], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows of several runs that are trained at once."""
+    common = {"model": args.model, "epochs": args.epochs, "batch": args.batch, "validation": 0.0, "check_every": 10}
+    runs = [
+        mohs.Run(data=data, seed=seed, optimizer={"name": "sgd", "lr": args.lr}, **common, **method_of(method))
+        for data, _, method, seed in plans
+    ]
+    sets = [labeled(data, labels, seed, args.images, args.held_out) for data, labels, _, seed in plans]
+    found = dict(zip(map(id, runs), sets, strict=True))
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(dir=Path("/dev/shm") if Path("/dev/shm").exists() else None) as folder:
+        done = mohs.train_many(runs, lambda run: found[id(run)], folder=folder, together=args.together, watch=show)
+    seconds = time.perf_counter() - began
+    return [row_of(plan, trained, data, seconds, args) for plan, trained, data in zip(plans, done, sets, strict=True)]
+
+
+def show(event: dict[str, Any]) -> None:
+    """Print the accuracies on the way, for a run that is stopped before its end."""
+    if "test_accuracy" in event:
+        kept = ("run", "epoch", "test_accuracy", "val_accuracy", "seconds")
+        print({name: event[name] for name in kept if name in event}, flush=True)
+
+
+def method_of(text: str) -> dict[str, Any]:
+    """The field of a Run that this method sets."""
+    spec = json.loads(text) if text.startswith("{") else as_spec(text)
+    return {"recipe" if spec["name"] in RECIPES else "loss": spec}
+
+
+@cache
+def labeled(name: str, labels: str, seed: int, images: int | None, held_out: int) -> Data:
+    """Data with these labels; `val` holds the images held out, with their true labels."""
+    data = opened(name)
+    train = data.train
+    if labels != "clean":
+        spec = labels if as_spec(labels)["name"] in NOISES else {"name": "human", "file": f"{name}n.npz:{labels}"}
+        train = mohs.add_noise(train, spec, seed)
+    if images is None and not held_out:
+        return Data(train, None, data.test)
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
+    kept = order[held_out : None if images is None else held_out + images].sort().values
+    return Data(train.take(kept), data.train.take(order[:held_out]) if held_out else None, data.test)
+
+
+@cache
+def opened(name: str) -> Data:
+    return mohs.open_data(name)
+
+
+def row_of(plan: Any, trained: mohs.Trained, data: Data, seconds: float, args: argparse.Namespace) -> dict[str, Any]:
+    name, labels, method, seed = plan
+    here, shared = machine(), f", {args.together} runs at once" if args.together > 1 else ""
+    device = here["gpu"] if here["gpu"] != "none" else f"{here['cpu']}, {here['threads']} threads"
+    accuracies = [trained.metrics.get(f"{split}_accuracy") for split in ("test", "val")]
+    values = (name, labels, method, args.epochs, len(data.train), seed, *map(percent, accuracies), found_wrong(trained, data))
+    about = (args.model, args.batch, round(seconds), f"{device}{shared}", here["commit"])
+    return dict(zip(COLUMNS + ENVIRONMENT, values + about, strict=True))
+
+
+def percent(share: float | None) -> float | str:
+    return "" if share is None else round(100 * share, 2)
+
+
+def found_wrong(trained: mohs.Trained, data: Data) -> float | str:
+    """Average precision of finding wrong labels by the belief in them; empty without a belief or without wrong labels."""
+    train = data.train
+    if trained.targets is None or train.truth is None:
+        return ""
+    own = trained.targets.gather(1, train.labels.unsqueeze(1)).squeeze(1)
+    return round(float(average_precision_score(train.labels != train.truth, -own)), 4)
+
+
+def append(row: dict[str, Any], file: Path) -> None:
+    new = not file.exists()
+    with file.open("a", newline="") as opened_file:
+        writer = csv.DictWriter(opened_file, list(row), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()
