@@ -5,6 +5,8 @@
     better, above | below        one or several rows against a number, by the interval over seeds
     better, other_metric         two metrics of the same row, paired by seed; other_metric may be a list
     relation = "ratio"           better ÷ worse, seed by seed, against `above` or `below`
+    relation = "range"           the largest of the rows minus the smallest, seed by seed, against `above` or `below`
+    relation = "ranks"           Spearman's ρ of metric and other_metric over the rows, seed by seed, against `above` or `below`
     together = true              the mean over the rows, seed by seed, is compared
     pooled = true                the runs of all rows are one sample, compared with a number or with another metric
     interval = "examples"        each run by its own interval over examples, columns METRIC_low and METRIC_high; with
@@ -23,9 +25,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from mohs._core.errors import DataError
 from mohs._core.validation import check_choice
 from mohs.evaluate.statistics import DIRECTIONS
+from mohs.hardness.correlation import coefficients
 from mohs.studies.collect import CHOSEN, Result, by_seed, read_benchmark, read_results
 from mohs.studies.judge import (
     Estimate,
@@ -42,7 +47,9 @@ from mohs.studies.judge import (
 from mohs.studies.recipe import Recipe
 
 VERDICTS = ("holds", "fails", "draw", "not run")
-RELATIONS = ("better", "equal", "ratio")
+RELATIONS = ("better", "equal", "ratio", "range", "ranks")
+ACROSS = ("range", "ranks")  # relations that make one number of all rows
+LEAST_ROWS = {"range": 2, "ranks": 3}
 INTERVALS = ("seeds", "examples")
 LEAST_P = 1e-4  # smaller values of p are shown as "p < 0.0001"
 MASKING = "masking_suspected"
@@ -138,6 +145,9 @@ def check_comparison(claim: Claim) -> None:
         return
     if claim.above is not None and claim.below is not None:
         raise ValueError("give either above or below")
+    if claim.relation in ACROSS:
+        _check_across(claim, number=number)
+        return
     if metrics and (claim.worse or number):
         raise ValueError("other_metric compares two metrics of one row: it goes with neither worse nor above nor below")
     if claim.together and (number or claim.relation == "ratio" or (claim.worse and len(claim.worse) != len(claim.better))):
@@ -155,6 +165,14 @@ def check_comparison(claim: Claim) -> None:
     zero = claim.relation == "equal" and claim.interval == "examples" and not claim.worse and not metrics
     if bool(claim.worse) + number + metrics != 1 and not zero:
         raise ValueError("better needs exactly one of worse, above, below and other_metric")
+
+
+def _check_across(claim: Claim, *, number: bool) -> None:
+    least, ranks = LEAST_ROWS[claim.relation], claim.relation == "ranks"
+    alone = not (claim.worse or claim.matched or claim.together or claim.pooled or claim.interval != "seeds")
+    if not alone or not number or len(claim.better) < least or ranks != bool(claim.other_metric):
+        other = ", other_metric" if ranks else ""
+        raise ValueError(f'relation = "{claim.relation}" needs at least {least} rows in better{other}, and above or below')
 
 
 def verdict_from(claim: Claim, path: Path, recipe: Recipe | None = None) -> Verdict:
@@ -191,6 +209,8 @@ def verdict_from(claim: Claim, path: Path, recipe: Recipe | None = None) -> Verd
 
 def count(claim: Claim) -> int:
     """The number of comparisons that all have to hold, of a claim that compares rows."""
+    if claim.relation in ACROSS:
+        return max(1, len(claim.other_metric))
     return len(claim.better) * (1 if claim.matched or not claim.worse else len(claim.worse))
 
 
@@ -204,7 +224,7 @@ def _without(claim: Claim, missing: set[str]) -> Claim | None:
     """The claim on the rows that are there, for which one comparison that fails decides; None if nothing is left to compare."""
     if not missing:
         return claim
-    if claim.together or claim.pooled:
+    if claim.together or claim.pooled or claim.relation in ACROSS:
         return None
     pairs = list(zip(claim.better, claim.worse, strict=True)) if claim.matched else []
     if claim.matched:
@@ -250,6 +270,9 @@ def _comparisons(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str,
     if claim.together:
         yield from _means(claim, results)
         return
+    if claim.relation in ACROSS:
+        yield from _across(claim, results)
+        return
     for at, row in enumerate(["all runs"] if claim.pooled else claim.better):
         ours = _numbers(claim, results, row, claim.metric)
         if claim.other_metric:
@@ -279,6 +302,25 @@ def _means(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgm
     for metric in claim.other_metric:
         theirs = _mean_of_rows(claim, results, claim.better, metric)
         yield _pair(f"mean of {count} rows: {claim.metric}", metric, "", ours, theirs, _judge(claim))
+
+
+def _across(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgment]]:
+    """One number of all rows, seed by seed: their range, or the correlation of their ranks by two metrics."""
+    bounds, rows = {"above": claim.above, "below": claim.below}, len(claim.better)
+    ours = _by_row(claim, results, claim.metric)
+    if claim.relation == "range":
+        found = {seed: max(values) - min(values) for seed, values in ours.items()}
+        yield f"range of {rows} rows {_mean(found):.4g} ({claim.metric})", judge_number(found, **bounds)
+    for metric in claim.other_metric:
+        theirs = _by_row(claim, results, metric)
+        ranks = {seed: coefficients([np.array(ours[seed])], np.array(theirs[seed]), "spearman")[0] for seed in ours if seed in theirs}
+        yield f"ρ of {claim.metric} and {metric} over {rows} rows {_mean(ranks):.3g}", judge_number(ranks, **bounds)
+
+
+def _by_row(claim: Claim, results: Sequence[Result], metric: str) -> dict[int, list[float]]:
+    """The metric of every row, by seed, for the seeds that all rows share."""
+    found = [_numbers(claim, results, row, metric) for row in claim.better]
+    return {seed: [one[seed] for one in found] for seed in found[0] if all(seed in one for one in found)}
 
 
 def _estimates(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgment]]:
