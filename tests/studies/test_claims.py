@@ -407,7 +407,7 @@ def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str
             'relation = "equal" compares two rows or two metrics and needs',
         ),
         (ENTRY + 'better = "A"\nworse = "B"\nrelation = "ratio"', 'relation = "ratio" needs worse, and above or below'),
-        (ENTRY + 'better = "A"\nrelation = "range"\nabove = 0.1', 'relation = "range" needs at least 2 rows in better, and above'),
+        (ENTRY + 'better = "A"\nrelation = "range"\nabove = 0.1', 'relation = "range" needs at least 2 rows in better, and'),
         (ENTRY + 'better = ["A", "B", "C"]\nrelation = "ranks"\nabove = 0.1', "rows in better, other_metric, and above or below"),
         (ENTRY + 'relation = "like"', "relation must be one of better, equal, ratio, range, ranks"),
         (ENTRY + 'direction = "up"', "direction must be one of higher, lower"),

@@ -43,7 +43,8 @@ def register() -> dict[str, Claim]:
         for second in given.get("second", []):
             for name, one in list(own.items()):
                 rest = name.removeprefix(second["of"])
-                if "again" in one or rest == name or rest[:1] not in ("", "/") or rest[1:] not in second.get("claims", [rest[1:]]):
+                chosen = rest[1:] in second.get("claims", [rest[1:]])
+                if "again" in one or rest == name or rest[:1] not in ("", "/") or not chosen:
                     continue
                 kept = {key: value for key, value in one.items() if key not in ("test", "refuted_by", "reason", "rerun")}
                 new = second["id"] + rest
@@ -172,7 +173,7 @@ def sides_of(claim: Claim, lines: list[dict[str, Any]], missing: set[str]) -> li
             made.append(against_number({s: float(stats.spearmanr(ours[s], theirs[s])[0]) for s in ours if s in theirs}))
         return made
     if claim.get("pooled"):
-        pooled = [{i: v for i, v in enumerate(v for row in better for v in values(lines, row, m).values())} for m in (metric, *others)]
+        pooled = [dict(enumerate(v for row in better for v in values(lines, row, m).values())) for m in (metric, *others)]
         return [against_number(pooled[0])] if number else [gap(pooled[0], other) for other in pooled[1:]]
     rows = [row for row in better if row not in missing]
     if number and relation != "ratio":
@@ -235,12 +236,10 @@ def recomputed(name: str) -> tuple[str, float]:
     found = sides_of(claim, good, missing)
     if not found:
         return "not run", math.nan
-    if not missing:
-        count = len(found)
-    else:
-        count = len(list(pairs(claim))) if claim.get("worse") else len(listed(claim["better"]))
+    planned = len(list(pairs(claim))) if claim.get("worse") else len(listed(claim["better"]))
+    count = planned if missing else len(found)
     known = [one for one in found if one is not None]
-    fails = min(1.0, (count if count > 1 else 1) * min(one[1] for one in known)) if known else math.nan
+    fails = min(1.0, count * min(one[1] for one in known)) if known else math.nan
     holds = max(one[0] for one in known) if known and len(known) == count else math.nan
     sides = [side for side in (holds, fails) if not math.isnan(side)]
     p = min(1.0, 2 * min(sides)) if sides else math.nan

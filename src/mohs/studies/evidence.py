@@ -313,7 +313,8 @@ def _across(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judg
         yield f"range of {rows} rows {_mean(found):.4g} ({claim.metric})", judge_number(found, **bounds)
     for metric in claim.other_metric:
         theirs = _by_row(claim, results, metric)
-        ranks = {seed: coefficients([np.array(ours[seed])], np.array(theirs[seed]), "spearman")[0] for seed in ours if seed in theirs}
+        shared = [seed for seed in ours if seed in theirs]
+        ranks = {seed: coefficients([np.array(ours[seed])], np.array(theirs[seed]), "spearman")[0] for seed in shared}
         yield f"ρ of {claim.metric} and {metric} over {rows} rows {_mean(ranks):.3g}", judge_number(ranks, **bounds)
 
 
