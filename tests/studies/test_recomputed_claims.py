@@ -224,15 +224,15 @@ def recomputed(name: str) -> tuple[str, float]:
         return ("holds" if "test" in claim else "fails" if "refuted_by" in claim else "not run"), math.nan
     lines = lines_of(results)
     rows = [*listed(claim["better"]), *listed(claim.get("worse"))]
-    missing = set()
+    missing, settings = set(), claim.get("relation") in ("range", "ranks")  # of settings: those that do not learn count
     for row in rows:
         own = [learned(line) for line in lines if line["row"] == row]
-        if not own or (not all(own) and sum(own) < 2):
+        if not own or (not all(own) and sum(own) < 2 and not settings):
             missing.add(row)
-    whole = any(claim.get(key) for key in ("together", "pooled")) or claim.get("relation") in ("range", "ranks")
+    whole = settings or any(claim.get(key) for key in ("together", "pooled"))
     if missing and whole:
         return "not run", math.nan
-    good = [line for line in lines if learned(line)]
+    good = [line for line in lines if settings or learned(line)]
     found = sides_of(claim, good, missing)
     if not found:
         return "not run", math.nan

@@ -6,7 +6,8 @@
     better, other_metric         two metrics of the same row, paired by seed; other_metric may be a list
     relation = "ratio"           better ÷ worse, seed by seed, against `above` or `below`
     relation = "range"           the largest of the rows minus the smallest, seed by seed, against `above` or `below`
-    relation = "ranks"           Spearman's ρ of metric and other_metric over the rows, seed by seed, against `above` or `below`
+    relation = "ranks"           Spearman's ρ of metric and other_metric over the rows, seed by seed, against `above` or `below`;
+                                 both are about settings, of which some may not learn: such runs count
     together = true              the mean over the rows, seed by seed, is compared
     pooled = true                the runs of all rows are one sample, compared with a number or with another metric
     interval = "examples"        each run by its own interval over examples, columns METRIC_low and METRIC_high; with
@@ -180,13 +181,13 @@ def verdict_from(claim: Claim, path: Path, recipe: Recipe | None = None) -> Verd
     results = read_benchmark(path) if path.suffix == ".json" else read_results(path)
     rows = list(dict.fromkeys([*claim.better, *claim.worse]))
     late = [row for row in rows if not any(one["row"] == row for one in results)]
-    bad = {row: reason for row in rows if (reason := failed_to_learn(results, row))}
+    bad = {row: reason for row in rows if claim.relation not in ACROSS and (reason := failed_to_learn(results, row))}
     reasons = [*([_late(late)] if late else []), *bad.values()]
     missing, not_run = {*late, *bad}, Verdict("not run", "; ".join(reasons))
     present = _without(claim, missing)
     if present is None:
         return not_run
-    made = list(_comparisons(present, [one for one in results if not collapsed(one)]))
+    made = list(_comparisons(present, [one for one in results if claim.relation in ACROSS or not collapsed(one)]))
     judged = all_of([found for _, found in made], of=count(claim) if missing else len(made))
     if missing and judged.verdict != "fails":
         return not_run
