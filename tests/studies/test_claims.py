@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from mohs._core.errors import DataError
-from mohs.studies.claims import REGISTER, judge_register, problems, read_register, verdict_of
+from mohs.studies.claims import LATE, REGISTER, judge_register, problems, read_register, verdict_of
 from mohs.studies.claims_page import PAGE, claims_page, write_claims_page
 from mohs.studies.evidence import Claim, Verdict
 from mohs.studies.guide import GUIDE_PAGE, Advice, Shown, guide_page, read_guide
@@ -154,7 +154,7 @@ def test_hostile_text_is_shown_and_not_executed(tmp_path: Path) -> None:
     (late,) = repository(tmp_path, ENTRY + COMPUTED)
     assert (verdict_of(late, tmp_path).verdict, verdict_of(late, tmp_path).evidence) == (
         "not run",
-        "no results yet",
+        LATE,
     )
     (shown,) = repository(tmp_path, ENTRY + 'test = "tests/test_toy.py::test_one"')
     assert verdict_of(shown, tmp_path) == Verdict("holds", "proven by a test")
