@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from mohs._core.errors import DataError
-from mohs.studies.claims import REGISTER, judge_register, problems, read_register, verdict_of
+from mohs.studies.claims import LATE, REGISTER, judge_register, problems, read_register, verdict_of
 from mohs.studies.claims_page import PAGE, claims_page, write_claims_page
 from mohs.studies.evidence import Claim, Verdict
 from mohs.studies.guide import GUIDE_PAGE, Advice, Shown, guide_page, read_guide
@@ -154,7 +154,7 @@ def test_hostile_text_is_shown_and_not_executed(tmp_path: Path) -> None:
     (late,) = repository(tmp_path, ENTRY + COMPUTED)
     assert (verdict_of(late, tmp_path).verdict, verdict_of(late, tmp_path).evidence) == (
         "not run",
-        "no results yet",
+        LATE,
     )
     (shown,) = repository(tmp_path, ENTRY + 'test = "tests/test_toy.py::test_one"')
     assert verdict_of(shown, tmp_path) == Verdict("holds", "proven by a test")
@@ -195,6 +195,14 @@ OTHERS = "row,seed,classes,accuracy,test_accuracy,other,flat\n" + "".join(
         ('other_metric = ["other", "flat"]', "fails", "flat 1"),
         ('worse = "C"\nrelation = "ratio"\nabove = 1.2', "holds", "A ÷ C 1.326 (test_accuracy)"),
         ('worse = "C"\nrelation = "ratio"\nbelow = 1.2', "fails", "t-test against 1.2"),
+        ('better = ["A", "B", "C"]\nrelation = "range"\nabove = 0.1', "holds", "range of 3 rows 0.1998 (test_accuracy)"),
+        ('better = ["A", "B", "C"]\nrelation = "range"\nabove = 0.3', "fails", "t-test against 0.3"),
+        ('better = ["A", "C", "lost"]\nrelation = "range"\nabove = 0.5', "holds", "range of 3 rows 0.7"),
+        (
+            'better = ["A", "B", "C"]\nother_metric = "other"\nrelation = "ranks"\nabove = 0.5',
+            "draw",  # the ranks agree with every seed: an exact test of three seeds
+            "ρ of test_accuracy and other over 3 rows 1;",
+        ),
         (
             'worse = "lost"',
             "not run",
@@ -203,8 +211,9 @@ OTHERS = "row,seed,classes,accuracy,test_accuracy,other,flat\n" + "".join(
     ],
 )
 def test_other_relations(tmp_path: Path, more: str, verdict: str, evidence: str) -> None:
-    head = ENTRY + 'recipe = "recipes/toy/1.toml"\nresults = "results/toy/1.csv"\nbetter = "A"\n'
-    (claim,) = repository(tmp_path, head + more, results=OTHERS)
+    head = ENTRY + 'recipe = "recipes/toy/1.toml"\nresults = "results/toy/1.csv"\n'
+    row = "" if "better" in more else 'better = "A"\n'
+    (claim,) = repository(tmp_path, head + row + more, results=OTHERS)
     found = verdict_of(claim, tmp_path)
     assert (found.verdict, evidence in found.evidence) == (verdict, True), found.evidence
     assert problems([claim], tmp_path) == []
@@ -398,7 +407,9 @@ def test_what_cannot_be_traced_is_listed(tmp_path: Path, more: str, problem: str
             'relation = "equal" compares two rows or two metrics and needs',
         ),
         (ENTRY + 'better = "A"\nworse = "B"\nrelation = "ratio"', 'relation = "ratio" needs worse, and above or below'),
-        (ENTRY + 'relation = "like"', "relation must be one of better, equal, ratio"),
+        (ENTRY + 'better = "A"\nrelation = "range"\nabove = 0.1', 'relation = "range" needs at least 2 rows in better, and'),
+        (ENTRY + 'better = ["A", "B", "C"]\nrelation = "ranks"\nabove = 0.1', "rows in better, other_metric, and above or below"),
+        (ENTRY + 'relation = "like"', "relation must be one of better, equal, ratio, range, ranks"),
         (ENTRY + 'direction = "up"', "direction must be one of higher, lower"),
         (ENTRY.replace('paper = "A 83.3; B 60.9"', ""), r"claim 1 \(toy/1\): needs paper"),
         ("[[claim]", "not TOML"),

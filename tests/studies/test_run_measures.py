@@ -36,7 +36,7 @@ def test_names_of_all_measures(trained: Run, tmp_path: Path, monkeypatch: pytest
     np.savez(tmp_path / "votes.npz", counts=np.random.default_rng(0).integers(1, 9, (1797, 8)))
     wanted = {
         "ece": ({}, "ece nll brier"),
-        "fit": ({}, "fit_clean fit_noisy fit_truth"),
+        "fit": ({}, "fit_clean fit_noisy fit_truth fit_intact"),
         "ood": ({"data": "digits"}, " ".join(f"{metric}_{name}" for name in INDICATORS for metric in ("auroc", "fpr95"))),
         "probe": ({"epochs": 2}, "probe_accuracy probe_balanced"),
         "cluster": (

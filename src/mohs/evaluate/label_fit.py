@@ -3,6 +3,7 @@
     clean   share of examples with a right label that are predicted as labeled
     noisy   share of examples with a wrong label that are predicted as labeled: memorization
     truth   share of examples with a wrong label that are predicted as the true class
+    intact  share of all examples that are predicted as the true class
 
 A model that learns well from noisy labels has clean and truth near 1 and noisy near 0. Predict in evaluation mode, without
 augmentation. "Best" is selected on what the history measures: on test data it is optimistic; rank by the final value.
@@ -31,6 +32,11 @@ class FittedLabels:
     noisy: float
     truth: float
     wrong: float
+
+    @property
+    def intact(self) -> float:
+        """The share of all examples that are predicted as the true class."""
+        return sum(part * share for part, share in ((self.clean, 1 - self.wrong), (self.truth, self.wrong)) if share)
 
 
 @dataclass(frozen=True)

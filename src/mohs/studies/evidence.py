@@ -5,6 +5,9 @@
     better, above | below        one or several rows against a number, by the interval over seeds
     better, other_metric         two metrics of the same row, paired by seed; other_metric may be a list
     relation = "ratio"           better ÷ worse, seed by seed, against `above` or `below`
+    relation = "range"           the largest of the rows minus the smallest, seed by seed, against `above` or `below`
+    relation = "ranks"           Spearman's ρ of metric and other_metric over the rows, seed by seed, against `above` or `below`;
+                                 both are about settings, of which some may not learn: such runs count
     together = true              the mean over the rows, seed by seed, is compared
     pooled = true                the runs of all rows are one sample, compared with a number or with another metric
     interval = "examples"        each run by its own interval over examples, columns METRIC_low and METRIC_high; with
@@ -23,9 +26,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from mohs._core.errors import DataError
 from mohs._core.validation import check_choice
 from mohs.evaluate.statistics import DIRECTIONS
+from mohs.hardness.correlation import coefficients
 from mohs.studies.collect import CHOSEN, Result, by_seed, read_benchmark, read_results
 from mohs.studies.judge import (
     Estimate,
@@ -42,7 +48,9 @@ from mohs.studies.judge import (
 from mohs.studies.recipe import Recipe
 
 VERDICTS = ("holds", "fails", "draw", "not run")
-RELATIONS = ("better", "equal", "ratio")
+RELATIONS = ("better", "equal", "ratio", "range", "ranks")
+ACROSS = ("range", "ranks")  # relations that make one number of all rows
+LEAST_ROWS = {"range": 2, "ranks": 3}
 INTERVALS = ("seeds", "examples")
 LEAST_P = 1e-4  # smaller values of p are shown as "p < 0.0001"
 MASKING = "masking_suspected"
@@ -138,6 +146,9 @@ def check_comparison(claim: Claim) -> None:
         return
     if claim.above is not None and claim.below is not None:
         raise ValueError("give either above or below")
+    if claim.relation in ACROSS:
+        _check_across(claim, number=number)
+        return
     if metrics and (claim.worse or number):
         raise ValueError("other_metric compares two metrics of one row: it goes with neither worse nor above nor below")
     if claim.together and (number or claim.relation == "ratio" or (claim.worse and len(claim.worse) != len(claim.better))):
@@ -157,18 +168,26 @@ def check_comparison(claim: Claim) -> None:
         raise ValueError("better needs exactly one of worse, above, below and other_metric")
 
 
+def _check_across(claim: Claim, *, number: bool) -> None:
+    least, ranks = LEAST_ROWS[claim.relation], claim.relation == "ranks"
+    alone = not (claim.worse or claim.matched or claim.together or claim.pooled or claim.interval != "seeds")
+    if not alone or not number or len(claim.better) < least or ranks != bool(claim.other_metric):
+        other = ", other_metric" if ranks else ""
+        raise ValueError(f'relation = "{claim.relation}" needs at least {least} rows in better{other}, and above or below')
+
+
 def verdict_from(claim: Claim, path: Path, recipe: Recipe | None = None) -> Verdict:
     """Compute the verdict from a results file; "not run" while rows are missing, unless those at hand refute the claim."""
     results = read_benchmark(path) if path.suffix == ".json" else read_results(path)
     rows = list(dict.fromkeys([*claim.better, *claim.worse]))
     late = [row for row in rows if not any(one["row"] == row for one in results)]
-    bad = {row: reason for row in rows if (reason := failed_to_learn(results, row))}
+    bad = {row: reason for row in rows if claim.relation not in ACROSS and (reason := failed_to_learn(results, row))}
     reasons = [*([_late(late)] if late else []), *bad.values()]
     missing, not_run = {*late, *bad}, Verdict("not run", "; ".join(reasons))
     present = _without(claim, missing)
     if present is None:
         return not_run
-    made = list(_comparisons(present, [one for one in results if not collapsed(one)]))
+    made = list(_comparisons(present, [one for one in results if claim.relation in ACROSS or not collapsed(one)]))
     judged = all_of([found for _, found in made], of=count(claim) if missing else len(made))
     if missing and judged.verdict != "fails":
         return not_run
@@ -191,6 +210,8 @@ def verdict_from(claim: Claim, path: Path, recipe: Recipe | None = None) -> Verd
 
 def count(claim: Claim) -> int:
     """The number of comparisons that all have to hold, of a claim that compares rows."""
+    if claim.relation in ACROSS:
+        return max(1, len(claim.other_metric))
     return len(claim.better) * (1 if claim.matched or not claim.worse else len(claim.worse))
 
 
@@ -204,7 +225,7 @@ def _without(claim: Claim, missing: set[str]) -> Claim | None:
     """The claim on the rows that are there, for which one comparison that fails decides; None if nothing is left to compare."""
     if not missing:
         return claim
-    if claim.together or claim.pooled:
+    if claim.together or claim.pooled or claim.relation in ACROSS:
         return None
     pairs = list(zip(claim.better, claim.worse, strict=True)) if claim.matched else []
     if claim.matched:
@@ -250,6 +271,9 @@ def _comparisons(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str,
     if claim.together:
         yield from _means(claim, results)
         return
+    if claim.relation in ACROSS:
+        yield from _across(claim, results)
+        return
     for at, row in enumerate(["all runs"] if claim.pooled else claim.better):
         ours = _numbers(claim, results, row, claim.metric)
         if claim.other_metric:
@@ -279,6 +303,26 @@ def _means(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgm
     for metric in claim.other_metric:
         theirs = _mean_of_rows(claim, results, claim.better, metric)
         yield _pair(f"mean of {count} rows: {claim.metric}", metric, "", ours, theirs, _judge(claim))
+
+
+def _across(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgment]]:
+    """One number of all rows, seed by seed: their range, or the correlation of their ranks by two metrics."""
+    bounds, rows = {"above": claim.above, "below": claim.below}, len(claim.better)
+    ours = _by_row(claim, results, claim.metric)
+    if claim.relation == "range":
+        found = {seed: max(values) - min(values) for seed, values in ours.items()}
+        yield f"range of {rows} rows {_mean(found):.4g} ({claim.metric})", judge_number(found, **bounds)
+    for metric in claim.other_metric:
+        theirs = _by_row(claim, results, metric)
+        shared = [seed for seed in ours if seed in theirs]
+        ranks = {seed: coefficients([np.array(ours[seed])], np.array(theirs[seed]), "spearman")[0] for seed in shared}
+        yield f"ρ of {claim.metric} and {metric} over {rows} rows {_mean(ranks):.3g}", judge_number(ranks, **bounds)
+
+
+def _by_row(claim: Claim, results: Sequence[Result], metric: str) -> dict[int, list[float]]:
+    """The metric of every row, by seed, for the seeds that all rows share."""
+    found = [_numbers(claim, results, row, metric) for row in claim.better]
+    return {seed: [one[seed] for one in found] for seed in found[0] if all(seed in one for one in found)}
 
 
 def _estimates(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgment]]:

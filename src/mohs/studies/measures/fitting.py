@@ -42,14 +42,15 @@ class History:
 @dataclass(frozen=True, kw_only=True)
 class LabelFit:
     """Fit to the training labels: fit_clean and fit_noisy, the shares of right and of wrong labels that the network predicts;
-    fit_truth, the share of examples with a wrong label for which it predicts the true one. Needs noise, which keeps the truth."""
+    fit_truth, the share of examples with a wrong label for which it predicts the true one; fit_intact, the share of all examples
+    for which it does. Needs noise, which keeps the truth."""
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
         train = data.train
         if train.truth is None:
             raise DataError(f"{train.name}: the true labels are unknown; add noise to the run (a rate of 0 will do)")
         found = label_fit(outputs_of(trained, train).logits.argmax(1), train.labels, train.truth)
-        return {"fit_clean": found.clean, "fit_noisy": found.noisy, "fit_truth": found.truth}
+        return {"fit_clean": found.clean, "fit_noisy": found.noisy, "fit_truth": found.truth, "fit_intact": found.intact}
 
 
 def check_traced(values: Sequence[str]) -> None:
