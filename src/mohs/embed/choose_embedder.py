@@ -121,7 +121,7 @@ def create_embedder(
 
 
 def auto_embedder(kind: str, device: str | torch.device = "auto", examples: int | None = None) -> Embedder | None:
-    """What `auto` takes for images or text; None where nothing is installed. Never downloads; examples: as above."""
+    """What `auto` takes for images or text, given the number of examples; None where nothing is installed. Never downloads."""
     where = choose_device(device)
     if kind == "text":
         if not has_wordllama():
