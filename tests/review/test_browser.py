@@ -120,7 +120,7 @@ def test_filter_sort_decide_by_keys_undo_reload_and_apply(visit: Any, serve: Any
     page.reload()
     page.wait_for_selector("article.card[data-row]")
     until(page, lambda: page.locator(".made").count() == 5)
-    assert page.inner_text("#pill-text") == "4 of 24 flagged"
+    until(page, lambda: page.inner_text("#pill-text") == "4 of 24 flagged")  # asked for after the cards
     server.close()
     done = CliRunner().invoke(app, ["apply", str(run), str(run / "decisions.log"), "--dry-run", "--json"])
     told = json.loads(done.stdout)
@@ -189,7 +189,7 @@ def test_two_reviewers_at_once_and_forty_decisions_a_minute(visit: Any, serve: A
     until(bo, lambda: bo.locator(".made").count() == 12)  # without a reload
     bo.click(f"article.card[data-row='{rows[0]}']")
     bo.wait_for_selector("#example[data-loaded=yes]")
-    assert "ada" in bo.inner_text(".history")
+    until(bo, lambda: "ada" in bo.inner_text(".history"))
     bo.keyboard.press("x")
     until(bo, lambda: server.get("/api/progress")["disputed"] == 1)
     bo.keyboard.press("Escape")
