@@ -1,12 +1,12 @@
 """The Triton kernels on a GPU: every curve, ADR and the fused head against PyTorch's and Liger's, and the limit set by memory.
 
     python benchmarks/kernels.py --part losses --part head --part identities --part scoring [--no-compiled] [--out NAME]
-    python benchmarks/kernels.py --part equality [--cases 10000] [--processes 8] [--seconds 90] [--out NAME]
 
 Forward + backward. A time is the median over rounds in which every candidate runs once, in blocks of calls between two
 synchronizations, after one that is not timed, so that for small shapes it is the cost to the host; a ratio is the median of
-the ratios within a round. `of_bandwidth` counts two reads and one write of the logits against a copy measured in the same run.
-Liger is timed where it is importable. Writes NAME.json with hardware and versions, and NAME.csv, after every row.
+the ratios within a round. `of_bandwidth` counts two reads and one write of the logits against a copy measured in the same run;
+`device_ms` is the time of the kernels alone, by the profiler. Liger and cut cross-entropy are timed where they can be imported.
+Writes NAME.json with hardware and versions, and NAME.csv, after every row.
 """
 
 from __future__ import annotations
@@ -14,23 +14,29 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import random
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
+from torch import Tensor
 
 import mohs
-from mohs.margin import _choose
 
 from machine import machine
 
-SHAPES = ((8192, 32000, "bfloat16"), (65536, 1000, "float32"), (4096, 1000, "float32"), (128, 10, "float32"))
+SHAPES = {
+    "8192x32000": (8192, 32000, "bfloat16"),
+    "65536x1000": (65536, 1000, "float32"),
+    "4096x1000": (4096, 1000, "float32"),
+    "128x10": (128, 10, "float32"),
+}
 Row = dict[str, float | str]
 Step = Callable[[], object]
 
@@ -66,13 +72,24 @@ def fresh(loss: Callable[..., Tensor], overwritten: Tensor, labels: Tensor) -> S
     return lambda: loss(overwritten.detach().requires_grad_(), labels).backward()
 
 
-def liger(name: str) -> type | None:
+def peer(module: str, name: str) -> Any:
+    """A function or class of another package; None where it cannot be imported."""
     try:
-        from liger_kernel import transformers
+        return getattr(import_module(module), name)
     except Exception as error:
-        print(f"Liger is not timed: {error}")
+        print(f"{name} is not timed: {error}")
         return None
-    return getattr(transformers, name)  # type: ignore[no-any-return]
+
+
+def on_device(run: Step, calls: int = 5) -> float:
+    """Seconds per call of all kernels, by PyTorch's profiler."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            for _ in range(calls):
+                run()
+            torch.cuda.synchronize()
+    return float(sum(event.self_device_time_total for event in seen.key_averages())) / calls / 1e6
 
 
 def bandwidth() -> float:
@@ -83,11 +100,11 @@ def bandwidth() -> float:
     return 2 * x.numel() / median(taken)
 
 
-def losses(rounds: int, *, compiled: bool = True) -> Iterator[Row]:
-    """Every curve and regularizer at every shape."""
+def losses(rounds: int, shapes: Sequence[str], *, compiled: bool = True) -> Iterator[Row]:
+    """Every curve and regularizer at these shapes."""
     speed = bandwidth()
-    their = liger("LigerCrossEntropyLoss")
-    for n, classes, dtype in SHAPES:
+    their = peer("liger_kernel.transformers", "LigerCrossEntropyLoss")
+    for n, classes, dtype in (SHAPES[shape] for shape in shapes):
         logits = torch.randn(n, classes, device="cuda", dtype=getattr(torch, dtype)).requires_grad_()
         labels = torch.randint(classes, (n,), device="cuda")
         smooth = {"label_smoothing": 0.1}
@@ -102,7 +119,7 @@ def losses(rounds: int, *, compiled: bool = True) -> Iterator[Row]:
             steps["Liger cross-entropy"] = fresh(their(), logits.detach().clone(), labels)
         for name, kind in mohs.LOSSES.items():
             if hasattr(kind, "curve"):
-                steps[name] = step(mohs.create_loss(name), logits, labels)
+                steps[name] = step(mohs.create_loss(name).cuda(), logits, labels)
         steps["gradient_rescaling, mean"] = step(mohs.GradientRescalingLoss(normalize="mean"), logits, labels)
         steps["cross_entropy, smoothing"] = step(mohs.CrossEntropyLoss(**smooth), logits, labels)
         each = mohs.GeneralizedCrossEntropyLoss(reduction="none")
@@ -122,6 +139,7 @@ def losses(rounds: int, *, compiled: bool = True) -> Iterator[Row]:
                 "ms_high": round(high * 1e3, 4),
                 "ratio": round(median(a / b for a, b in zip(seconds, taken["F.cross_entropy"], strict=True)), 3),
                 "of_bandwidth": round(moved / median(seconds) / speed, 3),
+                "device_ms": round(on_device(steps[name]) * 1e3, 4),
             }
 
 
@@ -140,16 +158,26 @@ def head(rounds: int) -> Iterator[Row]:
         return once
 
     steps = {}
-    their = liger("LigerFusedLinearCrossEntropyLoss")
-    if their is not None:
-        peer = their()
-        steps["Liger fused linear cross-entropy"] = run(lambda: peer(w, x, y))
+    liger = peer("liger_kernel.transformers", "LigerFusedLinearCrossEntropyLoss")
+    if liger is not None:
+        fused = liger()
+        steps["Liger fused linear cross-entropy"] = run(lambda: fused(w, x, y))
+    cut = peer("cut_cross_entropy", "linear_cross_entropy")
+    if cut is not None:
+        steps["cut cross-entropy"] = run(lambda: cut(x, w, y))
     steps["linear_loss cross_entropy"] = run(lambda: mohs.linear_loss(x, w, y, loss="cross_entropy"))
     steps["linear_loss gce with statistics"] = run(lambda: mohs.linear_loss(x, w, y, loss="gce:q=0.7", return_stats=True)[0])
     steps["linear_loss gce, reduction none"] = run(lambda: mohs.linear_loss(x, w, y, loss="gce:q=0.7", reduction="none").mean())
     peaks = {}
-    for name, once in steps.items():
-        once()
+    for name, once in list(steps.items()):
+        try:
+            once()
+        except Exception as error:
+            if name.startswith("linear_loss"):
+                raise
+            print(f"{name} is not timed: {error}")
+            del steps[name]
+            continue
         x.grad = w.grad = None
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -163,6 +191,8 @@ def head(rounds: int) -> Iterator[Row]:
             "shape": f"{n}x{d}x{classes} bfloat16",
             "candidate": name,
             "ms": round(median(seconds) * 1e3, 2),
+            "ms_low": round(min(seconds) * 1e3, 2),
+            "ms_high": round(max(seconds) * 1e3, 2),
             "ratio": round(median(a / b for a, b in zip(seconds, taken[first], strict=True)), 3),
             "peak_gb": round(peaks[name] / 2**30, 3),
             "memory_ratio": round(peaks[name] / peaks[first], 3),
@@ -209,147 +239,23 @@ def scoring(rounds: int) -> Iterator[Row]:
     yield row
 
 
-def equality(cases: int, processes: int, seconds: float) -> Iterator[Row]:
-    """Kernels against the plain version in float64 over random cases: the largest relative error of value and gradient.
-
-    `beyond` counts the cases whose error is beyond the limit of the dtype, `plain_beyond` those in which that of the plain
-    version in the same dtype is: where p^q has nearly vanished, float32 itself leaves fewer digits. `failed`: beyond the limit,
-    and more than TWICE as far off as the plain version.
-    """
-    end = time.time() + seconds
-    with torch.multiprocessing.get_context("spawn").Pool(processes) as pool:
-        parts = pool.map(random_cases, [(seed, -(-cases // processes), end) for seed in range(processes)])
-    for dtype in LIMIT:
-        some = [found[dtype] for found in parts]
-        row: Row = {"part": "equality", "shape": dtype, "candidate": "all losses"}
-        for name in some[0]:
-            row[name] = (max if name in ("value", "gradient") else sum)(one[name] for one in some)
-        yield row | {"limit": LIMIT[dtype]}
-
-
-KINDS = 6  # settings that compile a kernel of their own, per process
-TWICE = 2.0
-LIMIT = {"float32": 1e-6, "bfloat16": 2**-7, "float16": 2**-10}  # bfloat16: rounded twice if the incoming gradient is not 1
-
-
-def random_cases(given: tuple[int, int, float]) -> dict[str, dict[str, float]]:
-    """For each dtype: number of cases, of those beyond the limit and of failed ones, and the largest errors."""
-    seed, cases, end = given
-    draw = random.Random(seed)
-    torch.manual_seed(seed)
-    counts = ("cases", "beyond", "plain_beyond", "failed", "value", "gradient")
-    found = {dtype: dict.fromkeys(counts, 0.0) for dtype in LIMIT}
-    names = [name for name, kind in mohs.LOSSES.items() if hasattr(kind, "curve") and name != "self_paced"]
-    for _ in range(KINDS):
-        name, dtype = draw.choice(names), draw.choice(list(LIMIT))
-        fields: dict[str, object] = {"reduction": draw.choice(["mean", "sum", "none"])}
-        if name in ("cross_entropy", "avh") and draw.random() < 0.4:
-            fields["label_smoothing"] = 0.1
-        classes, weighted = draw.choice([2, 5, 10, 33, 100, 1000, 4099, 33000]), draw.random() < 0.5
-        places = draw.choice([(), (), (7,), (2, 3)]) if classes < 2000 else ()
-        for _ in range(-(-cases // KINDS)):
-            if time.time() > end:
-                return found
-            errors = one_case(draw, name, fields, dtype, classes, places, weighted)
-            limits = (LIMIT["float32"], LIMIT[dtype])  # of value and gradient
-            record = found[dtype]
-            record["cases"] += 1
-            record["beyond"] += any(not ours <= limit for (ours, _), limit in zip(errors, limits, strict=True))
-            record["plain_beyond"] += any(not plain <= limit for (_, plain), limit in zip(errors, limits, strict=True))
-            failed = any(not ours <= max(limit, TWICE * plain) for (ours, plain), limit in zip(errors, limits, strict=True))
-            record["failed"] += failed
-            record["value"], record["gradient"] = (
-                max(record[key], ours) for key, (ours, _) in zip(("value", "gradient"), errors, strict=True)
-            )
-            if failed:
-                print("failed:", name, fields, dtype, classes, places, weighted, errors, flush=True)
-    return found
-
-
-def one_case(
-    draw: random.Random, name: str, fields: dict[str, object], dtype: str, classes: int, places: tuple[int, ...], weighted: bool
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The relative errors of value and gradient of one case, each of the kernels and of the plain version in the same dtype."""
-    n = draw.choice([0, 1, 3, 17, 64, 130])
-    logits = draw.choice([0.1, 3.0, 30.0]) * torch.randn(n, classes, *places, device="cuda")
-    if draw.random() < 0.2:
-        logits += draw.choice([-1e4, 1e4]) if dtype == "float32" else 100
-    if draw.random() < 0.1 and n:
-        logits[0] *= 1e3 if dtype != "float16" else 10
-    logits = logits.to(getattr(torch, dtype))
-    stride = draw.choice(["plain", "plain", "rows", "transposed"])
-    if stride == "rows":
-        logits = logits.repeat_interleave(2, 0)[::2]
-    elif stride == "transposed":
-        logits = logits.transpose(0, 1).contiguous().transpose(0, 1)
-    labels = torch.randint(classes, (n, *places), device="cuda")
-    labels[torch.rand(labels.shape, device="cuda") < draw.choice([0.0, 0.3, 1.0 if draw.random() < 0.1 else 0.1])] = -100
-    if draw.random() < 0.3:
-        labels = labels.to(torch.int32)
-    weight = torch.rand(classes) + 0.1 if weighted else None
-    each = torch.rand(n, device="cuda") + 0.1 if weighted else None
-    loss = mohs.create_loss(name, weight=weight, **fields).cuda()
-    g = draw.choice([1.0, 0.25, 1024.0 if dtype == "float16" else 3.0])
-
-    def run(z: Tensor, loss: nn.Module, each: Tensor | None) -> tuple[Tensor, Tensor]:
-        leaf = z.detach().requires_grad_()
-        value = loss(leaf, labels, sample_weight=each)
-        return value.detach(), torch.autograd.grad(value, leaf, torch.full_like(value, g))[0]
-
-    ours = run(logits, loss, each)
-    _choose.ENABLED = False
-    try:
-        plain = run(logits, loss, each)
-        exact = run(logits.double(), loss.double(), None if each is None else each.double())
-    finally:
-        _choose.ENABLED = True
-    floor = 2.0**-24 if dtype == "float16" else 1e-36  # per entry: numbers that the dtype does not have, or not exactly
-    size = terms_size(logits, labels, loss, each, exact[0])
-    values = error(ours[0], exact[0], size=size), error(plain[0], exact[0], size=size)
-    return values, (error(ours[1], exact[1], floor=floor), error(plain[1], exact[1], floor=floor))
-
-
-@torch.no_grad()
-def terms_size(logits: Tensor, labels: Tensor, loss: nn.Module, each: Tensor | None, value: Tensor) -> float:
-    """Size to which the error of a reduced value is relative: that of the value if all its terms had one sign."""
-    if value.dim() or not labels.numel():
-        return 0.0
-    loss.reduction = "none"
-    terms = loss(logits.double(), labels, sample_weight=None if each is None else each.double()).nan_to_num()
-    total = float(terms.sum().abs())
-    return float(value.nan_to_num().abs() * terms.abs().sum()) / total if total > 0 else 0.0
-
-
-def error(ours: Tensor, exact: Tensor, *, floor: float = 0.0, size: float = 0.0) -> float:
-    """Distance by norm, relative to that of `exact` or to the size, if larger; 0 for two that are 0 or NaN in the same places."""
-    if not torch.equal(ours.isnan(), exact.isnan()):
-        return float("inf")
-    off = (ours.double() - exact).nan_to_num().abs()
-    off = (off - floor).clamp(min=0)
-    size = max(size, float(exact.nan_to_num().norm()))
-    return float(off.norm()) / size if size > 0 else float(off.norm())
-
-
 def show(row: Row) -> None:
     print("  ".join(f"{key} {value}" for key, value in row.items() if key != "part"), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", action="append", choices=["losses", "head", "identities", "scoring", "equality"], required=True)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="time after which no further case is drawn")
+    parser.add_argument("--part", action="append", choices=["losses", "head", "identities", "scoring"], required=True)
+    parser.add_argument("--rounds", type=int, default=15, help="at least 2")
+    parser.add_argument("--shape", action="append", choices=list(SHAPES), help="of the losses; default: all")
     parser.add_argument("--no-compiled", action="store_true", help="leave torch.compile out")
     parser.add_argument("--out", type=Path, help="file name without its suffix")
     given = parser.parse_args()
     parts: dict[str, Callable[[], Iterator[Row]]] = {
-        "losses": lambda: losses(given.rounds, compiled=not given.no_compiled),
+        "losses": lambda: losses(given.rounds, given.shape or list(SHAPES), compiled=not given.no_compiled),
         "head": lambda: head(given.rounds),
         "identities": lambda: identities(given.rounds),
         "scoring": lambda: scoring(given.rounds),
-        "equality": lambda: equality(given.cases, given.processes, given.seconds),
     }
     about, rows = machine() | {"triton": __import__("triton").__version__, "rounds": given.rounds}, []
     for part in given.part:

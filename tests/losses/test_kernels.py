@@ -180,6 +180,15 @@ class TestKernels:
             assert far(value, exact) < 3e-6
             assert far(grad, slope) < max(3e-6, rounding(logits.dtype))
 
+    @pytest.mark.parametrize("reg", [mohs.ADR(), mohs.EntropyPenalty()], ids=str)
+    @pytest.mark.parametrize("scale", [0.1, 3.0, 30.0])
+    @pytest.mark.parametrize("shape", [(40, 10), (3, 1000), (2, 9000)], ids=str)
+    def test_certainty_of_sure_and_unsure_predictions(self, reg, scale, shape, monkeypatch) -> None:
+        logits, _ = batch(*shape, scale=scale)
+        (value, grad), (exact, slope) = run(reg, logits), reference(reg, logits, monkeypatch)
+        assert far(value, exact) < 1e-6
+        assert far(grad, slope) < 1e-6
+
     def test_extreme_logits(self, monkeypatch) -> None:
         inf, nan = torch.inf, torch.nan
         rows = [
@@ -236,10 +245,10 @@ class TestKernels:
     @pytest.mark.parametrize("captured", [True, False])
     def test_many_rows(self, captured, name, monkeypatch) -> None:
         """What large batches and captured graphs take: a sum and a multiplication of their own, and rows in parts."""
-        from mohs.losses._kernels import certainty_kernel, launch, rescaling
+        from mohs.losses._kernels import certainty_kernel, fused_loss, launch, rescaling
         from mohs.margin import _triton
 
-        for module in (launch, certainty_kernel, rescaling):
+        for module in (fused_loss, launch, certainty_kernel, rescaling):
             monkeypatch.setattr(module, "can_sum", lambda _: not captured)
         monkeypatch.setattr(_triton, "SMALL", 0)
         monkeypatch.setattr(rescaling, "FEW", 0)
@@ -251,14 +260,15 @@ class TestKernels:
         assert far(grad, slope) < 3e-6
 
     def test_several_groups_of_programs_add_up(self) -> None:
-        from mohs.losses._kernels.launch import weight_sum
+        from mohs.losses._kernels.launch import denominator_of
 
         labels = torch.arange(280_000, device=DEVICE) % 10  # 1024 of them a program, of which 256 are a group
         weight = torch.linspace(0.1, 1.0, 10, device=DEVICE)
         labels[::7] = -100
         exact = weight.double()[labels[labels >= 0]].sum()
+        add_up = denominator_of(len(labels), 10, -100, weight=True, sample_weight=False, sums=True)
         for _ in range(2):  # the counters are as before
-            assert far(weight_sum(labels, 10, -100, weight, None), exact) < 1e-6
+            assert far(add_up(labels, weight, None), exact) < 1e-6
 
     @pytest.mark.parametrize("beta", [100.0, 500.0])
     def test_steep_rescaling(self, beta, monkeypatch) -> None:
@@ -268,6 +278,39 @@ class TestKernels:
         (value, grad), (exact, slope) = run(function, logits), reference(function, logits, monkeypatch)
         assert far(value, exact) < 1e-7 * beta
         assert far(grad, slope) < 1e-6 * beta
+
+    @pytest.mark.parametrize("kind", ["hard", "linear"])
+    @pytest.mark.parametrize("rows", [1, 40, 300])
+    @pytest.mark.parametrize("held", [8192, 64])
+    def test_self_paced(self, kind, rows, held, monkeypatch) -> None:
+        """λ over several batches with ignored and NaN rows, and the loss for it."""
+        from mohs.losses._kernels import pacing
+
+        def plainly(function, logits: Tensor) -> tuple[Tensor, Tensor]:  # in float32, for λ may be the loss of an example
+            with monkeypatch.context() as patch:
+                patch.setattr(_choose, "ENABLED", False)
+                return run(function, logits)
+
+        monkeypatch.setattr(pacing, "HELD", held)
+        ours, plain = (mohs.SelfPacedLoss(kind=kind, percentile=0.7, reduction="sum").to(DEVICE) for _ in range(2))
+        for seed in range(3):
+            logits, labels = batch(rows + seed, 10)
+            labels[::5] = -100
+            if rows > 1:
+                logits[1] = torch.nan
+            value, grad = run(partial(ours, target=labels), logits)
+            exact, slope = plainly(partial(plain, target=labels), logits)
+            torch.testing.assert_close(ours.threshold, plain.threshold, rtol=1e-6, atol=0.0)
+            assert far(value, exact) < 2e-6
+            assert far(grad, slope) < 2e-6
+        ours.eval()
+        plain.eval()
+        last = ours.threshold.clone()
+        value, grad = run(partial(ours, target=labels), logits)
+        exact, slope = plainly(partial(plain, target=labels), logits)
+        assert torch.equal(ours.threshold, last)
+        assert far(value, exact) < 2e-6
+        assert far(grad, slope) < 2e-6
 
     def test_off(self, monkeypatch) -> None:
         assert _choose.takes(batch(2, 3)[0])

@@ -39,7 +39,10 @@ class DataclassModule(nn.Module):
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments with which `forward` calls the function: the fields, unless a class says otherwise."""
         held = self.__dict__  # without the search for parameters and buffers, which takes longer
-        return {name: held[name] if name in held else getattr(self, name) for name in self.names}
+        buffers = held["_buffers"]
+        return {
+            name: held[name] if name in held else buffers[name] if name in buffers else getattr(self, name) for name in self.names
+        }
 
     def __repr__(self) -> str:
         shown = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]

@@ -114,7 +114,7 @@ def fused_avh(features: Tensor, weight: Tensor, labels: Tensor, noise: float) ->
         x, y, out = (part[start : start + step] for part in (features, labels, scores))
         n = x.shape[0]
         u = units[:n]
-        launch(unit_kernel, n, 4, (x, u), (n, size), (TINY,), (size, triton.next_power_of_2(size)), (x,))
+        launch(unit_kernel, n, 4, (x, u), (n, size), (TINY,), (size, triton.next_power_of_2(size)))
         constants = (classes, size, PRECISION, ROWS, cols, 32)
-        launch(avh_kernel, -(-n // ROWS), 8, (u, weight, y, out), (n,), (noise,), constants, (y, out))
+        launch(avh_kernel, -(-n // ROWS), 8, (u, weight, y, out), (n,), (noise,), constants)
     return scores

@@ -10,12 +10,11 @@ All else, which is tracing, `torch.func`, second and forward-mode derivatives, t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mohs.losses._kernels.call import kernel_call
 from mohs.losses._numerics.emphases import with_emphasis
 from mohs.losses._reduction import Options, check_reduction, check_smoothing, check_unsmoothed, reduce, row_weight
 from mohs.losses.soft_labels import smoothed_terms
@@ -29,35 +28,59 @@ Margin = Callable[..., Tensor]
 Plain = Callable[..., Tensor]  # (logits, margin function) -> loss
 
 
-def curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
+def curve_loss(
+    curve: Curve,
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = NO_LABEL,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    sample_weight: Tensor | None = None,
+) -> Tensor:
     """A loss that depends on the label's probability alone: its curve ℓ(m) at each example's margin, reduced."""
-    check_unsmoothed(options.get("label_smoothing", 0.0))
+    if label_smoothing:
+        check_unsmoothed(label_smoothing)
+    options: Options = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction, "sample_weight": sample_weight}
 
     def plain(logits: Tensor, margin_of: Margin = plain_margin) -> Tensor:
-        m = margin_of(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL))
+        m = margin_of(logits, labels, ignore_index=ignore_index)
         return reduce(curve(m), labels, classes=logits.shape[1], **options)
 
     if takes(logits):
-        return _by_kernel(curve, logits, labels, plain, options)
+        return _by_kernel(curve, logits, labels, plain, weight, ignore_index, reduction, 0.0, sample_weight)
     return by_emphasis(with_emphasis(curve), logits, labels, plain, **options)
 
 
-def smoothed_curve_loss(curve: Curve, logits: Tensor, labels: Tensor, **options: Unpack[Options]) -> Tensor:
+def smoothed_curve_loss(
+    curve: Curve,
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = NO_LABEL,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    sample_weight: Tensor | None = None,
+) -> Tensor:
     """(1 − a) ℓ(m_y) + (a/K) Σ_j ℓ(m_j), a: the label smoothing; each class's term is multiplied by its class weight."""
-    a = options.get("label_smoothing", 0.0)
+    options: Options = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction, "sample_weight": sample_weight}
+    a = label_smoothing
     if a == 0:
         return curve_loss(curve, logits, labels, **options)
     check_smoothing(a)
     check_logits(logits)
 
     def plain(logits: Tensor, margin_of: Margin = plain_margin) -> Tensor:
-        rest: Options = {**options, "label_smoothing": 0.0}
         logits = logits.to(full_precision(logits.dtype))  # once, so that the two gradients are added in float32
-        given = {"weight": options.get("weight"), "ignore_index": options.get("ignore_index", NO_LABEL)}
-        own, every = smoothed_terms(curve, logits, labels, margin_of=margin_of, **given)  # type: ignore[arg-type]
-        return reduce((1 - a) * own, labels, classes=logits.shape[1], also=a / logits.shape[1] * every, **rest)
+        own, every = smoothed_terms(curve, logits, labels, margin_of=margin_of, weight=weight, ignore_index=ignore_index)
+        every = a / logits.shape[1] * every
+        return reduce((1 - a) * own, labels, classes=logits.shape[1], also=every, **options)
 
-    return _by_kernel(curve, logits, labels, plain, options) if takes(logits) else plain(logits, margin)
+    if takes(logits):
+        return _by_kernel(curve, logits, labels, plain, weight, ignore_index, reduction, a, sample_weight)
+    return plain(logits, margin)
 
 
 def by_emphasis(
@@ -112,15 +135,16 @@ def by_emphasis(
     return quick_loss(logits, index, pair, plain, reduction=reduction, weight=each, kept=kept if ignores else None)
 
 
-def _by_kernel(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, options: Options) -> Tensor:
-    """The loss by its kernel where there is one for this call, or the plain version with the kernels of the margin."""
+def _by_kernel(curve: Curve, logits: Tensor, labels: Tensor, plain: Plain, *options: Any) -> Tensor:
+    """The loss by its kernel where there is one for this call, or the plain version with the kernels of the margin.
+
+    options: weight, ignore_index, reduction, label_smoothing and sample_weight, in this order.
+    """
     global _kernels
-    call = kernel_call(logits, labels, **options)
-    if call is None or (call.smoothing and (call.reduction == "none" or logits.dtype == torch.float16)):
+    if torch.compiler.is_compiling():
         return plain(logits, margin)
     if _kernels is None:
         from mohs.losses._kernels import fused_loss as _kernels
     known = _kernels.curve_of(curve)
-    if known is None or (call.smoothing and known.number):  # the kernel smooths cross-entropy alone, which is linear in log p
-        return plain(logits, margin)
-    return _kernels.fused_loss(logits, known, plain, call)  # type: ignore[no-any-return]
+    value = None if known is None else _kernels.fused_loss(known, logits, labels, plain, *options)
+    return plain(logits, margin) if value is None else value

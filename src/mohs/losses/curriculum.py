@@ -30,6 +30,7 @@ from mohs.losses._drop_in import Curve, LossModule
 from mohs.losses._reduction import Options, reduce
 from mohs.losses.cross_entropy import cross_entropy
 from mohs.margin import INF, NO_LABEL, is_transformed, margin, plain_margin, softplus
+from mohs.margin._choose import takes
 
 KINDS = ("hard", "linear")
 
@@ -95,6 +96,7 @@ class SelfPacedLoss(LossModule):
     def of_labels(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
         moves = self.training and not is_transformed(logits)
         threshold = self.get_buffer("threshold")
+        options: Options = {**self.options(), "sample_weight": sample_weight}  # type: ignore[typeddict-item]
         level: Tensor | float = threshold  # λ for these logits, also if the gradient is differentiated later
 
         def pair(m: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,10 +113,21 @@ class SelfPacedLoss(LossModule):
             if moves and margin_of is margin:  # not for a derivative
                 kept = labels.long() != self.ignore_index
                 threshold.copy_(next_threshold(threshold, ce, kept, percentile=self.percentile, decay=self.decay))
-            values = self_paced(ce, threshold=level, kind=self.kind)
-            return reduce(values, labels, classes=logits.shape[1], sample_weight=sample_weight, **self.options())
+            return reduce(self_paced(ce, threshold=level, kind=self.kind), labels, classes=logits.shape[1], **options)
 
-        return by_emphasis(pair, logits, labels, plain, over_batch=True, sample_weight=sample_weight, **self.options())
+        def plain_at(given: Tensor) -> Callable[[Tensor], Tensor]:
+            nonlocal level
+            level = given
+            return plain
+
+        if takes(logits) and not torch.compiler.is_compiling():
+            from mohs.losses._kernels.pacing import paced_loss
+
+            follows = (self.percentile, self.decay) if moves else None
+            value = paced_loss(threshold, self.kind, logits, labels, plain_at, moves=follows, **options)
+            if value is not None:
+                return value
+        return by_emphasis(pair, logits, labels, plain, over_batch=True, **options)
 
 
 def _follow(threshold: Tensor, ce: Tensor, *, percentile: float, decay: float) -> float:

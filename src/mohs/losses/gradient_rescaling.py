@@ -24,7 +24,6 @@ from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
 from mohs.losses._curve_loss import by_emphasis, curve_loss
 from mohs.losses._drop_in import Curve, LossModule
-from mohs.losses._kernels.call import kernel_call
 from mohs.losses._numerics import emphases
 from mohs.losses._reduction import Options, check_unsmoothed, reduce
 from mohs.margin import INF, NO_LABEL, plain_margin, softplus
@@ -80,13 +79,15 @@ def gradient_rescaling_loss(
         w = weights(m, beta=beta, lam=lam, transform=transform, kept=labels.long() != ignore_index)
         return reduce(w * half_gradient(m, eps=eps), labels, classes=logits.shape[1], **options)
 
-    call = kernel_call(logits, labels, **options) if takes(logits) else None
-    if call is None:
+    value = None
+    if takes(logits) and not torch.compiler.is_compiling():
+        from mohs.losses._kernels.rescaling import Rescaling, fused_rescaling
+
+        value = fused_rescaling(Rescaling(beta, lam, transform, eps), logits, labels, plain, **options)
+    if value is None:
         pair = partial(emphases.gradient_rescaling, beta=beta, lam=lam, transform=transform, normalize=normalize, eps=eps)
         return by_emphasis(pair, logits, labels, plain, over_batch=True, **options)
-    from mohs.losses._kernels.rescaling import Rescaling, fused_rescaling
-
-    return fused_rescaling(logits, Rescaling(beta, lam, transform, eps), plain, call)
+    return value
 
 
 @module_of(gradient_rescaling_loss)

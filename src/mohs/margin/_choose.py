@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ ENABLED = os.environ.get("MOHS_KERNELS", "on").lower() not in ("off", "0", "fals
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 Plain = Callable[[Tensor], Tensor]  # logits -> the same result by ordinary differentiable operations
 SHORT = (torch.float32, torch.bfloat16, torch.float16)
+_keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private: absent in some versions
 
 
 def takes(logits: Tensor) -> bool:
@@ -67,5 +69,11 @@ def plain_gradient(plain: Plain, logits: Tensor, grad: Tensor) -> Tensor:
 
 def keeps_graph() -> bool:
     """Whether the running backward pass keeps the saved tensors (retain_graph), so that their memory must not be reused."""
-    asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private: absent in some versions
-    return True if asked is None else bool(asked())
+    return True if _keep_graph is None else bool(_keep_graph())
+
+
+def apply_eagerly(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """`function.apply` in fewer operations: without what it does in Python for transforms of torch.func, if there is none."""
+    if torch._C._are_functorch_transforms_active():
+        return function.apply(*arguments)
+    return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]

@@ -1,7 +1,8 @@
 """Launch a Triton kernel at little cost to the host: a kernel already compiled for such arguments is called directly.
 
 Triton inspects every argument at each call, which for small batches takes longer than the kernel does. Here the compiled
-kernel is looked up by all that Triton specializes on: dtypes, alignment of pointers, integers and compile-time constants.
+kernel is looked up by what Triton specializes on: dtypes, integers and compile-time constants, which are the same in all calls
+of one kind, and the alignment of the pointers.
 """
 
 from __future__ import annotations
@@ -13,8 +14,49 @@ from torch import Tensor
 
 from mohs.margin._choose import INTERPRETED
 
-_compiled: dict[Any, Any] = {}
-_MOST = 4096  # kernels remembered: one for each shape
+_launchers: dict[Any, Launcher] = {}
+_MOST = 4096  # launchers remembered
+
+
+class Launcher:
+    """A kernel with its grid, integers and compile-time constants, to be called with tensors of the same dtypes each time."""
+
+    __slots__ = ("_ready", "constants", "integers", "kernel", "programs", "warps")
+
+    def __init__(self, kernel: Any, programs: int, warps: int, integers: tuple[int, ...], constants: tuple[Any, ...]) -> None:
+        self.kernel, self.programs, self.warps, self.integers, self.constants = kernel, programs, warps, integers, constants
+        self._ready: dict[Any, tuple[Any, Any, Any]] = {}  # by device, and by alignment if a pointer is not aligned
+
+    def __call__(self, tensors: tuple[Tensor | None, ...], floats: tuple[float, ...] = ()) -> None:
+        """Run the kernel, whose parameters are tensors, integers, floats and constants; the first tensor is not None."""
+        if INTERPRETED:
+            self.kernel[(self.programs,)](*tensors, *self.integers, *floats, *self.constants)
+            return
+        device = tensors[0].get_device()  # type: ignore[union-attr]
+        if device != torch._C._cuda_getDevice():
+            with torch.cuda.device(device):
+                self(tensors, floats)
+            return
+        addresses: list[int | None] = []  # of a tensor, the driver would be asked for its address
+        bits = 0
+        for tensor in tensors:
+            if tensor is None:
+                addresses.append(None)
+            else:
+                address = tensor.data_ptr()
+                addresses.append(address)
+                bits |= address
+        key = (device, *(a and a % 16 == 0 for a in addresses)) if bits & 15 else device
+        ready = self._ready.get(key)
+        if ready is None:
+            compiled = self.kernel[(self.programs,)](*tensors, *self.integers, *floats, *self.constants, num_warps=self.warps)
+            self._ready[key] = (compiled.run, compiled.function, compiled.packed_metadata)
+            return
+        run, function, metadata = ready
+        run(
+            self.programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), function, metadata, None, None, None,
+            *addresses, *self.integers, *floats, *self.constants,
+        )  # fmt: skip
 
 
 def launch(
@@ -25,35 +67,19 @@ def launch(
     integers: tuple[int, ...],
     floats: tuple[float, ...],
     constants: tuple[Any, ...],
-    given: tuple[Tensor | None, ...],
 ) -> None:
-    """Run a kernel whose parameters are tensors, integers, floats and compile-time constants, in this order.
+    """Run a kernel by the `Launcher` of such calls.
 
     Args:
         kernel: A function under `triton.jit`, of a module.
         programs: Size of the grid.
         warps: Warps of a program.
         tensors, integers, floats, constants: The arguments; the first tensor is not None.
-        given: The tensors among the arguments whose dtype or alignment may vary from call to call.
     """
-    if INTERPRETED:
-        kernel[(programs,)](*tensors, *integers, *floats, *constants)
-        return
-    device = tensors[0].get_device()  # type: ignore[union-attr]
-    if device != torch._C._cuda_getDevice():
-        with torch.cuda.device(device):
-            launch(kernel, programs, warps, tensors, integers, floats, constants, given)
-        return
-    kinds = [t if t is None else (t.dtype, t.data_ptr() % 16) for t in given]
-    key = (id(kernel), device, warps, integers, constants, *kinds)  # Triton's own hash of a kernel is slow
-    ready = _compiled.get(key)
-    if ready is None:
-        if len(_compiled) >= _MOST:
-            _compiled.clear()
-        _compiled[key] = kernel[(programs,)](*tensors, *integers, *floats, *constants, num_warps=warps)
-        return
-    addresses = [t if t is None else t.data_ptr() for t in tensors]  # of a tensor, the driver would be asked for it
-    ready.run(
-        programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), ready.function, ready.packed_metadata, None, None, None,
-        *addresses, *integers, *floats, *constants,
-    )  # fmt: skip
+    key = (id(kernel), programs, warps, integers, constants, *[t if t is None else t.dtype for t in tensors])
+    launcher = _launchers.get(key)  # Triton's own hash of a kernel is slow, hence its id
+    if launcher is None:
+        if len(_launchers) >= _MOST:
+            _launchers.clear()
+        launcher = _launchers[key] = Launcher(kernel, programs, warps, integers, constants)
+    launcher(tensors, floats)

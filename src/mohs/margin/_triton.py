@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mohs.margin._launch import launch
+from mohs.margin._launch import Launcher, launch
 
 IN_REGISTERS = 8192  # classes that a program holds; with more, few programs would run at a time
 SMALL = 1 << 22  # entries that are multiplied by 1 in less time than a kernel of ours is launched
@@ -56,11 +56,6 @@ def three(logits: Tensor) -> Tensor:
     return logits if logits.dim() == 2 else logits.flatten(2)
 
 
-def strides(logits: Tensor) -> tuple[int, ...]:
-    """Of (N, K) or (N, K, D): over n, k and d."""
-    return padded(logits.stride())
-
-
 def padded(steps: tuple[int, ...]) -> tuple[int, ...]:
     """Strides over n and k, and over d if there is one -> over all three."""
     return steps if len(steps) == 3 else (*steps, 0)
@@ -69,7 +64,7 @@ def padded(steps: tuple[int, ...]) -> tuple[int, ...]:
 def width(steps: tuple[int, ...], grad_steps: tuple[int, ...]) -> int:
     """The distance of rows, as a compile-time constant by which loads of 16 bytes are seen to be aligned; 0 if it may vary.
 
-    Both: from `strides`, of the logits and of their gradient.
+    Both: from `padded`, of the logits and of their gradient.
     """
     return steps[0] if steps[2] == 0 and steps == grad_steps else 0
 
@@ -203,9 +198,11 @@ def store_gradient(out, z, cols, y, base, own, scale, even, live, kept, classes,
 
 
 @triton.jit
-def scale_kernel(x_ptr, factor_ptr, entries, BLOCK: tl.constexpr):
-    """x ← factor · x, in place; nothing is read or written if the factor is 1."""
+def scale_kernel(x_ptr, factor_ptr, second_ptr, entries, SECOND: tl.constexpr, BLOCK: tl.constexpr):
+    """x ← factor · x, in place; nothing is read or written if the factor is 1. With SECOND it is a product of two."""
     factor = tl.load(factor_ptr)
+    if SECOND:
+        factor *= tl.load(second_ptr)
     if factor != 1.0:
         for first in range(tl.program_id(0).to(tl.int64) * BLOCK, entries, tl.num_programs(0) * BLOCK):
             at = first + tl.arange(0, BLOCK)
@@ -218,24 +215,28 @@ def tl_dtype(dtype: torch.dtype) -> Any:
     return tl.float64 if dtype == torch.float64 else tl.float32
 
 
-def margin_forward(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
-    """logits (N, K) or (N, K, D), labels (N · D,) -> m, top and total, (N · D,) each."""
-    how = layout(logits.shape)
-    kept = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    m, top, total = (torch.empty(how.rows, dtype=kept, device=logits.device) for _ in range(3))
-    steps = strides(logits)
-    if how.rows:
-        launch(
-            margin_kernel,
-            how.programs,
-            how.warps,
-            (logits, labels, m, top, total),
-            (how.rows, how.inner, *steps, ignore_index),
-            (),
-            (tl_dtype(logits.dtype), how.classes, width(steps, steps), how.tile, how.block, how.loop),
-            (logits, labels),
-        )
-    return m, top, total
+def margin_forward(
+    logits: Tensor, labels: Tensor, ignore_index: int, *, out: tuple[Tensor, Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """logits (N, K) or (N, K, D), labels (N · D,) -> m, top and total, (N · D,) each, or where `out` has room for as many."""
+    if out is None:
+        kept = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        m = torch.empty(labels.shape[0], dtype=kept, device=logits.device)
+        out = (m, torch.empty_like(m), torch.empty_like(m))
+    if labels.shape[0]:
+        launcher = _margin_launcher(logits.shape, logits.stride(), logits.dtype, labels.dtype, ignore_index)
+        launcher((logits, labels, *out))
+    return out
+
+
+@lru_cache(1024)
+def _margin_launcher(
+    shape: tuple[int, ...], steps: tuple[int, ...], dtype: torch.dtype, labels: torch.dtype, ignore_index: int
+) -> Launcher:
+    """For logits of this shape, strides and dtype, and labels of this dtype."""
+    how, steps = layout(shape), padded(steps)
+    constants = (tl_dtype(dtype), how.classes, width(steps, steps), how.tile, how.block, how.loop)
+    return Launcher(margin_kernel, how.programs, how.warps, (how.rows, how.inner, *steps, ignore_index), constants)
 
 
 def write_gradient(
@@ -256,39 +257,43 @@ def write_gradient(
     top, total: from `margin_forward`; all (N · D,). factor: multiplies own, a scalar or one of each row in the shape of the
     labels. skip: 0 in ignored rows.
     """
-    how = layout(logits.shape)
     grad = torch.empty_like(logits) if out is None else out
-    steps, grad_steps = strides(logits), strides(grad)
-    each = factor is not None and any(factor.stride())  # else it is a scalar, or one expanded
-    if factor is not None and each:
-        factor = flat(factor)
-    if how.rows:
-        launch(
-            gradient_kernel,
-            how.programs,
-            how.warps,
-            (logits, labels, top, total, own, own if others is None else others, factor, grad),
-            (how.rows, how.inner, *steps, *grad_steps, ignore_index),
-            (),
-            (
-                tl_dtype(logits.dtype),
-                how.classes,
-                width(steps, grad_steps),
-                others is None,
-                skip,
-                0 if factor is None else 1 + each,
-                how.tile,
-                how.block,
-                how.loop,
-            ),
-            (logits, labels, top, total, own, others, factor, grad),
-        )
+    factors = 0
+    if factor is not None:
+        factors = 2 if any(factor.stride()) else 1  # one of each row, or a scalar, which may be expanded
+        if factors == 2:
+            factor = flat(factor)
+    if labels.shape[0]:
+        given = (logits, labels, top, total, own, own if others is None else others, factor, grad)
+        dtypes = tuple([None if t is None else t.dtype for t in given])
+        kind = (ignore_index, others is None, skip, factors)
+        _gradient_launcher(logits.shape, logits.stride(), grad.stride(), dtypes, *kind)(given)
     return grad
 
 
-def scale_(x: Tensor, factor: Tensor) -> Tensor:
-    """x (dense, of any strides) ← factor · x, in place; factor is a scalar on the device."""
-    if x.numel() <= SMALL:
+@lru_cache(1024)
+def _gradient_launcher(
+    shape: tuple[int, ...],
+    steps: tuple[int, ...],
+    grad_steps: tuple[int, ...],
+    dtypes: tuple[torch.dtype | None, ...],
+    ignore_index: int,
+    opposite: bool,
+    skip: bool,
+    factors: int,
+) -> Launcher:
+    """For logits of this shape, these strides and those of the gradient, and tensors of these dtypes, the logits first."""
+    how, steps, grad_steps = layout(shape), padded(steps), padded(grad_steps)
+    kind = (tl_dtype(dtypes[0]), how.classes, width(steps, grad_steps), opposite, skip, factors)  # type: ignore[arg-type]
+    integers = (how.rows, how.inner, *steps, *grad_steps, ignore_index)
+    return Launcher(gradient_kernel, how.programs, how.warps, integers, (*kind, how.tile, how.block, how.loop))
+
+
+def scale_(x: Tensor, factor: Tensor, second: Tensor | None = None) -> Tensor:
+    """x (dense, of any strides) ← factor · x, in place; factor and a second one, if given, are scalars on the device."""
+    entries = x.numel()
+    if second is None and entries <= SMALL:
         return x.mul_(factor)
-    launch(scale_kernel, min(1056, -(-x.numel() // 4096)), 8, (x, factor), (x.numel(),), (), (4096,), (x, factor))
+    constants = (second is not None, 4096)
+    launch(scale_kernel, min(1056, -(-entries // 4096)), 8, (x, factor, second), (entries,), (), constants)
     return x

@@ -1,62 +1,45 @@
-"""What a kernel needs of a loss besides the logits: its labels and options, validated."""
+"""Whether the kernels take a call of a loss: its shapes, dtypes and options, validated when such a call first comes."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from mohs.losses._reduction import check_reduction, check_weight, spread_sample_weight
-from mohs.margin import NO_LABEL, check_labels, readable
-from mohs.margin._choose import SHORT
+from mohs.margin import check_labels
+from mohs.margin._choose import INTERPRETED, SHORT
 
 MOST = 4096  # kinds of calls remembered
-_valid: set[tuple[Any, ...]] = set()
+_admitted: dict[Any, bool] = {}
 
 
-class KernelCall(NamedTuple):
-    """Labels and options that a kernel takes."""
+def admits(
+    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, sample_weight: Tensor | None
+) -> bool:
+    """Validate the arguments; whether the kernels take them, whose logits they take.
 
-    labels: Tensor
-    weight: Tensor | None
-    sample_weight: Tensor | None  # the shape of the labels
-    ignore_index: int
-    reduction: str
-    smoothing: float
-
-
-def kernel_call(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    weight: Tensor | None = None,
-    ignore_index: int = NO_LABEL,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-    sample_weight: Tensor | None = None,
-) -> KernelCall | None:
-    """The validated options if the kernels take this call, whose logits they take: at least one row, no gradient to weights.
-
-    Shapes, dtypes and reduction are validated at the first call with them.
+    They take at least one row, weights without a gradient, and tensors that are all on one device.
     """
-    if torch.compiler.is_compiling():
-        return None
-    kind = (logits.shape, logits.dtype, labels.shape, labels.dtype, reduction)
-    if kind not in _valid or readable(labels):
-        if logits.dtype not in SHORT:
-            return None
-        check_reduction(reduction)
-        check_labels(logits, labels, ignore_index=ignore_index)
-        if len(_valid) >= MOST:
-            _valid.clear()
-        _valid.add(kind)
+    given = (logits, labels, weight, sample_weight)
+    key = (reduction, *[None if t is None else (t.shape, t.dtype, t.get_device(), t.requires_grad) for t in given])
+    known = None if INTERPRETED else _admitted.get(key)  # on a CPU the range of the labels is validated at every call
+    if known is None:
+        if len(_admitted) >= MOST:
+            _admitted.clear()
+        known = _admitted[key] = _validated(logits, labels, weight, ignore_index, reduction, sample_weight)
+    return known
+
+
+def _validated(
+    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, sample_weight: Tensor | None
+) -> bool:
+    check_reduction(reduction)
+    check_labels(logits, labels, ignore_index=ignore_index)
     if weight is not None:
         check_weight(weight, logits.shape[1])
-        if weight.requires_grad:
-            return None
     if sample_weight is not None:
-        if sample_weight.requires_grad:
-            return None
-        sample_weight = spread_sample_weight(sample_weight, labels)
-    return KernelCall(labels, weight, sample_weight, ignore_index, reduction, label_smoothing) if labels.numel() else None
+        spread_sample_weight(sample_weight, labels)
+    given = [t for t in (labels, weight, sample_weight) if t is not None]
+    alike = all(t.device == logits.device and not t.requires_grad for t in given)
+    return alike and logits.dtype in SHORT and labels.numel() > 0

@@ -3,6 +3,7 @@
     ∂z_j = p_j (−h (log p_j + H) − 2 t T + [j among the τ largest] 2 t p_j)      h = ∂F/∂H, t = ∂F/∂T
 
 T and F: `mohs.losses.adr`. log p of the largest class is −log1p of the others' sum, so H is exact for certain predictions too.
+log p_j + H is z_j − Σ p z, without the logarithm of the sum, which would leave few digits of it for uncertain ones.
 The logits are read once and the gradient written once; beyond 8192 classes, a second read comes from the cache. Second
 derivatives, float16 (whose gradient must include the loss scale) and float64 take the plain version.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -20,9 +22,9 @@ from torch import Tensor
 
 from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, can_sum, sum_of
 from mohs.losses._kernels.curves import exact_exp, log1p
-from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
-from mohs.margin._launch import launch
-from mohs.margin._triton import INF, layout, load, offsets, scale_, strides, three, width
+from mohs.margin._choose import apply_eagerly, keeps_graph, needs_plain, plain_gradient
+from mohs.margin._launch import Launcher
+from mohs.margin._triton import INF, layout, load, offsets, padded, scale_, three, width
 
 MOST = 8  # the largest τ
 LONG_WARPS = 4
@@ -48,11 +50,12 @@ def certainty_kernel(
     z = load(z_ptr, start, cols, live, classes, stride_k, tl.float32)
     top, first = tl.max(z, 1, return_indices=True)
     low = tl.where(inside, z - top[:, None], 0.0)
-    e = tl.where(inside, tl.exp(low), 0.0)
+    e = tl.where(inside, exact_exp(low), 0.0)
     others = tl.sum(tl.where(cols[None, :] == first[:, None], 0.0, e), 1)
     log_total = log1p(others)
     scale = 1.0 / (1.0 + others)
-    entropy = log_total - scale * tl.sum(e * low, 1)
+    mean = scale * tl.sum(e * low, 1)
+    entropy = log_total - mean
     p = e * scale[:, None]
     chosen = cols[None, :] == first[:, None]
     squares = scale * scale
@@ -72,7 +75,7 @@ def certainty_kernel(
     else:
         tl.store(value_ptr + row, value, mask=live)
     if GRAD:
-        line = -by_h[:, None] * (low - log_total[:, None] + entropy[:, None]) - (2.0 * by_t * squares)[:, None]
+        line = -by_h[:, None] * (low - mean[:, None]) - (2.0 * by_t * squares)[:, None]
         g = p * tl.where(chosen, line + 2.0 * by_t[:, None] * p, line) * each
         where = grad_ptr + offsets(row, inner, grad_n, grad_d)[:, None] + cols.to(tl.int64)[None, :] * grad_k
         tl.store(where, g.to(grad_ptr.dtype.element_ty), mask=inside)
@@ -107,9 +110,9 @@ def long_certainty_kernel(
         peaks = tl.maximum(peaks, z)
         higher = tl.maximum(top, tl.max(z, 0))
         moved = tl.where(top == -INF, 0.0, top - higher)
-        shrink = tl.exp(moved)
+        shrink = exact_exp(moved)
         low = tl.where(inside, z - higher, 0.0)
-        e = tl.where(inside, tl.exp(low), 0.0)
+        e = tl.where(inside, exact_exp(low), 0.0)
         spread = shrink * (spread + moved * total) + e * low
         total = total * shrink + e
         top = higher
@@ -122,11 +125,12 @@ def long_certainty_kernel(
     at = lane[:, None] + BLOCK * tl.arange(0, BLOCKS)[None, :]
     left = tl.load(z_ptr + at.to(tl.int64) * stride_k, mask=(at < classes) & (lane < BLOCK)[:, None], other=-INF).to(tl.float32)
     first = tl.min(tl.min(tl.where(left == top, at, classes), 1), 0)
-    beside = tl.where((lane[:, None] == first % BLOCK) & (at != first), tl.exp(left - top), 0.0)
+    beside = tl.where((lane[:, None] == first % BLOCK) & (at != first), exact_exp(left - top), 0.0)
     others = tl.sum(tl.where(lanes == first % BLOCK, 0.0, total), 0) + tl.sum(tl.sum(beside, 1), 0)
     log_total = log1p(others)
     scale = 1.0 / (1.0 + others)
-    entropy = log_total - scale * tl.sum(spread, 0)
+    mean = scale * tl.sum(spread, 0)
+    entropy = log_total - mean
     highest = tl.full((8,), -INF, tl.float32)
     chosen = tl.full((8,), classes, tl.int32)
     for k in tl.static_range(TAU):
@@ -134,7 +138,7 @@ def long_certainty_kernel(
         place = tl.min(tl.min(tl.where(left == high, at, classes), 1), 0)
         highest, chosen = tl.where(which == k, high, highest), tl.where(which == k, place, chosen)
         left = tl.where(at == place, -INF, left)
-    best = tl.exp(highest - top) * scale  # 0 beyond τ
+    best = exact_exp(highest - top) * scale  # 0 beyond τ
     squares = tl.sum(best * best, 0)
     value, by_h, by_t = strength(entropy, squares, log_classes, floor, ENTROPY, TAU, NORMALIZER, DETACH)
     each = 1.0 / rows
@@ -145,12 +149,12 @@ def long_certainty_kernel(
         tl.store(value_ptr + row, value)
     if GRAD:
         grad_ptr += offsets(row, inner, grad_n, grad_d)
-        level = by_h * (log_total - entropy) - 2.0 * by_t * squares
+        level = by_h * mean - 2.0 * by_t * squares
         for begin in range(0, classes, BLOCK):
             cols = begin + lanes
             inside = cols < classes
             low = tl.load(z_ptr + cols.to(tl.int64) * stride_k, mask=inside, other=-INF).to(tl.float32) - top
-            g = tl.exp(low) * (scale * each) * (level - by_h * low)
+            g = exact_exp(low) * (scale * each) * (level - by_h * low)
             tl.store(grad_ptr + cols.to(tl.int64) * grad_k, g.to(grad_ptr.dtype.element_ty), mask=inside)
         if not ENTROPY:
             tl.debug_barrier()  # the τ largest are written again
@@ -211,57 +215,65 @@ def supports(logits: Tensor, tau: int) -> bool:
 
 def fused_certainty(logits: Tensor, asked: Certainty) -> Tensor:
     """logits (N, K, ...) -> the mean of F, or of the entropy."""
-    return _FusedCertainty.apply(logits, asked)  # type: ignore[no-any-return]
+    return apply_eagerly(_FusedCertainty, logits, asked)  # type: ignore[no-any-return]
 
 
 class _FusedCertainty(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, asked: Certainty) -> Tensor:
         z = three(logits)
-        how = layout(z.shape)
-        blocks = (triton.next_power_of_2(-(-how.classes // how.block)),) if how.loop else ()
         grad = torch.empty_like(z) if ctx.needs_input_grad[0] else None
-        if how.programs <= MOST_SUMMED and can_sum(z):
+        launcher, sums = _plan(z.shape, z.stride(), None if grad is None else grad.stride(), z.dtype, asked[1:], can_sum(z))
+        if sums:
             value, whole, counter = sum_of(z)
         else:
-            value, whole, counter = torch.empty(how.rows, dtype=torch.float32, device=z.device), None, None
-        steps = strides(z)
-        grad_steps = steps if grad is None else strides(grad)
-        launch(
-            long_certainty_kernel if how.loop else certainty_kernel,
-            how.programs,
-            LONG_WARPS if how.loop else how.warps,
-            (z, value, whole, counter, grad),
-            (how.rows, how.inner, *steps, *grad_steps),
-            (math.log(how.classes), asked.floor),
-            (
-                how.classes,
-                width(steps, grad_steps),
-                asked.entropy,
-                asked.tau,
-                asked.normalizer,
-                asked.detach,
-                grad is not None,
-                whole is not None,
-                how.tile,
-                how.block,
-                *blocks,
-            ),
-            (z, grad),
-        )
-        ctx.asked, ctx.written = asked, grad
+            rows = z.shape[0] * z.shape[2] if z.dim() == 3 else z.shape[0]
+            value, whole, counter = torch.empty(rows, dtype=torch.float32, device=z.device), None, None
+        launcher((z, value, whole, counter, grad), (math.log(z.shape[1]), asked.floor))
         if grad is not None:
             ctx.save_for_backward(logits)
+            ctx.plain, ctx.written = asked.plain, grad if z is logits else grad.view(logits.shape)
         return value.sum() if whole is None else whole
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (logits,) = ctx.saved_tensors
-        if needs_plain(grads[0]):
-            return plain_gradient(ctx.asked.plain, logits, grads[0]), None
+        (g,), grad = grads, ctx.written
+        if grad is None or needs_plain(g):
+            return plain_gradient(ctx.plain, ctx.saved_tensors[0], g), None
         if keeps_graph():
-            grad = ctx.written * grads[0]
-        else:
-            grad, ctx.written = ctx.written, None
-            scale_(grad, grads[0])
-        return grad.view(logits.shape), None
+            return grad * g, None
+        ctx.written = None
+        return scale_(grad, g), None
+
+
+@lru_cache(1024)
+def _plan(
+    shape: tuple[int, ...],
+    steps: tuple[int, ...],
+    grad_steps: tuple[int, ...] | None,
+    dtype: torch.dtype,
+    settings: tuple[Any, ...],
+    sums: bool,
+) -> tuple[Launcher, bool]:
+    """The launch for logits of this shape, strides and dtype, and whether it adds up the values; sums: whether it may."""
+    how = layout(shape)
+    entropy, tau, normalizer, detach, _ = settings
+    read, written = (padded(steps if one is None else one) for one in (steps, grad_steps))
+    sums = sums and how.programs <= MOST_SUMMED
+    kind = (
+        how.classes,
+        width(read, written),
+        entropy,
+        tau,
+        normalizer,
+        detach,
+        grad_steps is not None,
+        sums,
+        how.tile,
+        how.block,
+    )
+    integers = (how.rows, how.inner, *read, *written)
+    if how.loop:
+        blocks = triton.next_power_of_2(-(-how.classes // how.block))
+        return Launcher(long_certainty_kernel, how.programs, LONG_WARPS, integers, (*kind, blocks)), sums
+    return Launcher(certainty_kernel, how.programs, how.warps, integers, kind), sums

@@ -51,6 +51,7 @@ PARAMETERS: dict[str, Callable[..., tuple[float, ...]]] = {  # by the name of th
     "gradient_rescaling": _rescaling,
 }
 NUMBERS = {name: number for number, name in enumerate(PARAMETERS)}
+SELF_PACED = len(NUMBERS)  # its λ is a number on the device
 
 
 def curve_of(function: Callable[..., Any]) -> Curve | None:
@@ -71,6 +72,16 @@ def exact_exp(x):
     high = x * 1.4426950408889634
     low = tl.fma(x, 1.4426950408889634, -high) + x * 1.925963033500e-08
     return tl.where(high < -160.0, 0.0, tl.exp2(high) * (1.0 + 0.6931471805599453 * low))
+
+
+@triton.jit
+def power(x, a):
+    """x^a for normal numbers 0 < x ≤ 1 and a ≥ 0: exponent and mantissa apart, so that no large logarithm is rounded."""
+    bits = x.to(tl.int32, bitcast=True)
+    exponent = ((bits >> 23) - 127).to(tl.float32)
+    mantissa = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
+    whole = tl.floor(a * exponent + 0.5)
+    return tl.exp2(tl.fma(a, exponent, -whole) + a * tl.log2(mantissa)) * tl.exp2(whole)
 
 
 @triton.jit
@@ -114,7 +125,8 @@ def curve(m, a, b, c, d, CURVE: tl.constexpr):
         value, slope = gce(cut_ce, cut_n, a)
         slope = tl.where(m < b, 0.0, slope)
     elif CURVE == 4:  # focal; a: γ
-        weight = tl.where(a == 0.0, tl.where(m == m, 1.0, m), exact_exp(-a * rest))
+        weight = tl.where(n > 1e-37, power(tl.where(n > 1e-37, n, 1.0), a), exact_exp(-a * rest))
+        weight = tl.where(a == 0.0, tl.where(m == m, 1.0, m), weight)
         value, slope = weight * ce, -weight * (a * p * ce + n)
     elif CURVE == 5:  # symmetric; a: α, b: βA
         value, slope = a * ce + b * n, -n * (a + b * p)
@@ -128,6 +140,12 @@ def curve(m, a, b, c, d, CURVE: tl.constexpr):
         bonus = tl.where(off, 0.0, tl.where(b > 0.0, bonus - tl.log(1.0 - b), bonus))
         push = tl.where(off, 0.0, push)
         value, slope = ce + c * bonus, -n + c * push
+    elif CURVE == 8:  # self-paced; a: λ, b: 0 for hard, 1 for linear weights
+        v = tl.where(
+            b == 0.0, tl.where(ce < a, 1.0, 0.0), 1.0 - ce / tl.where(a < 1.1754943508222875e-38, 1.1754943508222875e-38, a)
+        )
+        v = tl.where(v < 0.0, 0.0, v)
+        value, slope = v * ce, -v * n
     else:  # gradient_rescaling; a: β, b: λ, c: as in `rescaling_weight`, d: ε
         weight = rescaling_weight(ce, n, a, b, c)
         half, push = half_gradient(m, ce, n, d)

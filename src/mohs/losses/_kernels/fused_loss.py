@@ -3,6 +3,9 @@
 For the mean and the sum the gradient is written together with the value and scaled in the backward pass, unless the incoming
 gradient is 1. For reduction="none", and for float16, whose gradient must include the loss scale before it is rounded,
 the backward pass writes it. Second derivatives take the plain version.
+
+A small batch takes less time than Python does to launch it. What the calls of one kind have in common, from the validation of
+their arguments to the compiled kernel, is therefore found once and remembered.
 """
 
 from __future__ import annotations
@@ -12,63 +15,152 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.losses._kernels.call import KernelCall
+from mohs.losses._kernels.add_up import can_sum
+from mohs.losses._kernels.call import admits
 from mohs.losses._kernels.curves import Curve, curve_of
-from mohs.losses._kernels.launch import launch_loss
-from mohs.margin._choose import Plain, keeps_graph, needs_plain, plain_gradient
+from mohs.losses._kernels.launch import Plan, launch_loss, loss_plan
+from mohs.losses._reduction import spread_sample_weight
+from mohs.margin import check_labels
+from mohs.margin._choose import INTERPRETED, Plain, apply_eagerly, keeps_graph, needs_plain, plain_gradient
 from mohs.margin._triton import flat, scale_, three, write_gradient
 
 __all__ = ["curve_of", "fused_loss"]
 
-
-def fused_loss(logits: Tensor, curve: Curve, plain: Plain, call: KernelCall) -> Tensor:
-    """logits (N, K, ...) -> the reduced loss; `plain` computes the same without kernels."""
-    return _FusedLoss.apply(logits, curve, plain, call)  # type: ignore[no-any-return]
+MOST = 4096  # kinds of calls remembered
+_plans: dict[Any, Plan | None] = {}  # None: not for the kernels
 
 
-class _FusedLoss(torch.autograd.Function):
+def fused_loss(
+    curve: Curve,
+    logits: Tensor,
+    labels: Tensor,
+    plain: Plain,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    sample_weight: Tensor | None,
+    *,
+    normal: bool = False,
+    level: Tensor | None = None,
+) -> Tensor | None:
+    """The reduced loss, or None where the kernels do not take such a call, though they take the logits.
+
+    Args:
+        curve: From `curve_of`.
+        logits: (N, K, ...).
+        labels: (N, ...).
+        plain: logits -> the same loss without kernels.
+        weight, ignore_index, reduction, label_smoothing, sample_weight: As for every loss.
+        normal: Normalize the weights of Gradient Rescaling, as in `loss_plan`, for a mean or sum.
+        level: λ of self-paced learning, on the device.
+    """
+    needed = logits.requires_grad and torch.is_grad_enabled()
+    kind = (logits.shape, logits.stride(), logits.dtype, labels.shape, labels.dtype, labels.get_device())
+    weights = None if weight is None else (weight.shape, weight.dtype, weight.get_device(), weight.requires_grad)
+    each = sample_weight
+    if each is not None:
+        weights = (weights, each.shape, each.dtype, each.get_device(), each.requires_grad)  # type: ignore[assignment]
+    key = (curve.number, *kind, weights, ignore_index, reduction, label_smoothing != 0, needed, normal, can_sum(logits))
+    if key not in _plans:
+        if len(_plans) >= MOST:
+            _plans.clear()
+        taken = admits(logits, labels, weight, ignore_index, reduction, each)
+        if label_smoothing:  # of cross-entropy alone, which is linear in log p
+            taken = taken and curve.number == 0 and reduction != "none" and logits.dtype != torch.float16
+        _plans[key] = _plan(curve, logits, labels, weight, each, key) if taken else None
+    elif INTERPRETED:
+        check_labels(logits, labels, ignore_index=ignore_index)  # on a CPU their range is validated at every call
+    plan = _plans[key]
+    if plan is None:
+        return None
+    if each is not None:
+        each = flat(spread_sample_weight(each, labels))
+    y = labels if labels.dim() == 1 and labels.is_contiguous() else flat(labels)
+    floats = (label_smoothing, 0.0, *curve.parameters)
+    if not needed:
+        value, _ = plan.run(three(logits), y, weight, each, floats, None, level=level)
+        return value.view(labels.shape) if reduction == "none" else value
+    if reduction == "none" or logits.dtype == torch.float16:
+        options = (weight, each, ignore_index, reduction, label_smoothing, level)
+        return apply_eagerly(_LaterGradient, logits, labels, y, curve, options, plain)  # type: ignore[no-any-return]
+    return apply_eagerly(_Gradient, logits, (plan, y, weight, each, floats, level, plain))  # type: ignore[no-any-return]
+
+
+def _plan(curve: Curve, logits: Tensor, labels: Tensor, weight: Tensor | None, each: Tensor | None, key: Any) -> Plan:
+    """The plan of a call that writes value and gradient at once, or, without a gradient, the value."""
+    *_, ignore_index, reduction, smooth, needed, normal, sums = key
+    z = three(logits)
+    return loss_plan(
+        z.shape,
+        z.stride(),
+        torch.empty_like(z, device="meta").stride() if needed else None,
+        (logits.dtype, labels.dtype, *(None if t is None else t.dtype for t in (weight, each)), None, None),
+        ignore_index,
+        curve.number,
+        smooth=smooth,
+        mean=reduction == "mean",
+        total=reduction != "none",
+        sums=sums,
+        normal=normal,
+    )
+
+
+class _Gradient(torch.autograd.Function):
+    """The gradient is written in the forward pass and scaled in the backward pass."""
+
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, curve: Curve, plain: Plain, call: KernelCall) -> Tensor:
-        labels, weight, sample_weight, ignore_index, reduction, smoothing = call
-        z, y = three(logits), flat(labels)
-        if sample_weight is not None:
-            sample_weight = flat(sample_weight)
-        needed = ctx.needs_input_grad[0]
-        now = needed and reduction != "none" and logits.dtype != torch.float16
-        later = needed and not now
-        grad = torch.empty_like(z) if now else None
+    def forward(ctx: Any, logits: Tensor, call: tuple[Any, ...]) -> Tensor:
+        plan, y, weight, each, floats, level, plain = call
+        z = three(logits)
+        grad = torch.empty_like(z)
+        value, ctx.factor = plan.run(z, y, weight, each, floats, grad, level=level)
+        ctx.save_for_backward(logits)
+        ctx.written, ctx.plain = grad if z is logits else grad.view(logits.shape), plain
+        return value  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (g,), grad = grads, ctx.written
+        if grad is None or needs_plain(g):
+            return plain_gradient(ctx.plain, ctx.saved_tensors[0], g), None
+        if keeps_graph():
+            return grad * (g if ctx.factor is None else g * ctx.factor), None
+        ctx.written = None
+        scale_(grad, g, ctx.factor)
+        return grad, None
+
+
+class _LaterGradient(torch.autograd.Function):
+    """The gradient is written in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, y: Tensor, curve: Curve, options: tuple[Any, ...], plain: Plain
+    ) -> Tensor:
+        weight, each, ignore_index, reduction, smoothing, level = options
         rows = launch_loss(
-            z,
+            three(logits),
             y,
             curve,
             ignore_index=ignore_index,
             weight=weight,
-            sample_weight=sample_weight,
+            sample_weight=each,
             smoothing=smoothing,
             mean=reduction == "mean",
             total=reduction != "none",
-            grad=grad,
-            pull=later,
-            save=later,
+            level=level,
+            pull=True,
+            save=True,
         )
-        if later:
-            ctx.save_for_backward(logits, y, rows.pull, rows.top, rows.total)
-        elif now:
-            ctx.save_for_backward(logits)
-        ctx.plain, ctx.ignore_index, ctx.written = plain, ignore_index, grad
+        ctx.save_for_backward(logits, y, rows.pull, rows.top, rows.total)
+        ctx.plain, ctx.ignore_index = plain, ignore_index
         return rows.value.view(labels.shape) if reduction == "none" else rows.value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits, *saved = ctx.saved_tensors
+        logits, y, pull, top, total = ctx.saved_tensors
         if needs_plain(grads[0]):
-            return plain_gradient(ctx.plain, logits, grads[0]), None, None, None
-        if saved:
-            y, pull, top, total = saved
-            grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
-        elif keeps_graph():
-            grad = ctx.written * grads[0]
-        else:
-            grad, ctx.written = ctx.written, None
-            scale_(grad, grads[0])
-        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None, None, None
+            return plain_gradient(ctx.plain, logits, grads[0]), *[None] * 5
+        grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
+        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), *[None] * 5

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mohs.losses._kernels.add_up import MOST_SUMMED, can_sum, sum_of
-from mohs.losses._kernels.curves import Curve
+from mohs.losses._kernels.curves import SELF_PACED, Curve
 from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
-from mohs.margin._launch import launch
-from mohs.margin._triton import Layout, layout, padded, width
+from mohs.margin._launch import Launcher
+from mohs.margin._triton import layout, padded, width
 
 COUNTED = 1 << 24  # labels that all programs together read to add up the weights themselves, instead of one more launch
 
@@ -28,26 +28,28 @@ class Rows(NamedTuple):
     gap: Tensor | None = None
     entropy: Tensor | None = None
     best: Tensor | None = None
-    factor: Tensor | None = None
 
 
-def weight_sum(labels: Tensor, classes: int, ignore_index: int, weight: Tensor | None, sample_weight: Tensor | None) -> Tensor:
-    """labels (R,) -> Σ w_y s over the rows that count, a float32 scalar on the device."""
-    rows, block = labels.shape[0], 1024
+class Denominator(NamedTuple):
+    """The launch that adds up the weights: all in one program, or in several whose sums it adds up."""
+
+    launcher: Launcher
+    sums: bool
+
+    def __call__(self, labels: Tensor, weight: Tensor | None, sample_weight: Tensor | None) -> Tensor:
+        """labels (R,) -> Σ w_y s over the rows that count, a float32 scalar on the device."""
+        parts, out, counter = sum_of(labels) if self.sums else (None, _numbers(labels, ()), None)
+        self.launcher((labels, weight, sample_weight, parts, out, counter))
+        return out
+
+
+def denominator_of(rows: int, classes: int, ignore_index: int, weight: bool, sample_weight: bool, sums: bool) -> Denominator:
+    """For labels (R,) of so many rows; sums: whether a launch may add up what its programs leave."""
+    block = 1024
     programs = -(-rows // block)
-    sums = 1 < programs <= MOST_SUMMED and can_sum(labels)
-    parts, out, counter = sum_of(labels) if sums else (None, torch.empty((), dtype=torch.float32, device=labels.device), None)
-    launch(
-        denominator_kernel,
-        programs if sums else 1,
-        4,
-        (labels, weight, sample_weight, parts, out, counter),
-        (rows, classes, ignore_index),
-        (),
-        (weight is not None, sample_weight is not None, sums, block),
-        (labels, weight, sample_weight),
-    )
-    return out
+    sums = sums and 1 < programs <= MOST_SUMMED
+    integers, constants = (rows, classes, ignore_index), (weight, sample_weight, sums, block)
+    return Denominator(Launcher(denominator_kernel, programs if sums else 1, 4, integers, constants), sums)
 
 
 def launch_loss(
@@ -64,7 +66,7 @@ def launch_loss(
     mean: bool = False,
     denominator: Tensor | None = None,
     total: bool = False,
-    normal: bool = False,
+    level: Tensor | None = None,
     grad: Tensor | None = None,
     pull: bool = False,
     save: bool = False,
@@ -80,126 +82,139 @@ def launch_loss(
         target: Replaces the label's logit.
         shift: Subtracted from the label's logit.
         mean: Divide by the denominator.
-        denominator: From `weight_sum`, for the mean over more rows than these.
+        denominator: For the mean over more rows than these.
         total: Return the sum of the values instead of each.
-        normal: Normalize the weights of Gradient Rescaling, for at most MOST_SUMMED rows on a device that `can_sum`; returns the
-            factor that the gradient lacks.
+        level: λ of self-paced learning.
         grad: (N, K, D), where to write the gradient; the logits themselves if they may be overwritten.
         pull: Return ∂L/∂m.
         save: Return top and total, for `write_gradient`.
         stats: Return margin, gap, entropy and the most likely class, without target and shift.
     """
-    sums = total and can_sum(logits)
-    plan = _plan(
+    plan = loss_plan(
         logits.shape,
         logits.stride(),
         None if grad is None else grad.stride(),
+        (logits.dtype, labels.dtype, *(None if t is None else t.dtype for t in (weight, sample_weight, target, denominator))),
         ignore_index,
         curve.number,
-        weight is not None,
-        sample_weight is not None,
-        smoothing != 0,
-        target is not None,
-        mean,
-        denominator is not None,
-        sums,
-        normal,
-        pull,
-        save,
-        stats,
+        smooth=smoothing != 0,
+        mean=mean,
+        total=total,
+        sums=can_sum(logits),
+        pull=pull,
+        save=save,
+        stats=stats,
     )
-    how = plan.layout
-    value, whole, counter = sum_of(logits) if plan.sums else (_numbers(logits, how.rows), None, None)
-    factor = torch.empty_like(whole) if normal and whole is not None else None
-    pulls = top = totals = margin = gap = entropy = best = None
-    if pull or save or stats:
-        room = (_numbers(logits, how.rows) for _ in range(6))
-        pulls = next(room) if pull else None
-        top, totals = (next(room), next(room)) if save else (None, None)
-        margin, gap, entropy = (next(room), next(room), next(room)) if stats else (None, None, None)
-        best = torch.empty(how.rows, dtype=torch.int32, device=logits.device) if stats else None
-    if plan.counts_first:
-        denominator = weight_sum(labels, how.classes, ignore_index, weight, sample_weight)
-    launch(
-        loss_kernel,
-        how.programs,
-        how.warps,
-        (
-            logits,
-            labels,
-            weight,
-            sample_weight,
-            target,
-            denominator,
-            value,
-            whole,
-            counter,
-            factor,
-            pulls,
-            top,
-            totals,
-            margin,
-            gap,
-            entropy,
-            best,
-            grad,
-        ),
-        plan.integers,
-        (smoothing, shift, *curve.parameters),
-        plan.constants,
-        (logits, labels, weight, sample_weight, target, denominator, grad),
-    )
-    if total:
-        value = value.sum() if whole is None else whole
-    return Rows(value, pulls, top, totals, margin, gap, entropy, best, factor)
+    room = (_numbers(logits, (plan.rows,)) for _ in range(6))
+    pulls = next(room) if pull else None
+    top, totals = (next(room), next(room)) if save else (None, None)
+    margin, gap, entropy = (next(room), next(room), next(room)) if stats else (None, None, None)
+    best = torch.empty(plan.rows, dtype=torch.int32, device=logits.device) if stats else None
+    left = (pulls, top, totals, margin, gap, entropy, best)
+    floats = (smoothing, shift, *curve.parameters)
+    value, _ = plan.run(logits, labels, weight, sample_weight, floats, grad, target, denominator, level, left)
+    return Rows(value, *left)
+
+
+NOTHING = (None,) * 7
 
 
 class Plan(NamedTuple):
     """What is the same for all calls of one kind.
 
     Attributes:
-        layout: How the kernel walks over the logits.
-        integers, constants: Its arguments of these types.
-        sums: Whether the launch adds up the values.
-        counts_first: Whether the denominator takes a launch of its own.
+        rows: Number of rows of the logits.
+        launcher: The launch of the loss kernel.
+        denominator: The launch that adds up the weights before, if the kernel does not.
+        total: Whether the values are summed.
+        sums: Whether the launch itself adds them up.
+        normal: Whether it normalizes Gradient Rescaling.
     """
 
-    layout: Layout
-    integers: tuple[int, ...]
-    constants: tuple[Any, ...]
+    rows: int
+    launcher: Launcher
+    denominator: Denominator | None
+    total: bool
     sums: bool
-    counts_first: bool
+    normal: bool
+
+    def run(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        weight: Tensor | None,
+        sample_weight: Tensor | None,
+        floats: tuple[float, ...],
+        grad: Tensor | None,
+        target: Tensor | None = None,
+        denominator: Tensor | None = None,
+        level: Tensor | None = None,
+        left: tuple[Tensor | None, ...] = NOTHING,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The value, and the factor that the gradient of a normalized Gradient Rescaling lacks.
+
+        floats: smoothing, shift and the parameters of the curve. level: λ of self-paced learning. left: where the rest of `Rows`
+        goes.
+        """
+        factor = whole = counter = None
+        if self.sums:
+            value, whole, counter = sum_of(logits)
+            if self.normal:
+                factor = torch.empty_like(whole)
+        else:
+            value = _numbers(logits, (self.rows,))
+        if self.denominator is not None:
+            denominator = self.denominator(labels, weight, sample_weight)
+        first = (logits, labels, weight, sample_weight, target, denominator, level, value, whole, counter, factor)
+        self.launcher((*first, *left, grad), floats)
+        if self.total:
+            value = value.sum() if whole is None else whole
+        return value, factor
 
 
 @lru_cache(1024)
-def _plan(
+def loss_plan(
     shape: tuple[int, ...],
     steps: tuple[int, ...],
     grad_steps: tuple[int, ...] | None,
+    dtypes: tuple[torch.dtype | None, ...],
     ignore_index: int,
     curve: int,
-    weight: bool,
-    sample_weight: bool,
+    *,
     smooth: bool,
-    target: bool,
     mean: bool,
-    denominator: bool,
+    total: bool,
     sums: bool,
-    normal: bool,
-    pull: bool,
-    save: bool,
-    stats: bool,
+    normal: bool = False,
+    pull: bool = False,
+    save: bool = False,
+    stats: bool = False,
 ) -> Plan:
-    """For logits of this shape and strides; the rest as in `launch_loss`, each as whether it is given."""
+    """The plan for logits of this shape and strides.
+
+    Args:
+        shape, steps, grad_steps: Of the logits (N, K) or (N, K, D), their strides and those of the gradient.
+        dtypes: Of logits, labels, weight, sample_weight, target and denominator; None for one that is not given.
+        ignore_index: Label of examples to ignore.
+        curve: Number of the curve.
+        sums: Whether a launch may add up what its programs leave.
+        normal: Normalize the weights of Gradient Rescaling: for at most MOST_SUMMED programs, where launches may add up.
+        smooth, mean, total, pull, save, stats: As in `launch_loss`.
+    """
     how = layout(shape)
     read, written = (padded(steps if one is None else one) for one in (steps, grad_steps))
-    sums = sums and how.programs <= MOST_SUMMED
+    weight, sample_weight, target, denominator = (one is not None for one in dtypes[2:])
+    added = total and sums and how.programs <= MOST_SUMMED
     counted = mean and not denominator and how.rows * how.programs <= COUNTED
-    kind = (how.classes, width(read, written), curve, weight, sample_weight, smooth, target, mean, counted, sums)
-    constants = (*kind, normal, grad_steps is not None, pull, save, stats, how.tile, how.block, how.loop)
+    first = None
+    if mean and not denominator and not counted:
+        first = denominator_of(how.rows, how.classes, ignore_index, weight, sample_weight, sums)
+    kind = (how.classes, width(read, written), curve, weight, sample_weight, smooth, target, mean, counted, added)
+    constants = (*kind, normal, curve == SELF_PACED, grad_steps is not None, pull, save, stats, how.tile, how.block, how.loop)
     integers = (how.rows, how.inner, *read, *written, ignore_index)
-    return Plan(how, integers, constants, sums, mean and not denominator and not counted)
+    launcher = Launcher(loss_kernel, how.programs, how.warps, integers, constants)
+    return Plan(how.rows, launcher, first, total, added, normal)
 
 
-def _numbers(like: Tensor, count: int) -> Tensor:
-    return torch.empty(count, dtype=torch.float32, device=like.device)
+def _numbers(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, device=like.device)

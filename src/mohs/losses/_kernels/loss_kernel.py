@@ -99,12 +99,12 @@ def class_weights(weight_ptr, cols, classes, WEIGHT: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rows", "ignore"])
 def loss_kernel(
-    z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, denominator_ptr,
+    z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, denominator_ptr, level_ptr,
     value_ptr, sum_ptr, counter_ptr, factor_ptr, pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
     classes: tl.constexpr, WIDTH: tl.constexpr, CURVE: tl.constexpr,
     WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
-    MEAN: tl.constexpr, COUNT: tl.constexpr, SUM: tl.constexpr, NORMAL: tl.constexpr,
+    MEAN: tl.constexpr, COUNT: tl.constexpr, SUM: tl.constexpr, NORMAL: tl.constexpr, LEVEL: tl.constexpr,
     GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
@@ -112,7 +112,7 @@ def loss_kernel(
 
     MEAN: divide by the denominator, which with COUNT each program adds up itself. SUM: write the sum of the values instead of
     each. NORMAL: the same for Gradient Rescaling, with its normalization, a factor that ∂z lacks and that is written apart.
-    GRAD: write ∂z, which may overwrite z.
+    LEVEL: the first parameter of the curve is `level`. GRAD: write ∂z, which may overwrite z.
     PULL: write the row's ∂L/∂m; SAVE: write top and total. TARGET: the label's logit is `target` instead of z_y, and its
     gradient is `pull`, so that ∂z_y = 0; otherwise it is z_y − shift. STATS: write margin, gap to the largest other logit,
     entropy and most likely class, all of the logits as they are, without target and shift.
@@ -171,6 +171,8 @@ def loss_kernel(
     else:
         own = own - shift
     m, base = margin_of(own, top, total)
+    if LEVEL:
+        a = tl.load(level_ptr)
     value, slope = curve(m, a, b, c, d, CURVE)
     each = smoothing / classes
     if SMOOTH:

@@ -8,6 +8,7 @@ it. Otherwise the margins come first, then the weights, of parts of the rows, th
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -16,14 +17,16 @@ import triton.language as tl
 from torch import Tensor
 
 from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, can_sum, sum_of
-from mohs.losses._kernels.call import KernelCall
+from mohs.losses._kernels.call import admits
 from mohs.losses._kernels.curves import NUMBERS, Curve, exact_exp, half_gradient
 from mohs.losses._kernels.curves import parts as parts_of
-from mohs.losses._kernels.launch import launch_loss
+from mohs.losses._kernels.fused_loss import fused_loss
 from mohs.losses._kernels.loss_kernel import row_weights
-from mohs.margin._choose import Plain, keeps_graph, needs_plain, plain_gradient
-from mohs.margin._launch import launch
-from mohs.margin._triton import INF, flat, margin_forward, scale_, three, write_gradient
+from mohs.losses._reduction import spread_sample_weight
+from mohs.margin import NO_LABEL
+from mohs.margin._choose import Plain, apply_eagerly, needs_plain, plain_gradient
+from mohs.margin._launch import Launcher
+from mohs.margin._triton import INF, flat, margin_forward, three, write_gradient
 
 FEW, PARTS = MOST_SUMMED, 64  # rows that take one launch; parts of more
 STEEP = 40.0  # largest exponent with whose exponential, left out at first, float32 still has all digits
@@ -40,89 +43,109 @@ class Rescaling(NamedTuple):
     @property
     def highest(self) -> float:
         """The largest β p^λ (1 − p) of any p."""
-        return float(self.beta * self.lam**self.lam / (1 + self.lam) ** (1 + self.lam))
+        return _highest(self.beta, self.lam)
 
 
-def fused_rescaling(logits: Tensor, how: Rescaling, plain: Plain, call: KernelCall) -> Tensor:
-    """logits (N, K, ...) -> the reduced loss; `plain` computes the same without kernels."""
-    return _FusedRescaling.apply(logits, how, plain, call)  # type: ignore[no-any-return]
+@lru_cache(256)
+def _highest(beta: float, lam: float) -> float:
+    return float(beta * lam**lam / (1 + lam) ** (1 + lam))
 
 
-class _FusedRescaling(torch.autograd.Function):
+@lru_cache(256)
+def _curve(how: Rescaling) -> Curve:
+    """The curve whose weights are exp(x − the highest), or x, which is scaled up, for it may be near the smallest number."""
+    beta, base = (how.beta, how.highest) if how.transform == "exp" else (how.beta * 2.0**40, -1.0)
+    return Curve(NUMBERS["gradient_rescaling"], (beta, how.lam, base, how.eps))
+
+
+def fused_rescaling(
+    how: Rescaling,
+    logits: Tensor,
+    labels: Tensor,
+    plain: Plain,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = NO_LABEL,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    sample_weight: Tensor | None = None,
+) -> Tensor | None:
+    """The reduced loss, or None where the kernels do not take such a call; the arguments as in `fused_loss`."""
+    if (
+        labels.numel() <= FEW
+        and reduction != "none"
+        and logits.dtype == torch.float32
+        and how.highest <= STEEP
+        and can_sum(logits)
+    ):
+        options = (weight, ignore_index, reduction, 0.0, sample_weight)
+        return fused_loss(_curve(how), logits, labels, plain, *options, normal=True)
+    if not admits(logits, labels, weight, ignore_index, reduction, sample_weight):
+        return None
+    each = None if sample_weight is None else flat(spread_sample_weight(sample_weight, labels))
+    return apply_eagerly(_ManyRows, logits, labels, how, (weight, each, ignore_index, reduction), plain)  # type: ignore[no-any-return]
+
+
+class _ManyRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, how: Rescaling, plain: Plain, call: KernelCall) -> Tensor:
-        labels, weight, sample_weight, ignore_index, reduction, _ = call
-        z, y = three(logits), flat(labels)
-        each = None if sample_weight is None else flat(sample_weight)
-        ctx.plain, ctx.ignore_index, ctx.written = plain, ignore_index, None
-        needed = ctx.needs_input_grad[0]
-        if reduction != "none" and z.dtype == torch.float32 and len(y) <= FEW and how.highest <= STEEP and can_sum(z):
-            base = how.highest if how.transform == "exp" else -1.0
-            grad = torch.empty_like(z) if needed else None
-            rows = launch_loss(
-                z,
-                y,
-                Curve(NUMBERS["gradient_rescaling"], (how.beta, how.lam, base, how.eps)),
-                ignore_index=ignore_index,
-                weight=weight,
-                sample_weight=each,
-                mean=reduction == "mean",
-                total=True,
-                normal=True,
-                grad=grad,
-            )
-            ctx.save_for_backward(logits)
-            ctx.written, ctx.factor = grad, rows.factor
-            return rows.value
-        value, pull, top, total = _in_parts(z, y, weight, each, how, ignore_index, reduction)
-        if needed:
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, how: Rescaling, options: tuple[Any, ...], plain: Plain) -> Tensor:
+        weight, each, ignore_index, reduction = options
+        y = flat(labels)
+        value, pull, top, total = _in_parts(three(logits), y, weight, each, how, ignore_index, reduction)
+        ctx.plain, ctx.ignore_index = plain, ignore_index
+        if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, y, pull, top, total)
         return value.view(labels.shape) if reduction == "none" else value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits, *saved = ctx.saved_tensors
+        logits, y, pull, top, total = ctx.saved_tensors
         if needs_plain(grads[0]):
-            return plain_gradient(ctx.plain, logits, grads[0]), None, None, None
-        if saved:
-            y, pull, top, total = saved
-            grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
-        elif keeps_graph():
-            grad = ctx.written * (grads[0] * ctx.factor)
-        else:
-            grad, ctx.written = ctx.written, None
-            scale_(grad, grads[0] * ctx.factor)
-        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None, None, None
+            return plain_gradient(ctx.plain, logits, grads[0]), *[None] * 4
+        grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
+        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), *[None] * 4
 
 
 def _in_parts(
     z: Tensor, y: Tensor, weight: Tensor | None, each: Tensor | None, how: Rescaling, ignore_index: int, reduction: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """logits (N, K, D), labels (N · D,) -> value, ∂L/∂m of each row, and what `margin_forward` gives to write the gradient."""
-    m, top, total = margin_forward(z, y, ignore_index)
-    rows, apart = len(y), reduction == "none"
-    integers, kind = (rows, z.shape[1], ignore_index), (weight is not None, each is not None, how.transform == "exp")
-    left, pull, block = m.new_empty(4 * PARTS), torch.empty_like(m), 256 if rows <= 256 * PARTS else 1024
+    rows, classes, exp = y.shape[0], z.shape[1], how.transform == "exp"
+    width = max(4 * PARTS, -(-rows // 32) * 32)  # room for each at an aligned address
+    m, top, total, pull, left = torch.empty((5, width), dtype=torch.float32, device=z.device).unbind(0)
+    margin_forward(z, y, ignore_index, out=(m, top, total))
+    apart, sums = reduction == "none", can_sum(z)
+    dtypes = (y.dtype, *(None if t is None else t.dtype for t in (weight, each)))
+    add, rescale = _plans(rows, classes, ignore_index, dtypes, exp, reduction == "mean", apart, sums)
     tensors = (m, y, weight, each, left)
-    launch(sums_kernel, PARTS, 8, tensors, integers, (how.beta, how.lam), (*kind, PARTS, block), (y, weight, each))
+    add(tensors, (how.beta, how.lam))
     whole = counter = None
     if apart:
-        value = torch.empty_like(m)
-    elif can_sum(z):
+        value = m.new_empty(rows)
+    elif sums:
         value, whole, counter = sum_of(z)
     else:
         value = m.new_empty(PARTS)
-    launch(
-        rescaling_kernel,
-        PARTS,
-        8,
-        (*tensors, value, whole, counter, pull),
-        integers,
-        (how.beta, how.lam, how.eps),
-        (*kind, reduction == "mean", not apart, whole is not None, PARTS, block),
-        (y, weight, each),
-    )
+    rescale((*tensors, value, whole, counter, pull), (how.beta, how.lam, how.eps))
     return value if apart else value.sum() if whole is None else whole, pull, top, total
+
+
+@lru_cache(1024)
+def _plans(
+    rows: int,
+    classes: int,
+    ignore_index: int,
+    dtypes: tuple[torch.dtype | None, ...],
+    exp: bool,
+    mean: bool,
+    apart: bool,
+    sums: bool,
+) -> tuple[Launcher, Launcher]:
+    """The launches of `sums_kernel` and `rescaling_kernel`; dtypes: of labels, weight and sample_weight."""
+    integers, kind = (rows, classes, ignore_index), (dtypes[1] is not None, dtypes[2] is not None, exp)
+    block = 256 if rows <= 256 * PARTS else 1024
+    add = Launcher(sums_kernel, PARTS, 8, integers, (*kind, PARTS, block))
+    return add, Launcher(rescaling_kernel, PARTS, 8, integers, (*kind, mean, not apart, sums and not apart, PARTS, block))
 
 
 @triton.jit
