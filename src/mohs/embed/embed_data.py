@@ -67,8 +67,9 @@ class Embedded:
 
     def summary(self, option: str = "--embed") -> str:
         """The embedder that was used and a stronger one, in one line."""
-        advice = f" A stronger embedder finds more: {option} {self.better}." if ":" in self.better else ""
-        advice = f" Better with {self.better}." if self.better and not advice else advice
+        installed = "pip install" not in self.better
+        advice = f" A stronger embedder finds more: {option} {self.better}." if installed else f" Better with {self.better}."
+        advice = advice if self.better else ""
         return f"Features: {self.about}.{advice}"
 
 

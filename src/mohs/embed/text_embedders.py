@@ -161,7 +161,7 @@ def _function(encoders: Sequence[Encode], *, fitted_to: Sequence[str] | None = N
         scales = [_scale(encode([one for one in fitted_to if one] or list(fitted_to))) for encode in encoders]
 
     def run(batch: list[str]) -> Tensor:
-        texts = _clean(batch)
+        texts = clean(batch)
         blocks = [(encode(texts) - mean) / size for encode, (mean, size) in zip(encoders, scales, strict=True)]
         features = np.hstack(blocks).astype(np.float32)
         features[[not one for one in texts]] = 0
@@ -179,10 +179,10 @@ def _scale(block: Array) -> tuple[Array, float]:
 def _sample(texts: Any) -> list[str]:
     """Texts to fit to: all, or FITTED of them evenly spaced."""
     places = spread_places(len(texts), FITTED)
-    return _clean([texts[i] for i in places] if isinstance(texts, list) else texts[torch.tensor(places)])
+    return clean([texts[i] for i in places] if isinstance(texts, list) else texts[torch.tensor(places)])
 
 
-def _clean(texts: Sequence[str]) -> list[str]:
+def clean(texts: Sequence[str]) -> list[str]:
     """White space collapsed, lone surrogates (which tokenizers refuse) replaced, at most LONGEST characters."""
     return [" ".join(one[: 2 * LONGEST].encode("utf-8", "replace").decode().split())[:LONGEST] for one in texts]
 
