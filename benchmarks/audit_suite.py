@@ -2,18 +2,17 @@
 
     MOHS_DATA=FOLDER python benchmarks/audit_suite.py --out results/audit/suite.csv --jobs 2
 
-Every cell is one call of `mohs.audit` with default options on one data set, size, kind and rate of label noise, and seed.
-Images and texts are embedded once per data set by `mohs.embed` with its default embedder, which is what the audit does
-itself; their cells audit the embeddings, so that the suite does not embed the same images a hundred times. Tables are
-audited as they are. Finished cells are kept in the CSV: run the same command again to resume. The last lines summarize
-the grid: what each target asks for and what was measured.
+Every cell is one call of `mohs.audit` with default options on one data set, size, kind and rate of label noise, and seed. The
+audit is given the images, texts and tables themselves and embeds what it embeds for any user; cells that differ in their labels
+alone find the features in the cache (MOHS_CACHE). Finished cells are kept in the CSV: run the same command again to resume. The
+last lines summarize the grid: what each target asks for and what was measured.
 
     uniform     each label moves to any other class
     pairs       each label moves to the next class
     instance    examples that a classifier trained on the true labels finds hard move to their most similar class
     people      labels that people gave (CIFAR-10N)
 
-cleanlab gets the same features and folds: logistic regression in five folds, all its rankings, its default
+cleanlab gets the same embeddings, or the same columns: logistic regression in five folds, all its rankings, its default
 `find_label_issues`. AUM comes from linear heads trained with cross-entropy, `kNN` is the share of the 20 nearest neighbors
 with another label.
 """
@@ -59,6 +58,8 @@ SECTIONS = (
 )
 MOST = 10_000  # rows of a data set that "all" takes, so that a grid ends
 BINS = 10
+PEERS = ("cleanlab_ap", "cleanlab_ranking", "cleanlab_precision", "cleanlab_recall", "cleanlab_f1", "cleanlab_flagged", "aum_ap",
+         "knn_ap")  # fmt: skip  # columns of the peers
 Array = np.ndarray[Any, Any]
 
 
@@ -75,7 +76,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Source:
-    """What the audit is given (an array of features, or a pyarrow table of columns) and the true labels (N,)."""
+    """What the audit is given, the true labels (N,), and labels that people gave (N,) by name.
+
+    inputs: features (N, D), images (N, C, H, W), texts (N,), or a pyarrow table of columns.
+    """
 
     inputs: Any
     truth: Array
@@ -103,26 +107,24 @@ def from_sklearn(name: str) -> Source:
     return Source(found.data.astype(np.float32), found.target, {})
 
 
-def flat_images(name: str) -> Source:
-    """Small gray images as vectors of pixels."""
-    import mohs
-
-    train = mohs.open_data(name).train
-    inputs = train.inputs[np.arange(min(len(train), MOST))].float().flatten(1).numpy() / 255
-    return Source(inputs, train.labels.numpy()[: len(inputs)], {})
-
-
-def embedded(name: str) -> Source:
-    """Images or texts through the default embedder, as `mohs audit` embeds them."""
+def images(name: str) -> Source:
+    """Images of a data set that mohs reads, in random order."""
     import torch
 
     import mohs
 
     train = mohs.open_data(name).train
     order = np.random.default_rng(0).permutation(len(train))[:MOST]
-    train = train.take(torch.from_numpy(order))
-    features = np.asarray(mohs.embed(mohs.Data(train)).features, dtype=np.float32)
-    return Source(features, np.asarray(train.labels), people(name, order))
+    return Source(train.inputs[torch.from_numpy(order)].numpy(), train.labels.numpy()[order], people(name, order))
+
+
+def pixels(name: str) -> Source:
+    """The first images of a data set as vectors of pixels."""
+    import mohs
+
+    train = mohs.open_data(name).train
+    inputs = train.inputs[np.arange(min(len(train), MOST))].float().flatten(1).numpy() / 255
+    return Source(inputs, train.labels.numpy()[: len(inputs)], {})
 
 
 def people(name: str, order: Array) -> dict[str, Array]:
@@ -134,17 +136,13 @@ def people(name: str, order: Array) -> dict[str, Array]:
 
 
 def olivetti() -> Source:
-    """Faces of 40 people, ten photographs each, embedded."""
-    import mohs
-
+    """Faces of 40 people, ten photographs each."""
     with np.load(Path(os.environ["MOHS_DATA"]) / "olivetti.npz") as file:
-        faces, subject = file["faces"], file["subject"].astype(np.int64)
-    train = mohs.open_data((np.repeat(faces[:, None], 3, 1), subject)).train
-    return Source(np.asarray(mohs.embed(mohs.Data(train)).features, dtype=np.float32), subject, {})
+        return Source(np.repeat(file["faces"][:, None], 3, 1), file["subject"].astype(np.int64), {})
 
 
 def docstrings(packages: tuple[str, ...], *, modules: bool) -> Source:
-    """First paragraphs of docstrings of installed packages, by package or by module, embedded."""
+    """First paragraphs of docstrings of installed packages, by package or by module."""
     import importlib
     import inspect
     import pkgutil
@@ -168,11 +166,17 @@ def docstrings(packages: tuple[str, ...], *, modules: bool) -> Source:
     pairs = sorted((text, label) for text, label in found.items() if counts[label] >= 40)
     classes = sorted({label for _, label in pairs})
     order = np.random.default_rng(0).permutation(len(pairs))[:MOST]
-    return texts([pairs[i][0] for i in order], np.array([classes.index(pairs[i][1]) for i in order]), classes)
+    return texts([pairs[i] for i in order], classes)
+
+
+def texts(pairs: Sequence[tuple[str, str]], classes: Sequence[str]) -> Source:
+    """Texts and the names of their classes."""
+    place = {name: k for k, name in enumerate(classes)}
+    return Source(np.array([text for text, _ in pairs], dtype=object), np.array([place[name] for _, name in pairs]), {})
 
 
 def package_descriptions() -> Source:
-    """One-line descriptions of Debian's packages and the section of each, as `apt-cache` lists them, embedded."""
+    """One-line descriptions of Debian's packages and the section of each, as `apt-cache` lists them."""
     import subprocess
 
     listed = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout
@@ -180,19 +184,7 @@ def package_descriptions() -> Source:
     found = [(one.get("Section", "").split("/")[-1], one.get("Description") or one.get("Description-en")) for one in fields]
     pairs = sorted({(text, section) for section, text in found if text and section in SECTIONS})
     order = np.random.default_rng(0).permutation(len(pairs))[:MOST]
-    return texts([pairs[i][0] for i in order], np.array([SECTIONS.index(pairs[i][1]) for i in order]), SECTIONS)
-
-
-def texts(written: list[str], truth: Array, classes: Sequence[str]) -> Source:
-    """Texts through the default embedder."""
-    import mohs
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "texts.csv"
-        with file.open("w", newline="") as handle:
-            csv.writer(handle).writerows([("text", "label"), *((one, classes[k]) for one, k in zip(written, truth, strict=True))])
-        features = np.asarray(mohs.embed(mohs.open_data(file)).features, dtype=np.float32)
-    return Source(features, truth, {})
+    return texts([pairs[i] for i in order], SECTIONS)
 
 
 def r_table(name: str) -> Source:
@@ -207,7 +199,7 @@ def r_table(name: str) -> Source:
 
 
 def text_column(name: str, column: str) -> Source:
-    """A column of texts of an R package and its labels, embedded; classes of fewer than 60 are left out."""
+    """A column of texts of an R package and its labels; classes of fewer than 60 are left out."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(Path(os.environ["MOHS_TABLES"]) / f"{name}.parquet")
@@ -215,7 +207,7 @@ def text_column(name: str, column: str) -> Source:
     common = sorted(one for one, count in collections.Counter(label for _, label in pairs).items() if count >= 60)
     pairs = sorted({(text, label) for text, label in pairs if text and label in common})
     order = np.random.default_rng(0).permutation(len(pairs))[:MOST]
-    return texts([pairs[i][0] for i in order], np.array([common.index(pairs[i][1]) for i in order]), common)
+    return texts([pairs[i] for i in order], common)
 
 
 def emails() -> Source:
@@ -228,9 +220,9 @@ def emails() -> Source:
         message = email.message_from_string(held["text"])
         plain = next((part for part in message.walk() if part.get_content_type() == "text/plain"), message)
         body = plain.get_payload() if isinstance(plain.get_payload(), str) else ""
-        found.append((f"{message['subject']}. {body}"[:400], int(held["group"].startswith("spam"))))
+        found.append((f"{message['subject']}. {body}"[:400], ("mail", "spam")[held["group"].startswith("spam")]))
     order = np.random.default_rng(0).permutation(len(found))[:MOST]
-    return texts([found[i][0] for i in order], np.array([found[i][1] for i in order]), ("mail", "spam"))
+    return texts([found[i] for i in order], ("mail", "spam"))
 
 
 def made_table(*, size: int = 4000, seed: int = 0) -> Source:
@@ -259,15 +251,16 @@ DATA: dict[str, Callable[[], Source]] = {
     "made-20": lambda: made_embeddings(20, 0.25),
     "made-50-overlap": lambda: made_embeddings(50, 0.4),
     "digits": lambda: from_sklearn("digits"),
-    "fashion-mnist": lambda: flat_images("fashion-mnist"),
-    "usps": lambda: flat_images("usps"),
-    "mnist": lambda: flat_images("mnist"),
-    "cifar10": lambda: embedded("cifar10"),
-    "cifar100": lambda: embedded("cifar100"),
-    "pacs:photo": lambda: embedded("pacs:photo"),
-    "pacs:art_painting": lambda: embedded("pacs:art_painting"),
-    "pacs:cartoon": lambda: embedded("pacs:cartoon"),
-    "pacs:sketch": lambda: embedded("pacs:sketch"),
+    "fashion-mnist": lambda: images("fashion-mnist"),
+    "usps": lambda: images("usps"),
+    "mnist": lambda: images("mnist"),
+    "fashion-mnist:pixels": lambda: pixels("fashion-mnist"),
+    "cifar10": lambda: images("cifar10"),
+    "cifar100": lambda: images("cifar100"),
+    "pacs:photo": lambda: images("pacs:photo"),
+    "pacs:art_painting": lambda: images("pacs:art_painting"),
+    "pacs:cartoon": lambda: images("pacs:cartoon"),
+    "pacs:sketch": lambda: images("pacs:sketch"),
     "olivetti": olivetti,
     "breast_cancer": lambda: from_sklearn("breast_cancer"),
     "wine": lambda: from_sklearn("wine"),
@@ -288,19 +281,25 @@ TRAINING = ("mnist", "pacs:sketch", "docstrings", "scipy-modules", "paintings", 
 
 
 @cache
-def source(name: str, features: str | None) -> Source:
-    """The data set, from the folder of prepared features where it is there."""
-    file = Path(features) / f"{name.replace(':', '-')}.npz" if features else None
+def source(name: str) -> Source:
+    """The data set."""
+    return DATA[name]()
+
+
+@cache
+def embedded(name: str, folder: str | None) -> Source:
+    """The data set with images and texts as features, kept in the folder: for many draws of one data set (train_judge.py)."""
+    file = Path(folder) / f"{name.replace(':', '-')}.npz" if folder else None
     if file is not None and file.exists():
         with np.load(file) as held:
-            given = {key.removeprefix("given."): held[key] for key in held.files if key.startswith("given.")}
-            return Source(held["inputs"].astype(np.float32), held["truth"], given)
-    made = DATA[name]()
-    if file is not None and isinstance(made.inputs, np.ndarray):
+            return Source(held["inputs"].astype(np.float32), held["truth"], {})
+    made = source(name)
+    if not isinstance(made.inputs, np.ndarray):
+        return made
+    made = Source(numbers(made.inputs), made.truth, {})
+    if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(
-            file, inputs=made.inputs.astype(np.float16), truth=made.truth, **{f"given.{k}": v for k, v in made.given.items()}
-        )
+        np.savez(file, inputs=made.inputs.astype(np.float16), truth=made.truth)
     return made
 
 
@@ -336,9 +335,17 @@ def instance_noise(features: Array, truth: Array, rate: float, seed: int) -> Arr
 
 
 def numbers(inputs: Any) -> Array:
-    """Features as they are; the columns of a table as numbers, categories one-hot."""
+    """Features as they are; images and texts as the audit embeds them; columns of a table as numbers, categories one-hot."""
     if isinstance(inputs, np.ndarray):
-        return inputs
+        if inputs.ndim == 2:
+            return inputs
+        from mohs.audit.judge_features import EMBEDDED_FROM
+
+        if inputs.ndim == 4 and min(inputs.shape[2:]) < EMBEDDED_FROM:
+            return (inputs.reshape(len(inputs), -1) / 255).astype(np.float32)
+        import mohs
+
+        return np.asarray(mohs.embed((inputs, np.arange(len(inputs)) % 2)).features, dtype=np.float32)
     parts = []
     for column in inputs.columns:
         values = column.to_pandas()
@@ -400,13 +407,13 @@ def calibration_error(wrong: Array, p: Array) -> float:
     return float(sum(abs(p[bins == b].sum() - wrong[bins == b].sum()) for b in range(BINS)) / len(p))
 
 
-def run_cell(cell: Cell, features: str | None) -> dict[str, Any]:
-    """Audit one cell and its peers."""
+def run_cell(cell: Cell, known: dict[str, str] | None = None) -> dict[str, Any]:
+    """Audit one cell and its peers; known: an earlier row of the same cell, whose peers are taken over."""
     import torch
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    whole = source(cell.data, features)
+    whole = source(cell.data)
     rng = np.random.default_rng(cell.seed)
     rows = np.sort(rng.permutation(len(whole.truth))[: cell.size or len(whole.truth)])
     inputs = whole.inputs[rows] if isinstance(whole.inputs, np.ndarray) else whole.inputs.take(rows)
@@ -419,7 +426,10 @@ def run_cell(cell: Cell, features: str | None) -> dict[str, Any]:
         labels = wrong_labels(inputs, truth, cell) if cell.rate else truth.copy()
     wrong = labels != truth
     row: dict[str, Any] = asdict(cell) | {"n": len(labels), "classes": len(kept), "wrong": int(wrong.sum())}
-    return row | audited(inputs, labels, truth, wrong) | peers(numbers(inputs), labels, wrong, cell.seed)
+    if known is not None and any(int(known[name]) != row[name] for name in ("n", "classes", "wrong")):
+        raise ValueError(f"{cell}: the earlier row is of other examples")
+    others = {name: known[name] for name in PEERS} if known is not None else peers(numbers(inputs), labels, wrong, cell.seed)
+    return row | audited(inputs, labels, truth, wrong) | others
 
 
 def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> dict[str, Any]:
@@ -594,23 +604,19 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="shares of wrong labels")
     parser.add_argument("--seeds", type=int, default=3, help="seeds per cell")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--features", help="folder that keeps the embeddings of each data set")
-    parser.add_argument("--prepare", action="store_true", help="only embed the data sets into --features")
+    parser.add_argument("--peers", type=Path, help="CSV of an earlier run: its figures of the peers are taken over, cell by cell")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no cell after this many seconds")
     options = parser.parse_args()
-    if options.prepare:
-        for name in options.data:
-            made = source(name, options.features)
-            print(f"{name}: {len(made.truth):,} examples", flush=True)
-        return
     from machine import machine
 
     began, done, version = time.perf_counter(), finished(options.out), machine()["commit"]
     todo = [c for c in cells(options.data, options.sizes, options.seeds, tuple(options.rates)) if c not in done]
     rows: list[dict[str, Any]] = [dict(row) for row in done.values()]
+    known = finished(options.peers) if options.peers else {}
+    known = {cell: row for cell, row in known.items() if cell.kind != "instance"}  # whose labels depend on the features
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(options.jobs) as pool:
-        waiting = {pool.submit(run_if_time, c, options.features, began + options.seconds): c for c in todo}
+        waiting = {pool.submit(run_if_time, c, known.get(c), began + options.seconds): c for c in todo}
         for future in as_completed(waiting):
             cell = waiting[future]
             try:
@@ -631,9 +637,9 @@ def main() -> None:
     print(summarize(rows))
 
 
-def run_if_time(cell: Cell, features: str | None, until: float) -> dict[str, Any] | None:
+def run_if_time(cell: Cell, known: dict[str, str] | None, until: float) -> dict[str, Any] | None:
     """The cell, or nothing where the time is up (perf_counter is shared by the processes of one machine)."""
-    return None if time.perf_counter() > until else run_cell(cell, features)
+    return None if time.perf_counter() > until else run_cell(cell, known)
 
 
 if __name__ == "__main__":

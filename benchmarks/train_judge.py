@@ -75,14 +75,14 @@ def synthetic(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
 
 def draw(seed: int, features: str | None, kinds: list[str] | None = None) -> dict[str, Any]:
     """One cell: features, labels and truth."""
-    from audit_suite import numbers, source
+    from audit_suite import embedded, numbers
 
     rng = np.random.default_rng(seed)
     name = str(rng.choice(kinds or (SYNTHETIC, REAL, TABLES)[rng.choice(3, p=(0.3, 0.4, 0.3))]))
     if name in SYNTHETIC:
         x, truth = synthetic(name, rng)
     else:
-        found = source(name, features)
+        found = embedded(name, features)
         x, truth = found.inputs, found.truth
     classes = np.unique(truth)
     if len(classes) > 3 and rng.random() < 0.4:

@@ -318,6 +318,8 @@ def test_one_class_is_refused(tmp_path: Path) -> None:
         ("features", {"finetune": True}, "finetune is for images"),
         ("text", {"embed": "none"}, 'embed="none" is for images: texts need features; name an embedder, or leave it out'),
         ("table", {"finetune": True}, "finetune is for images: table is judged by heads in folds"),
+        ("table", {"embed": "lite0"}, "embed is for images and texts: a table is judged by its columns; leave it out"),
+        ("features", {"embed": "tfidf"}, "embed is for images and texts: features are judged as they are; leave it out"),
         ("images", {"finetune": True, "embed": "none"}, 'finetune needs a pretrained backbone: leave embed="none" out'),
     ],
 )

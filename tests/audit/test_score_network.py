@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mohs.audit.score_network import mirrors, score_network, scored
+from mohs.audit.score_network import score_network, scored
 from mohs.data.examples import Data, Examples
 from mohs.hardness.table import column
 from mohs.margin import margin
@@ -49,7 +49,7 @@ def test_both_views_count_equally(colorful: Examples) -> None:
     ],
 )
 def test_which_runs_mirror(augment: list[str] | None, mirrored: bool) -> None:
-    assert mirrors(Run(augment=augment)) is mirrored
+    assert Run(augment=augment).mirrors is mirrored
 
 
 def test_scores_are_cached(colorful: Examples, tmp_path: Path) -> None:

@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mohs
-from mohs.hardness.judgment import MOST_SHARP, SLACK, ambiguous_share, choose_flags, judge_labels, kept_right, sharpness
+from mohs.hardness.judgment import (
+    MOST_SHARP,
+    SLACK,
+    ambiguous_share,
+    choose_flags,
+    judge_labels,
+    kept_right,
+    least_alone,
+    sharpness,
+)
 from mohs.hardness.noise_model import (
     RATE_PRIOR,
     STRENGTH,
@@ -189,11 +198,21 @@ def test_flags_are_the_largest_set_with_that_precision(values: list[float], prec
     flagged = choose_flags(p, precision)
     fits = [i for i in range(len(p)) if p[i] >= precision - SLACK]
     sizes = [r for r in range(1, len(fits) + 1) for rows in combinations(fits, r) if np.mean(p[list(rows)]) >= precision + 1e-12]
-    assert flagged.sum() >= max(sizes, default=0)
-    if flagged.any():
-        assert p[flagged].mean() >= precision - 1e-12
-        assert p[flagged].min() >= precision - SLACK
-        assert p[flagged].min() >= p[~flagged].max(initial=0)
+    largest = max(sizes, default=0)
+    if not flagged.any():
+        assert largest == 0 or (largest == 1 and p.max() < least_alone(precision))
+        return
+    assert flagged.sum() >= largest
+    assert flagged.sum() > 1 or p.max() >= least_alone(precision)
+    assert p[flagged].mean() >= precision - 1e-12
+    assert p[flagged].min() >= precision - SLACK
+    assert p[flagged].min() >= p[~flagged].max(initial=0)
+
+
+def test_a_single_label_must_be_likely_wrong_by_itself() -> None:
+    assert not choose_flags(np.array([0.85, 0.1, 0.05]), 0.8).any()
+    assert choose_flags(np.array([0.92, 0.1, 0.05]), 0.8).tolist() == [True, False, False]
+    assert choose_flags(np.array([0.85, 0.81, 0.05]), 0.8).tolist() == [True, True, False]
 
 
 def test_higher_precision_flags_fewer() -> None:

@@ -151,10 +151,10 @@ def test_no_label_influences_its_own_first_scores(row: int, same_folds: Tensor) 
 
 def test_no_label_influences_its_own_second_scores(same_folds: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     y, rows = moved(DIGITS, 0.1, 0), (3, 77, 431)
-    free = fold_scores(PIXELS, y, num_classes=10)
+    free = fold_scores(PIXELS, y, num_classes=10, folds=5)
     scale = free.scores.std((1, 2))
     for row in rows:
-        moved_by = np.abs(fold_scores(PIXELS, changed(y, row), num_classes=10).scores - free.scores)[:, row].max(1)
+        moved_by = np.abs(fold_scores(PIXELS, changed(y, row), num_classes=10, folds=5).scores - free.scores)[:, row].max(1)
         assert (moved_by < 0.1 * scale).all()  # through the few numbers of the noise model, which all labels share
     once = heads.fit_noise
     kept: list[Any] = []
@@ -165,12 +165,18 @@ def test_no_label_influences_its_own_second_scores(same_folds: Tensor, monkeypat
         return kept[0]
 
     monkeypatch.setattr(heads, "fit_noise", first_fit)
-    before = fold_scores(PIXELS, y, num_classes=10)
+    before = fold_scores(PIXELS, y, num_classes=10, folds=5)
     for row in rows:
-        after = fold_scores(PIXELS, changed(y, row), num_classes=10)
+        after = fold_scores(PIXELS, changed(y, row), num_classes=10, folds=5)
         assert before.chosen == after.chosen
         np.testing.assert_array_equal(before.scores[:, row], after.scores[:, row])
         assert (before.scores != after.scores).any()
+
+
+def test_few_rows_get_more_folds() -> None:
+    assert [heads.default_folds(n) for n in (6, 19, 20, 2000, 2001)] == [5, 5, 10, 10, 5]
+    made = fold_scores(PIXELS[:200], DIGITS[:200], num_classes=10)
+    assert sorted(set(made.fold.tolist())) == list(range(10))
 
 
 # --- as a whole ----------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ from mohs.audit.options import Array, Tell
 from mohs.audit.run_files import MARK, REPAIR
 from mohs.hardness.blocks import BlockWork, blocks_of, class_names, run_blocks
 from mohs.hardness.classes import decode
-from mohs.hardness.judgment import SLACK, rate_interval
+from mohs.hardness.judgment import SLACK, least_alone, rate_interval
 from mohs.hardness.measure import Columns, table_of
 from mohs.hardness.noise_rate import NoiseEstimate, estimate_of_counts
 from mohs.hardness.score_files import norm_ranges, norm_within
@@ -227,12 +227,14 @@ def flag_threshold(counts: Array, sums: Array, precision: float) -> float:
     """The lowest edge of a bin such that rows above it have a mean p_mislabeled of at least `precision`; 1 if there is none.
 
     counts, sums (BINS,): rows in each bin of p_mislabeled, and the sum of their p_mislabeled. Like `choose_flags`, up to the
-    width of a bin: no row below `precision` − SLACK is flagged.
+    width of a bin: no row below `precision` − SLACK is flagged, and a single row only if it is likely enough.
     """
     n, total = counts[::-1].cumsum(), sums[::-1].cumsum()
     edges = np.arange(BINS)[::-1] / BINS
     fits = (total >= precision * n) & (edges >= precision - SLACK) & (n > 0)
-    return float(edges[np.flatnonzero(fits)[-1]]) if fits.any() else 1.0
+    last = int(np.flatnonzero(fits)[-1]) if fits.any() else -1
+    alone = last >= 0 and n[last] == 1 and total[last] < least_alone(precision)
+    return 1.0 if last < 0 or alone else float(edges[last])
 
 
 def write_flagged(folder: Path, threshold: float) -> None:

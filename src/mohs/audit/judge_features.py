@@ -2,6 +2,7 @@
 
 features     as given, or those of images and texts by an embedder (`mohs.embed`)
 images       their pixels at up to 32 × 32 as well: the noise model weighs both by how likely they make the labels
+texts        their words as well (wordllama and TF-IDF), where sentence embeddings are the features
 scores       closed-form heads, fitted twice (`train.fold_heads`); a random forest beside them for few features
 judgment     noise model over all heads (`hardness.judgment`)
 """
@@ -28,6 +29,7 @@ from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
+from mohs.embed.text_embedders import has_wordllama
 from mohs.hardness.human import predict_agreement
 from mohs.hardness.judge_votes import judge_by_votes
 from mohs.hardness.judgment import LabelJudgment, judge_labels
@@ -130,17 +132,27 @@ def features_of(data: Data, options: AuditOptions) -> tuple[dict[str, Any], str]
     train = data.train
     if train.kind == "features":
         return {"features": torch.as_tensor(train.inputs)}, f"{train.shape[0]:,} features"
-    if train.kind == "images" and min(train.shape[1:]) < EMBEDDED_FROM:
+    if train.kind == "images" and not embeds(train, options):
         options.step("features", f"pixels ({train.shape[1]} × {train.shape[2]} images are too small for an embedder)")
         return {"pixels": pixels(train)}, "pixels"
     options.step("features", "embedding")
     found = embed(Data(train), options.embed, device=options.device, progress=options.progress("embedding"))
     options.tell(found.summary())
     if train.kind == "text":
-        return {"text": found.features}, found.about
+        if found.embedder != "minilm" or options.embed != "auto" or not has_wordllama():
+            return {"text": found.features}, found.about
+        words = embed(Data(train), "text", device=options.device)
+        return {"text": found.features, "words": words.features}, f"{found.about}, and {words.about}"
     if max(train.shape[1:]) > PIXELS_FROM:
         return {"embedding": found.features}, found.about
     return {"embedding": found.features, "pixels": pixels(train)}, f"{found.about}, and pixels"
+
+
+def embeds(examples: Examples, options: AuditOptions) -> bool:
+    """Whether an embedder is run: on texts, and on images unless they are tiny and no embedder is named."""
+    if examples.kind == "images":
+        return options.embed != "auto" or min(examples.shape[1:]) >= EMBEDDED_FROM
+    return examples.kind == "text"
 
 
 def pixels(examples: Examples) -> Array:

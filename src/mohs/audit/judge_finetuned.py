@@ -33,7 +33,6 @@ from mohs.audit.judge_features import (
 from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING
 from mohs.audit.options import Array, AuditOptions, Watch
 from mohs.audit.result import AuditResult
-from mohs.audit.score_network import mirrors
 from mohs.data.examples import Data, Examples
 from mohs.evaluate.outputs import output_batches
 from mohs.train.ema import average_decay
@@ -96,7 +95,7 @@ class _Tuning:
         trained = train(self.runs[f], Data(seen), out=self.folder / f"half-{f}", device=self.device, watch=self.watch)
         network = trained.network.to(choose_device(self.device))
         scores = torch.empty(len(held), len(held.classes))
-        for rows, logits, _ in output_batches(network, held, mirror=mirrors(trained.run)):
+        for rows, logits, _ in output_batches(network, held, mirror=trained.run.mirrors):
             scores[rows] = torch.log_softmax(logits, 1).float().cpu()
         return scores
 

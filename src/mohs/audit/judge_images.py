@@ -24,7 +24,7 @@ from mohs.audit.judge_features import judge_examples
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.other_issues import other_issues
 from mohs.audit.result import AuditResult
-from mohs.audit.score_network import mirrors, score_network, with_dynamics
+from mohs.audit.score_network import score_network, with_dynamics
 from mohs.audit.trajectory import course_by_hardness, settled_variability
 from mohs.data.examples import Data
 from mohs.evaluate.outputs import predict
@@ -51,7 +51,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
     trained = train(run, unvoted, out=folder / "run", device=options.device, watch=options.watch)
     options.step("scores", "margins, angles and neighbors")
     network = trained.network.to(choose_device(options.device))
-    table, logits, features, near = score_network(network, data.train, mirror=mirrors(trained.run))
+    table, logits, features, near = score_network(network, data.train, mirror=trained.run.mirrors)
     table = with_dynamics(table, trained)
     options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
     labels = data.train.labels.numpy()

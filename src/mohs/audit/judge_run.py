@@ -20,7 +20,7 @@ from mohs.audit.judge_features import judge_examples
 from mohs.audit.options import AuditOptions
 from mohs.audit.other_issues import other_issues
 from mohs.audit.result import AuditResult
-from mohs.audit.score_network import mirrors, score_network
+from mohs.audit.score_network import score_network
 from mohs.data.examples import Data, Examples
 from mohs.hardness.human import predict_agreement
 from mohs.hardness.noise_rate import estimate_from
@@ -39,7 +39,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     """Scores and verdict by the network of `options.run`."""
     trained = load_run(Path(str(options.run)))
     own = matched(data.train, trained)
-    mirror = mirrors(trained.run)
+    mirror = trained.run.mirrors
     options.step("scores", f"the network of {trained.folder}{', each image and its mirror' if mirror else ''}")
     table, logits, features, near = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
     if trained.run.open.get("votes") is not None:

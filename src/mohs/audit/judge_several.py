@@ -149,7 +149,7 @@ class _LabelHeads:
 
     features: Mapping[str, Any]
     given: torch.Tensor
-    folds: int
+    folds: int | None
     seed: int
     device: str
 

@@ -41,7 +41,7 @@ def judge_table(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
 
 def embed_texts(texts: Sequence[str]) -> Array:
     """A column of texts as vectors (N, D), by the default embedder."""
-    worker = Worker(create_embedder("auto", kind="text", device="cpu"), Texts(texts))
+    worker = Worker(create_embedder("auto", kind="text", device="cpu", examples=len(texts)), Texts(texts))
     vectors: Array = worker(list(texts)).numpy()
     return vectors
 

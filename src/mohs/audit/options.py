@@ -35,7 +35,7 @@ class AuditOptions:
         recipe: Robust training of a network from scratch: "robust", "robust-two", "none"; "auto": robust for 20,000 images and
             more on a GPU.
         epochs, batch: Its epochs and batch size; default: by the size of the data.
-        folds: Number of cross-validation folds.
+        folds: Number of cross-validation folds; default: 10 for up to 2,000 examples, else 5.
         issues: Issues besides labels to look for: "auto" (all that fit the data), "none", or names separated by commas.
         against: Second data set, a path or name as `open_data` takes it: leaks between the two are sought.
         previous: Folder of an earlier audit of the same examples: what labels take no part in is reused where inputs are the
@@ -56,7 +56,7 @@ class AuditOptions:
     recipe: str = "auto"
     epochs: int | None = None
     batch: int | None = None
-    folds: int = 5
+    folds: int | None = None
     issues: str = "auto"
     against: str | Path | None = None
     previous: str | Path | None = None

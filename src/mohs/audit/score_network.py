@@ -15,7 +15,6 @@ import pyarrow as pa
 import torch
 
 from mohs._core.device import choose_device
-from mohs._core.specs import as_spec
 from mohs.audit.evidence import Near, on_map
 from mohs.audit.options import Array
 from mohs.data.examples import Examples
@@ -25,15 +24,7 @@ from mohs.hardness.neighbor_index import many_nearest
 from mohs.hardness.neighbors import agreement
 from mohs.hardness.table import add_columns, read_table, write_table
 from mohs.models.network import Network, head_weight
-from mohs.train.run import Run
 from mohs.train.trained import Trained, with_origin
-
-FLIPPING = ("crop_flip", "random_resized_crop")
-
-
-def mirrors(run: Run) -> bool:
-    """Whether the run's augmentation shows images mirrored."""
-    return any(as_spec(one)["name"] in FLIPPING and as_spec(one).get("flip", True) for one in run.augment or ())
 
 
 class Scored(NamedTuple):
@@ -72,7 +63,7 @@ def scored(trained: Trained, examples: Examples, file: Path, *, device: str = "a
     """All scores of the network on its training examples, with the recorded dynamics; read from the file if it exists."""
     if file.exists():
         return read_table(file)
-    made = score_network(trained.network.to(choose_device(device)), examples, mirror=mirrors(trained.run))
+    made = score_network(trained.network.to(choose_device(device)), examples, mirror=trained.run.mirrors)
     table = with_dynamics(made.table, trained)
     write_table(table, file)
     return table

@@ -44,7 +44,13 @@ Epochs = Annotated[
     int | None, typer.Option(metavar="N", help="Number of training epochs; default: chosen by the size of the data.")
 ]
 Batch = Annotated[int | None, typer.Option(metavar="N", help="Batch size; default: chosen by the size of the data.")]
-Folds = Annotated[int, typer.Option(metavar="N", help="Number of cross-validation folds (embeddings and tables).")]
+Folds = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Number of cross-validation folds (embeddings and tables); default: 10 for up to 2,000 examples, else 5.",
+    ),
+]
 GateWord = Annotated[
     list[str] | None,
     typer.Option("--gate", metavar="CONDITION", help="Condition, such as mislabeled<0.02; exit with 1 if it fails. Repeatable."),
@@ -110,7 +116,7 @@ def audit(
     recipe: Recipe = "auto",
     epochs: Epochs = None,
     batch: Batch = None,
-    folds: Folds = 5,
+    folds: Folds = None,
     label: o.Label = None,
     separator: o.Separator = None,
     target: o.Target = None,
@@ -154,7 +160,8 @@ def audit(
         unused = [name for name, value in other.items() if value is not None and name not in STREAMED]
         if finetune or unused:
             raise ValueError(f"--stream judges features or logits in files: leave --{(['finetune'] * finetune + unused)[0]} out")
-        chosen = {"precision": precision, "folds": folds, "seed": seed or 0, "runs": runs, "out": out}
+        chosen = {"precision": precision, "seed": seed or 0, "runs": runs, "out": out}
+        chosen |= {} if folds is None else {"folds": folds}
         _stream(data, gates, chosen, on=on, as_json=as_json, quiet=quiet)
         return
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "recipe": recipe}

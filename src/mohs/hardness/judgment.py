@@ -347,13 +347,24 @@ def class_trust(p: Array, labels: Array) -> Array:
 
 
 def choose_flags(p: Array, precision: float) -> Array:
-    """The largest set (N,) whose mean probability is at least `precision`, each at least `precision` − SLACK."""
+    """The largest set (N,) whose mean probability is at least `precision`, each at least `precision` − SLACK.
+
+    A single label is flagged only if it is likely enough by itself (`least_alone`).
+    """
     order = np.argsort(-p, kind="stable")
     mean = np.cumsum(p[order]) / np.arange(1, len(p) + 1)
     last = np.flatnonzero((mean >= precision) & (p[order] >= precision - SLACK))
+    number = int(last[-1]) + 1 if len(last) else 0
+    if number == 1 and p[order[0]] < least_alone(precision):
+        number = 0
     flagged = np.zeros(len(p), dtype=bool)
-    flagged[order[: last[-1] + 1 if len(last) else 0]] = True
+    flagged[order[:number]] = True
     return flagged
+
+
+def least_alone(precision: float) -> float:
+    """Probability from which on a single label is flagged: halfway from `precision` to 1, for its precision is either 0 or 1."""
+    return (1 + precision) / 2
 
 
 def _spread(share: float, n: int, z: float) -> float:

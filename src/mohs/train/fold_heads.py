@@ -36,7 +36,7 @@ from mohs.hardness.noise_model import NoiseModel, fit_noise
 from mohs.train.feature_map import check_features
 from mohs.train.head_inputs import BLOCK, Axes, RbfUnits, principal_axes, rbf_units, uneven
 
-FOLDS = 5
+FOLDS, MORE_FOLDS, FEW = 5, 10, 2000  # folds, and those of up to so many examples: each head then sees more of them
 WIDTH, LANDMARKS, MANY = 256, 400, 12_000  # axes, landmarks; examples beyond which neighbors are not sought on a CPU
 GPU_WIDTH, GPU_LANDMARKS, GPU_MANY = 1024, 3000, 200_000
 LDA_STRENGTHS, RIDGE_STRENGTHS, NEIGHBOR_RANKS = (0.01, 0.1, 0.5), (1e-3, 1e-2, 1e-1), (5.0, 15.0)
@@ -101,7 +101,7 @@ def fold_scores(
     labels: Tensor,
     *,
     num_classes: int,
-    folds: int = FOLDS,
+    folds: int | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
     linear: bool = False,
@@ -113,13 +113,14 @@ def fold_scores(
         features: Array or tensor (N, D), or several of them by name, each with heads of its own.
         labels: Class indices (N,).
         num_classes: Number of classes K.
-        folds: Number of cross-validation folds, at least 3.
+        folds: Number of cross-validation folds, at least 3; default: as `default_folds` says.
         seed: Random seed of folds and landmarks.
         device: Where to compute; on a GPU more axes, landmarks and neighbors are used.
         linear: Whether to leave out the heads that cannot score other rows: neighbors.
         progress: Called with (steps done, steps in all).
     """
     sets: Mapping[str, Any] = features if isinstance(features, Mapping) else {"features": features}
+    folds = default_folds(len(labels)) if folds is None else folds
     if folds < 3:
         raise ValueError(f"folds must be at least 3, for the second fit leaves two of them out, got {folds}")
     labels, device = labels.cpu(), torch.device(device)
@@ -140,11 +141,19 @@ def fold_scores(
     second, again = torch.empty_like(first), torch.empty_like(first)
     fits: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name, head in heads.items() if isinstance(head, _Linear)}
     sums = {name: head.sums(given.to(device)) for name, head in heads.items()}
+    pairs: dict[tuple[str, int, int], tuple[Tensor, Tensor]] = {}  # fits without two folds, each of which scores both
     for f in range(folds):
         inner = torch.zeros_like(first)  # scores of the other folds' rows by heads that saw neither their fold nor fold f
         for g in range(folds):
-            if g != f:
-                for m, (name, head) in enumerate(heads.items()):
+            if g == f:
+                continue
+            for m, (name, head) in enumerate(heads.items()):
+                if isinstance(head, _Linear):
+                    if f < g:
+                        pairs[name, f, g] = head.fit([f, g], sums[name], chosen[name])
+                    own = pairs[name, f, g] if f < g else pairs.pop((name, g, f))
+                    inner[m, rows[g]] = head.scores_by(own, g).cpu()
+                else:
                     inner[m, rows[g]] = head.scores([f, g], g, sums[name], chosen[name]).cpu()
         p = fit.probs(inner.numpy())
         posterior, guess = torch.from_numpy(fit.posterior(p, labels.numpy())).float(), torch.from_numpy(p.argmax(1))
@@ -208,6 +217,11 @@ def _counter(progress: Progress | None, steps: int) -> Callable[[], None]:
             progress(done, steps)
 
     return tell
+
+
+def default_folds(rows: int) -> int:
+    """Number of cross-validation folds for so many rows: 10 for up to 2,000, of which every one counts, else 5."""
+    return MORE_FOLDS if 2 * MORE_FOLDS <= rows <= FEW else FOLDS
 
 
 def assign_folds(labels: Tensor, *, folds: int = FOLDS, seed: int = 0) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mohs.train.fold_heads import assign_folds
+from mohs.train.fold_heads import assign_folds, default_folds
 from mohs.train.linear_head import fit_head
 
 STEPS = 100  # of L-BFGS: later ones fit single votes
@@ -17,7 +17,7 @@ Progress = Callable[[int, int], None]
 
 
 def fold_votes(
-    features: Any, counts: Tensor, labels: Tensor, *, folds: int = 5, seed: int = 0, progress: Progress | None = None
+    features: Any, counts: Tensor, labels: Tensor, *, folds: int | None = None, seed: int = 0, progress: Progress | None = None
 ) -> np.ndarray[Any, Any]:
     """Probabilities (N, K) that one more person chooses each class, by heads that saw none of the example's votes.
 
@@ -25,11 +25,12 @@ def fold_votes(
         features: Array or tensor (N, D).
         counts: Votes for each class (N, K); rows without a vote are not fitted to.
         labels: Class indices (N,), by which the folds are balanced.
-        folds: Number of cross-validation folds.
+        folds: Number of cross-validation folds; default: as `default_folds` says.
         seed: Random seed of the folds.
         progress: Called with (folds done, folds in all).
     """
     x, classes = torch.as_tensor(np.asarray(features)).float(), counts.shape[1]
+    folds = default_folds(len(labels)) if folds is None else folds
     fold = assign_folds(labels, folds=folds, seed=seed)
     made = torch.empty(len(x), classes)
     for f in range(folds):
