@@ -23,7 +23,7 @@ from mohs.train.loop import train
 from mohs.train.resolve import resolve
 from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, balanced, refined
 from mohs.train.run import Run
-from mohs.train.selection import SELECTIONS, Evidence, easy_component, right_labels
+from mohs.train.selection import SELECTIONS, Evidence, concentration, easy_component, right_labels
 from mohs.train.trained import load_run
 
 RUN = {"data": "blobs", "model": "mlp:hidden=16", "recipe": "robust", "epochs": 6, "batch": 24, "validation": 0.0}
@@ -73,6 +73,35 @@ def test_trust_by_both_lies_between_noise_matrix_and_belief_in_log_odds() -> Non
     seen, labels, _ = made_beliefs(norm=2)
     both, noise, belief = (right_labels(select, seen, labels).double().logit() for select in ("both", "noise", "belief"))
     torch.testing.assert_close(both, (noise + belief) / 2, atol=1e-3, rtol=1e-3)
+
+
+def confused(seen: Evidence, true: Tensor, wrong: float) -> Tensor:
+    """Labels of which a share is wrong, as people's are: mostly the class after the true one."""
+    generator, n, k = torch.Generator().manual_seed(2), len(true), seen.probs.shape[1]
+    moved = (true + torch.where(torch.rand(n, generator=generator) < 0.6, 1, torch.randint(2, k, (n,), generator=generator))) % k
+    return torch.where(torch.rand(n, generator=generator) < wrong, moved, true)
+
+
+@pytest.mark.parametrize("wrong", [0.1, 0.4])
+def test_auto_trusts_by_the_noise_matrix_if_mistakes_are_spread_evenly_and_by_both_if_not(wrong: float) -> None:
+    seen, labels, true = made_beliefs(wrong=wrong)
+    people = confused(seen, true, wrong)
+    assert concentration(seen.probs, labels) < 0.03
+    assert torch.equal(
+        right_labels("auto", seen, labels), right_labels("noise", seen, labels).clamp(1e-6, 1 - 1e-6).logit().sigmoid()
+    )
+    assert concentration(seen.probs, people) > 0.1
+    assert torch.equal(right_labels("auto", seen, people), right_labels("both", seen, people))
+
+
+def test_the_concentration_of_mistakes_is_0_if_even_and_1_if_each_class_is_mistaken_for_one_other() -> None:
+    true = torch.arange(600) % 6
+    probs = torch.eye(6)[true]
+    even = torch.where(torch.arange(600) < 300, true, (true + 1 + torch.arange(600) // 6 % 5) % 6)
+    assert concentration(probs, even) == pytest.approx(0, abs=0.03)
+    assert concentration(probs, torch.where(torch.arange(600) < 300, true, (true + 1) % 6)) == 1
+    assert concentration(probs, true) == 1  # without mistakes
+    assert concentration(probs[:, :2], true % 2) == 1  # two classes
 
 
 def test_the_mixture_falls_as_hardness_rises_and_takes_equal_values() -> None:

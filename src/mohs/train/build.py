@@ -68,7 +68,9 @@ def build(
     second = create_augment(recipe.view) if recipe is not None and recipe.two_views and recipe.view else None
     later = create_augment(recipe.augment) if recipe is not None and recipe.augment else None
     soft = None if soft is None else soft.to(here)
-    refinement = None if recipe is None else Refinement(recipe, train.labels.to(here), len(train.classes), run.epochs, soft)
+    refinement = None
+    if recipe is not None:
+        refinement = Refinement(recipe, train.labels.to(here), len(train.classes), run.epochs, soft, mirror=run.mirrors)
     return Job(
         run=run,
         data=data,

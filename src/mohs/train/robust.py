@@ -4,7 +4,8 @@
              (`losses.early_learning`), which slows the memorizing of wrong labels, and with consistency of two views
     views    of each image the network sees one that is shifted and mirrored, as in any training, and one that is changed much;
              it learns to predict of the second what it predicts of the first (`train.consistency`), whatever the label says
-    belief   after each epoch the averaged network predicts every training example; b ← m b + (1 − m) p is its mean so far,
+    belief   after each epoch the averaged network predicts every training example, and its mirror image if training mirrors
+             images (the mean of their logits); b ← m b + (1 − m) p is the mean so far,
              scaled by class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k
     trust    w_i, the probability that label i is right (`train.selection`)
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
@@ -59,7 +60,7 @@ class Robust:
     formula: ClassVar[str] = "t = w y + (1 − w) b"
     purpose: ClassVar[str] = "many wrong labels: trusts labels by degrees and learns from its own predictions"
     networks: ClassVar[int] = 1
-    select: str = "both"
+    select: str = "auto"
     targets: str = "refined"
     warmup: float = 0.35
     early: float = 1.0
@@ -115,13 +116,23 @@ class Refinement:
     Attributes:
         targets: (N, K), or (N, 2, K) with two networks: soft labels of the next epoch; changed in place.
         belief: (N, M, K), the mean prediction of each of the M networks.
+        mirror: Whether predictions are means over each image and its mirror image.
         right: (N, M), each network's probability that the label is right.
         warmup: Epochs that train on the labels as given.
         updates: Epochs so far.
     """
 
-    def __init__(self, settings: Robust, labels: Tensor, num_classes: int, epochs: int, soft: Tensor | None = None) -> None:
-        count = settings.networks
+    def __init__(
+        self,
+        settings: Robust,
+        labels: Tensor,
+        num_classes: int,
+        epochs: int,
+        soft: Tensor | None = None,
+        *,
+        mirror: bool = False,
+    ) -> None:
+        count, self.mirror = settings.networks, mirror
         self.settings, self.labels, self.warmup = settings, labels, settings.warmup_epochs(epochs)
         given = one_hot(labels, num_classes).float() if soft is None else soft.float()
         self.targets = given.clone() if count == 1 else given.unsqueeze(1).repeat(1, count, 1)
@@ -145,7 +156,7 @@ class Refinement:
         fresh = 1 - self.settings.memory if self.updates else 1.0
         self.updates += 1
         networks = members(network)
-        outputs = [predicted(member, inputs, precision) for member in networks]
+        outputs = [predicted(member, inputs, precision, mirror=self.mirror) for member in networks]
         for place, (member, (probs, features)) in enumerate(zip(networks, outputs, strict=True)):
             belief = self.belief[:, place].lerp_(probs, fresh)
             if self.refines:
@@ -194,12 +205,12 @@ def balanced(probs: Tensor, shares: Tensor, steps: int = 10) -> Tensor:
     return probs
 
 
-def predicted(network: Network, inputs: Any, precision: str) -> tuple[Tensor, Tensor]:
+def predicted(network: Network, inputs: Any, precision: str, *, mirror: bool = False) -> tuple[Tensor, Tensor]:
     """Probabilities (N, K) and features (N, D) of all inputs, on the network's device; each process predicts its part."""
     rank, processes = ranks()
     rows = torch.arange(min(rank, len(inputs) - 1), len(inputs), processes)
     own = inputs if processes == 1 else inputs[rows] if isinstance(inputs, Tensor) else inputs.take(rows)
-    made = [(logits, features) for _, logits, features in output_batches(network, own, precision=precision)]
+    made = [(logits, features) for _, logits, features in output_batches(network, own, precision=precision, mirror=mirror)]
     probs = torch.softmax(torch.cat([logits for logits, _ in made]).float(), 1)
     features = torch.cat([features for _, features in made])
     return (probs, features) if processes == 1 else (joined(probs, rows, len(inputs)), joined(features, rows, len(inputs)))

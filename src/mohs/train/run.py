@@ -26,6 +26,7 @@ SPECS = ("noise", "model", "head", "loss", "optimizer", "schedule", "class_weigh
 LISTS = ("regularizers", "augment")
 PRECISIONS = ("auto", "no", "bf16", "fp16")
 MOST_EPOCHS = 1_000_000
+FLIPPING = ("crop_flip", "random_resized_crop")  # augmentations that mirror images unless flip=False
 EPOCHS, RECIPE_EPOCHS = 20, 60  # defaults, without and with a recipe
 OPEN: dict[str, Any] = {  # options of opening the data (`train.run_data`, `open_data`) and their types
     "limit": int,
@@ -146,6 +147,11 @@ class Run:
     def labels_seed(self) -> int:
         """The seed of noise, long tail and validation split."""
         return self.seed if self.noise_seed is None else self.noise_seed
+
+    @property
+    def mirrors(self) -> bool:
+        """Whether the augmentation mirrors images."""
+        return any(spec["name"] in FLIPPING and spec.get("flip", True) for spec in map(as_spec, self.augment or ()))
 
     def plain(self) -> dict[str, Any]:
         """The run as JSON values."""

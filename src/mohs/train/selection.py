@@ -3,6 +3,7 @@
     belief                          w_i = b_i of the label y_i
     noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i], τ ≤ 1
     both                            logit w_i = ½ (logit w_i by noise + logit w_i by belief)
+    auto                            noise if the mistakes are spread evenly over the classes, else both
     loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
@@ -13,6 +14,9 @@ network that is right for half of the examples has targets that are right for mo
 People's mistakes are not independent: they fall on ambiguous images, of which the network believes the same, and `noise` trusts
 too many of them. The `belief` does not, but needs a network that is right more often than the labels. `both` takes the label for
 half an observation: a logarithmic opinion pool of equal weights.
+`auto` tells these two apart by the labels that contradict the network where it is most certain. Random mistakes are spread evenly
+over the other classes; people, and anything else that looks at the example, mistake a class for a few similar ones.
+`concentration` is 0 for symmetric noise, 0.12 to 0.17 for CIFAR-10N by the true classes, and 1 if each class is mistaken for one.
 The mixtures rest on networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix
 (Li et al. 2020), of the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
@@ -37,6 +41,7 @@ LEAST, SPREAD = 1e-6, 1e-3  # smallest probability; variance added to both compo
 SAMPLE = 20_000  # examples to which the mixture is fitted
 TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # a flatter belief would explain wrong labels without noise
 START = 0.3  # noise rate at which EM begins
+EVEN = 0.05  # concentration of mistakes below which they count as random
 STEPS, PRIOR = 20, 0.5  # steps of EM; examples per class, spread by the pooled noise rate, that are added to each row of T
 
 
@@ -95,8 +100,38 @@ def by_belief(seen: Evidence, labels: Tensor) -> Tensor:
 
 def by_both(seen: Evidence, labels: Tensor) -> Tensor:
     """The mean of the log odds that noise matrix and belief give the label."""
+    return pooled(seen, labels, torch.tensor(0.5))
+
+
+def by_auto(seen: Evidence, labels: Tensor) -> Tensor:
+    """By the noise matrix alone if mistakes are random, else by both."""
+    random = concentration(seen.probs, labels) < EVEN
+    return pooled(seen, labels, torch.where(random, 0.0, 0.5))
+
+
+def pooled(seen: Evidence, labels: Tensor, weight: Tensor) -> Tensor:
+    """The mean of the log odds that noise matrix and belief give the label, with this weight (a scalar) of the belief."""
     odds = [right.double().clamp(LEAST, 1 - LEAST).logit() for right in (by_noise(seen, labels), by_belief(seen, labels))]
-    return ((odds[0] + odds[1]) / 2).sigmoid()
+    return torch.lerp(odds[0], odds[1], weight.to(odds[0])).sigmoid()
+
+
+def concentration(probs: Tensor, labels: Tensor) -> Tensor:
+    """How unevenly mistakes are spread over the other classes (a scalar): 0 evenly, 1 all of a class on one other.
+
+    Mistakes are the labels other than the most likely class, of the half of the examples of which the network is most certain.
+    The estimate is that of Σ_j p_j² without bias, over the labels j of each class, so that it is 0 on average for few examples of
+    random noise too. 1 if there are not two mistakes in any class, or not three classes.
+    """
+    classes = probs.shape[1]
+    certainty, likeliest = probs.max(1)
+    counted = ((certainty >= certainty.median()) & (likeliest != labels)).double()
+    counts = torch.zeros(classes, classes, dtype=torch.float64, device=probs.device)
+    counts = counts.index_put_((likeliest, labels), counted, accumulate=True)
+    total = counts.sum(1)
+    same = (counts * (counts - 1)).sum(1) / (total - 1).clamp(min=1)  # times the class's number of mistakes
+    even = 1 / (classes - 1)
+    found = (same.sum() / (total * (total > 1)).sum() - even) / max(1 - even, LEAST)
+    return found.nan_to_num(1.0) if classes > 2 else torch.ones_like(found)
 
 
 def by_loss(seen: Evidence, labels: Tensor) -> Tensor:
@@ -121,6 +156,7 @@ def by_neighbors(seen: Evidence, labels: Tensor) -> Tensor:
 
 
 SELECTIONS: dict[str, Callable[[Evidence, Tensor], Tensor]] = {
+    "auto": by_auto,
     "both": by_both,
     "noise": by_noise,
     "belief": by_belief,
