@@ -57,6 +57,11 @@ def test_known_names_are_found_in_the_root(tmp_path: Path, monkeypatch: pytest.M
     assert open_data("usps", root=tmp_path).name == "usps"
     monkeypatch.setenv("MOHS_DATA", str(tmp_path))
     assert len(open_data("usps").train) == 2
+    np.savez(tmp_path / "olivetti.npz", faces=np.zeros((4, 64, 64), np.uint8), subject=[0, 0, 1, 1])
+    assert open_data("olivetti").train.labels.tolist() == [0, 0, 1, 1]
+    np.savez(tmp_path / "olivetti.npz", faces=np.zeros((4, 64, 64), np.uint8))
+    with pytest.raises(DataError, match=r"olivetti.npz: faces .* and subject .* are expected, found faces"):
+        open_data("olivetti")
     for name, message in [
         ("mnist", "train-images is missing"),
         ("cifar10", "cifar10 not found"),
@@ -89,5 +94,5 @@ def test_data_that_cannot_be_opened(tmp_path: Path) -> None:
 
 
 def test_every_known_name_has_a_description() -> None:
-    assert list(DATA) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "usps", "sphere", "pacs"]
+    assert list(DATA) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "usps", "olivetti", "sphere", "pacs"]
     assert all("classes" in known.about for known in DATA.values())

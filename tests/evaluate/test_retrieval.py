@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mohs._core.errors import DataError
 from mohs.evaluate import retrieval as module
-from mohs.evaluate.retrieval import Retrieval, retrieval
+from mohs.evaluate.retrieval import Retrieval, retrieval, set_means
 
 
 def loop(
@@ -62,6 +62,15 @@ def test_average_precision_matches_scikit_learn() -> None:
     cos = torch.nn.functional.cosine_similarity(q, g)
     found = retrieval(q, torch.tensor([1]), g, h)
     assert found.mean_average_precision == pytest.approx(average_precision_score(h, cos))
+
+
+def test_sets_are_compared_by_their_mean_directions() -> None:
+    x = torch.tensor([[2.0, 0.0], [0.0, 3.0], [0.0, 1.0], [1.0, 0.0], [5.0, 5.0]])
+    means, labels = set_means(x, torch.tensor([1, 1, 0, 0, 0]), 2)
+    torch.testing.assert_close(means, torch.tensor([[0.5, 0.5], [0.5, 0.5]]))  # the fifth is left over
+    assert labels.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="size must be at least 1"):
+        set_means(x, torch.zeros(5), 0)
 
 
 def test_what_is_refused() -> None:

@@ -59,6 +59,18 @@ def test_equation_5_with_its_logarithm() -> None:
     assert float(avh_loss(x, w, labels, scale=3.0, reduction="sum")) == pytest.approx(total)
 
 
+def test_equation_5_as_printed_is_the_sum_of_the_labels_probabilities() -> None:
+    """Minimizing it lowers them: descent widens the angle to the label's class."""
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (8, 4))
+    labels = torch.randint(4, (8,), generator=generator)[:, None]
+    theta = torch.acos(torch.nn.functional.cosine_similarity(x[:, None], w[None], dim=2))
+    chosen = theta.gather(1, labels).clone().requires_grad_()
+    probs = (3.0 * (math.pi - theta.scatter(1, labels, chosen))).softmax(1)
+    printed = probs.gather(1, labels).sum()
+    assert (torch.autograd.grad(printed, chosen)[0] < 0).all()
+
+
 def test_gradient_by_angle() -> None:
     theta = torch.tensor([[0.3, 1.2, 2.0], [1.5, 0.1, 3.0]], dtype=torch.float64, requires_grad=True)
     labels, scale = torch.tensor([0, 2]), 6.0

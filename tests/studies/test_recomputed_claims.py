@@ -277,6 +277,45 @@ def test_all_claims() -> None:
     assert wrong == {}
 
 
+def evidence_of(claim: Claim) -> Iterator[tuple[str, list[float]]]:
+    """How the page words each plain comparison of rows or metrics, and its means over the shared seeds and their difference."""
+    metric, others = claim.get("metric", "test_accuracy"), listed(claim.get("other_metric"))
+    good = [line for line in lines_of(claim["results"]) if learned(line)]
+    compared = [(row, metric, row, other, f"{row}: {metric}", other, "") for row in listed(claim["better"]) for other in others]
+    if claim.get("worse"):
+        compared += [(one, metric, other, metric, one, other, f" ({metric})") for one, other in pairs(claim)]
+    for one, own, other, rival, name, label, unit in compared:
+        ours, theirs = values(good, one, own), values(good, other, rival)
+        shared = [seed for seed in ours if seed in theirs]
+        if shared:
+            first, second = (np.mean([found[seed] for seed in shared]) for found in (ours, theirs))
+            numbers = [float(first), float(second), float(first - second)]
+            yield rf"{re.escape(name)} (\S+), {re.escape(label)} (\S+){re.escape(unit)}: ([+-][\d.e-]+)", numbers
+
+
+def test_the_numbers_in_the_evidence_of_all_plain_comparisons() -> None:
+    page = {name: line for line in PAGE.read_text().splitlines() for name in re.findall(r"^\| `([^`]+)`<br>", line)}
+    special = ("together", "pooled", "interval", "above", "below")
+    seen = 0
+    for name, claim in register().items():
+        plain = claim.get("relation", "better") in ("better", "equal") and not any(key in claim for key in special)
+        if not plain or published()[name][0] == "not run" or not claim.get("results") or not claim.get("better"):
+            continue
+        for words, numbers in evidence_of(claim):
+            found = re.search(words, page[name])
+            assert found, name
+            for text, value in zip(found.groups(), numbers, strict=True):
+                assert float(text) == pytest.approx(value, rel=6e-3, abs=1e-9), name
+            seen += 1
+        own = [line for line in lines_of(claim["results"]) if line["row"] in mentioned(claim)]
+        assert max(str(line["date"]) for line in own if "date" in line) in page[name], name
+    assert seen > 150
+
+
+def mentioned(claim: Claim) -> list[str]:
+    return [*listed(claim["better"]), *listed(claim.get("worse"))]
+
+
 def test_p_and_q_of_all_claims() -> None:
     """To the digits of the page, but for the last one."""
     for name, (_, p, q) in published().items():

@@ -20,10 +20,14 @@ from mohs.evaluate.ood import INDICATORS
 from mohs.evaluate.outputs import predict
 from mohs.studies.measures.human import votes_for
 from mohs.studies.measures.test_outputs import subset
+from mohs.studies.recipe import read_recipe, select_rows
 from mohs.studies.run_measures import MEASURES, measure_run, missing_measures, named_measures, stored_measures
-from mohs.train.trained import Trained
+from mohs.studies.run_study import run_study
+from mohs.train.run_data import opened
+from mohs.train.trained import Trained, load_run
 
 Run = tuple[Trained, Data]
+FACES = Path(__file__).parents[2] / "recipes/adr/table6-faces.toml"
 
 
 def asked(name: str, trained: Run, **fields: Any) -> dict[str, float]:
@@ -73,7 +77,7 @@ def test_names_of_all_measures(trained: Run, tmp_path: Path, monkeypatch: pytest
             + " attack_half_avh attack_half_norm",
         ),
     }
-    assert set(wanted) == set(MEASURES) - {"uncertain", "self_training", "alignment"}  # of other data
+    assert set(wanted) == set(MEASURES) - {"uncertain", "self_training", "alignment", "verification"}  # of other data
     for name, (fields, numbers) in wanted.items():
         made = asked(name, trained, **fields)
         assert list(made) == numbers.split(), name
@@ -121,6 +125,19 @@ def test_degradation_of_level_0_is_the_test_set_itself(trained: Run) -> None:
     assert made["accuracy_0"] == pytest.approx(run.history[-1]["test_accuracy"], abs=1e-6)
 
 
+def test_people_unseen_in_training_are_verified_and_found_in_sets(tmp_path: Path) -> None:
+    recipe = read_recipe(FACES, scale="smoke")
+    found = {one["row"]: one for one in run_study(select_rows(recipe, ["linear"]), runs=tmp_path, device="cpu")}
+    assert 0.4 < found["linear"]["verification_accuracy"] <= 1
+    (folder,) = tmp_path.glob(f"*-{found['linear']['run']}")
+    run = load_run(folder)
+    assert run.run.open["holdout_classes"] == [6, 7, 8, 9]
+    one, many = (MEASURES["retrieval"](set_size=size)(run, Data(opened(run.run).train)) for size in (1, 6))
+    assert one["map"] != many["map"]
+    with pytest.raises(ValueError, match="set_size"):
+        MEASURES["retrieval"](set_size=0)
+
+
 def test_invalid_measures_are_explained(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, data = trained
     blind = Data(replace(data.train, truth=None), None, data.test)
@@ -128,7 +145,7 @@ def test_invalid_measures_are_explained(trained: Run, tmp_path: Path, monkeypatc
         MEASURES["fit"]()(run, blind)
     with pytest.raises(DataError, match="has no test set to measure on"):
         MEASURES["ece"]()(run, Data(data.train))
-    with pytest.raises(DataError, match="retrieval needs classes held out of training"):
+    with pytest.raises(DataError, match="no classes are held out of training"):
         MEASURES["retrieval"]()(replace(run, run=replace(run.run, open={})), data)
     monkeypatch.delenv("MOHS_DATA", raising=False)
     with pytest.raises(DataError, match=r"nowhere.npz: no such file in the working directory or in \$MOHS_DATA"):

@@ -21,7 +21,8 @@ Examples:
   mohs study recipes/gr/table3.toml           writes results/gr/table3.csv and .md
   mohs study recipes --scale smoke            try every recipe in about a second
   mohs study recipes/gr --only CE --seeds 2   some rows, fewer seeds
-  mohs study --claims                         judge all claims"""
+  mohs study --claims                         judge all claims
+  mohs study --figures                        draw figures of the papers"""
 
 
 def study(
@@ -49,6 +50,9 @@ def study(
     jobs: Annotated[int, typer.Option(metavar="N", help="Number of runs that train at once on a GPU.")] = 8,
     on: o.On = "local",
     claims: Annotated[bool, typer.Option("--claims", help="Check the register of claims and write docs/claims.md.")] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Draw figures of the papers into docs/images (the report extra).")
+    ] = False,
     collect_only: Annotated[
         bool, typer.Option("--collect-only", help="Write results and pages from finished runs, without training.")
     ] = False,
@@ -57,8 +61,8 @@ def study(
     quiet: o.Quiet = False,
 ) -> None:
     """Reproduce tables and figures of the papers. Run the same command again to resume."""
-    if not recipes and not claims:
-        raise ValueError("no study given: name a recipe (recipes/gr/table3.toml), a folder of recipes, or --claims")
+    if not recipes and not claims and not figures:
+        raise ValueError("no study given: name a recipe (recipes/gr/table3.toml), a folder of recipes, --claims or --figures")
     from mohs._core.errors import DataError
     from mohs.studies.claims_page import write_claims_page
     from mohs.studies.collect import collect
@@ -93,6 +97,12 @@ def study(
         page = write_claims_page()
         if not (quiet or as_json):
             typer.echo(f"wrote {page}")
+    if figures:
+        from mohs.report.paper_figures import draw_figures
+
+        for file in draw_figures():
+            if not (quiet or as_json):
+                typer.echo(f"wrote {file}")
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(one) for one in outcomes], default=str, ensure_ascii=False))
 

@@ -185,6 +185,12 @@ def _usps(reading: Reading, rest: str) -> Data:
     return _plain(usps(reading.home("usps", "usps.npz", "usps")), "usps", rest)
 
 
+def _olivetti(reading: Reading, rest: str) -> Data:
+    from mohs.data.readers.olivetti import olivetti
+
+    return _plain(olivetti(reading.home("olivetti", "olivetti.npz", "olivetti")), "olivetti", rest)
+
+
 def _sphere(reading: Reading, rest: str) -> Data:
     from mohs.data.readers.toy import sphere
 
@@ -218,6 +224,7 @@ DATA: dict[str, Known] = {
     "cifar10": Known(_cifar10, "50,000 + 10,000 photographs of 32 × 32, 10 classes"),
     "cifar100": Known(_cifar100, "50,000 + 10,000 photographs of 32 × 32, 100 classes (cifar100:coarse: 20)"),
     "usps": Known(_usps, "7,291 + 2,007 digits of 16 × 16, 10 classes"),
+    "olivetti": Known(_olivetti, "400 faces of 64 × 64, 40 classes (people)"),
     "sphere": Known(_sphere, "2,000 + 2,000 points on a sphere, 2 classes that overlap; built in"),
     "pacs": Known(_pacs, "9,991 images of 7 classes in 4 domains (pacs:photo, pacs:cartoon+sketch)"),
 }

@@ -24,7 +24,7 @@ from mohs.models.network import Network
 
 Model = Callable[..., Any]
 Given = Inputs | Tensor | Examples
-BATCH = 1024  # examples per forward pass of a Network
+BATCH, CPU_BATCH = 1024, 128  # examples per forward pass, on a GPU and on a CPU, where feature maps should stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +37,13 @@ class Outputs:
 
 
 def predict(
-    network: nn.Module, examples: Given, *, precision: str = "no", batch_size: int = BATCH, mirror: bool = False
+    network: nn.Module, examples: Given, *, precision: str = "no", batch_size: int | None = None, mirror: bool = False
 ) -> Outputs:
     """Logits, features and class weights of all examples, on the CPU.
 
     Args:
         precision: "no", "bf16" or "fp16".
+        batch_size: Examples per forward pass; None: 1024 on a GPU, 128 on a CPU.
         mirror: Average logits and features over each image and its mirror image.
     """
     _, weight = _runner(network, None)
@@ -87,14 +88,17 @@ def output_batches(
     *,
     layer: str | None = None,
     precision: str = "no",
-    batch_size: int = BATCH,
+    batch_size: int | None = None,
     mirror: bool = False,
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Rows, logits (b, K) and features (b, D) of each batch in turn, on the model's device; arguments as for `predict`."""
     call, _ = _runner(model, layer)
     call = _mirrored(call) if mirror else call
+    device = device_of(model)
+    if batch_size is None:
+        batch_size = CPU_BATCH if device is None or device.type == "cpu" else BATCH
     with inference(model, precision=precision) as run:
-        for rows, batch in input_batches(inputs, batch_size, device_of(model)):
+        for rows, batch in input_batches(inputs, batch_size, device):
             outputs, features = run(call, batch)
             yield rows, logits_of(outputs), features
 

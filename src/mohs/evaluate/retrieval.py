@@ -3,7 +3,8 @@
     AP_q = (1/R_q) Σ_{ranks r of matches} (matches up to r)/r          mAP = mean over queries
     CMC-k = share of queries with a match among the k most similar
 
-Similarity is the cosine. Without a gallery each example queries all others (leave-one-out). Queries without a match in the
+Similarity is the cosine. Sets of examples, such as the frames of a video, are compared by their mean directions (`set_means`).
+Without a gallery each example queries all others (leave-one-out). Queries without a match in the
 gallery have no AP: they are left out and counted in `skipped`. Time is O(Q G log G), memory
 one block of queries × the gallery, never Q × G. Ties are broken by the order of the gallery.
 Zheng et al., "MARS" (ECCV 2016), section 4; Gradient Rescaling, Table 7.
@@ -56,6 +57,20 @@ def retrieval(
         raise DataError("no query has a match in the gallery: do the two share any class?")
     cmc = {k: float((first[counted] < k).double().mean()) for k in ranks}
     return Retrieval(float(precision[counted].mean()), cmc, used, len(y) - used)
+
+
+def set_means(features: Any, labels: Any, size: int) -> tuple[Tensor, Tensor]:
+    """Mean direction and label of sets of `size` examples of one class, in their order; what is left over is dropped."""
+    if size < 1:
+        raise ValueError(f"size must be at least 1, got {size}")
+    x, y = _directions("features", features, "labels", labels)
+    means, names = [], []
+    for name in torch.unique(y):
+        own = x[y == name]
+        whole = len(own) // size
+        means.append(own[: whole * size].view(whole, size, -1).mean(1))
+        names.append(name.expand(whole))
+    return torch.cat(means), torch.cat(names)
 
 
 def _blocks(

@@ -37,7 +37,7 @@ from mohs.studies.recipe import Recipe, read_recipe
 
 REGISTER = Path(__file__).parent / "claims"
 REQUIRED = ("id", "where", "what", "paper", "counterpart")
-LATE = "no results yet: the recipe is ready, but the time on a GPU that it needs was not available"
+LATE = "no results yet: the recipe is ready, but the computing time that it needs was not available"
 SECOND = ("of", "id", "where", "counterpart", "recipe", "results")
 
 
@@ -88,7 +88,7 @@ def verdict_of(claim: Claim, root: Path) -> Verdict:
         return Verdict("holds", claim.reason or "proven by a test")
     if claim.refuted_by is not None:
         return Verdict("fails", claim.reason or "refuted by a test")
-    return Verdict("not run", claim.reason or (LATE if claim.results else ""))
+    return Verdict("not run", "; ".join(filter(None, (LATE if claim.results else "", claim.reason))))
 
 
 @cache

@@ -22,7 +22,7 @@ from mohs.studies.measures.fitting import Curve, History, LabelFit
 from mohs.studies.measures.gradients import AttackPath, Gradients
 from mohs.studies.measures.human import Cam, Human
 from mohs.studies.measures.predictions import Calibration, Energy, Imbalance, Margins, Recall, Uncertain
-from mohs.studies.measures.representation import Cluster, LinearProbe, Retrieval
+from mohs.studies.measures.representation import Cluster, LinearProbe, PairVerification, Retrieval
 from mohs.studies.measures.stress import Degrade, OutOfDistribution, UnderAttack
 from mohs.studies.measures.trajectories import AgreementBins, Course
 from mohs.studies.measures.transfer import Alignment, SelfTraining
@@ -44,6 +44,7 @@ MEASURES: dict[str, type[Measure]] = {
     "cluster": Cluster,
     "imbalance": Imbalance,
     "retrieval": Retrieval,
+    "verification": PairVerification,
     "cam": Cam,
     "degrade": Degrade,
     "margins": Margins,

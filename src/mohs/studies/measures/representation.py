@@ -1,4 +1,4 @@
-"""Measures of the features: a linear probe, clustering, and retrieval of unseen classes."""
+"""Measures of the features: a linear probe, clustering, and retrieval and verification of unseen classes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from mohs._core.errors import DataError
 from mohs._core.validation import check_between, check_choice
-from mohs.data.examples import Data
+from mohs.data.examples import Data, Examples
 from mohs.evaluate.cluster import class_angles, grouping, kmeans_grouping
 from mohs.evaluate.probe import SAMPLINGS, probe
-from mohs.evaluate.retrieval import retrieval
+from mohs.evaluate.retrieval import retrieval, set_means
+from mohs.evaluate.verification import FOLDS, make_pairs, verification
 from mohs.studies.measures.test_outputs import outputs_of, test_of
 from mohs.train.trained import Trained
 
@@ -60,17 +61,49 @@ class Cluster:
 class Retrieval:
     """Retrieval of classes held out of training: map, cmc1, cmc5, with every example as a query for the others of its class.
 
-    classes: the run's `open.holdout_classes` by default.
+    classes: the run's `open.holdout_classes` by default. set_size: sets of so many examples are queries, by their mean features.
     """
 
     classes: Sequence[Any] | None = None
+    set_size: int = 1
+
+    def __post_init__(self) -> None:
+        check_between("set_size", self.set_size, 1)
 
     def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
-        from mohs.train.run_data import held_out
-
-        classes = trained.run.open.get("holdout_classes") if self.classes is None else self.classes
-        if not classes:
-            raise DataError("retrieval needs classes held out of training: set open.holdout_classes in the recipe's [base]")
-        unseen = held_out(trained.run, classes)
-        found = retrieval(outputs_of(trained, unseen).features, unseen.labels, ranks=(1, 5))
+        unseen = unseen_of(trained, self.classes)
+        features, labels = outputs_of(trained, unseen).features, unseen.labels
+        if self.set_size > 1:
+            features, labels = set_means(features, labels, self.set_size)
+        found = retrieval(features, labels, ranks=(1, 5))
         return {"map": found.mean_average_precision, "cmc1": found.cmc[1], "cmc5": found.cmc[5]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairVerification:
+    """Verification of pairs of classes held out of training: verification_accuracy, its error over the folds, and threshold.
+
+    classes: the run's `open.holdout_classes` by default. The pairs are the same in every run.
+    """
+
+    classes: Sequence[Any] | None = None
+    folds: int = FOLDS
+
+    def __post_init__(self) -> None:
+        check_between("folds", self.folds, 2)
+
+    def __call__(self, trained: Trained, data: Data) -> dict[str, float]:
+        unseen = unseen_of(trained, self.classes)
+        found = verification(outputs_of(trained, unseen).features, make_pairs(unseen.labels, folds=self.folds))
+        made = {"accuracy": found.accuracy, "error": found.error, "threshold": found.threshold}
+        return {f"verification_{name}": value for name, value in made.items()}
+
+
+def unseen_of(trained: Trained, classes: Sequence[Any] | None) -> Examples:
+    """The examples of classes held out of training."""
+    from mohs.train.run_data import held_out
+
+    classes = trained.run.open.get("holdout_classes") if classes is None else classes
+    if not classes:
+        raise DataError("no classes are held out of training: set open.holdout_classes in the recipe's [base]")
+    return held_out(trained.run, classes)

@@ -8,6 +8,7 @@ from typing import Any
 
 from mohs.studies.systems.domains import DomainGeneralization
 from mohs.studies.systems.graphs import GraphClassification
+from mohs.studies.systems.segmentation import Segmentation
 from mohs.studies.systems.system import System
 from mohs.studies.systems.translation import Translation
 
@@ -15,6 +16,7 @@ SYSTEMS: dict[str, type[System]] = {
     "graphs": GraphClassification,
     "translation": Translation,
     "domains": DomainGeneralization,
+    "segmentation": Segmentation,
 }
 
 
