@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from mohs.margin import INF, softplus
-from mohs.margin._quick import Pair
+from mohs.margin._quick import ZERO, Pair, times
+
+ONE = torch.ones((), device="cpu")  # y + c in half the time of small y: y.add(ONE, alpha=c); for c · y there is `times`
 
 
 def with_emphasis(curve: Callable[..., Any]) -> Pair | None:
@@ -41,7 +43,8 @@ def cross_entropy(m: Tensor) -> tuple[Tensor, Tensor]:
 
 def mae(m: Tensor) -> tuple[Tensor, Tensor]:
     """2(1 − p) and 2p(1 − p)."""
-    value = (-m).sigmoid_().mul_(2.0)
+    rest = (-m).sigmoid_()
+    value = rest.add_(rest)
     return value, torch.sigmoid(m).mul_(value)
 
 
@@ -50,15 +53,15 @@ def gce(m: Tensor, *, q: float = 0.7) -> tuple[Tensor, Tensor]:
     if q == 0:
         return cross_entropy(m)
     x = -m
-    log_power = softplus(x).mul_(-q)
-    return log_power.expm1().div_(-q), log_power.exp_().mul_(x.sigmoid_())
+    log_power = times(-q, softplus(x))
+    return times(-1 / q, log_power.expm1()), log_power.exp_().mul_(x.sigmoid_())
 
 
 def truncated_gce(m: Tensor, *, q: float = 0.7, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
     """GCE, constant where p < threshold."""
-    edge = _log_odds(threshold)
-    value, emphasis = gce(m.clamp(min=edge), q=q)
-    return value, emphasis.masked_fill_(m < edge, 0.0)
+    near = m.clamp(min=_log_odds(threshold))
+    value, emphasis = gce(near, q=q)
+    return value, emphasis.masked_fill_(m < near, 0.0)
 
 
 def focal(m: Tensor, *, gamma: float = 2.0) -> tuple[Tensor, Tensor]:
@@ -66,7 +69,7 @@ def focal(m: Tensor, *, gamma: float = 2.0) -> tuple[Tensor, Tensor]:
     x = (-m).clamp_(max=torch.finfo(m.dtype).max / 4)  # +inf, if the label is masked, would make 0 · inf
     ce, rest = softplus(x), x.sigmoid_()
     factor = rest.pow(gamma)
-    emphasis = torch.sigmoid(m).mul_(ce).mul_(gamma).add_(rest).mul_(factor)
+    emphasis = rest.addcmul_(torch.sigmoid(m), ce, value=gamma).mul_(factor)
     return ce.mul_(factor), emphasis
 
 
@@ -74,8 +77,9 @@ def symmetric(m: Tensor, *, alpha: float = 0.1, beta: float = 1.0, floor: float 
     """−α log p + βA (1 − p) and (1 − p)(α + βA p)."""
     height = -beta * math.log(floor)
     x = -m
-    ce, rest = softplus(x), x.sigmoid_()
-    return ce.mul_(alpha).add_(rest, alpha=height), torch.sigmoid(m).mul_(height).add_(alpha).mul_(rest)
+    value = times(alpha, softplus(x))
+    rest = x.sigmoid_()
+    return value.add_(rest, alpha=height), times(alpha, rest).addcmul_(torch.sigmoid(m), rest, value=height)
 
 
 def encouraging(
@@ -83,14 +87,13 @@ def encouraging(
 ) -> tuple[Tensor, Tensor]:
     """−log p + bonus · b(p) and 1 − p + bonus · p · (the share of the bonus that is left: 1 up to LE)."""
     x = -m
-    ce, rest = softplus(x), x.sigmoid_()
+    ce, rest, p = softplus(x), x.sigmoid_(), torch.sigmoid(m)
     edge, most = _bonus_edge(log_end, eps, m.dtype)
     less = softplus(m).clamp_(max=most)  # −b
     if log_end < 1 and eps <= 1 - log_end:
         near, slope = rest.clamp(max=1 - log_end), bonus / (1 - log_end)
-        value = ce.sub_(less, alpha=bonus).add_(near, alpha=slope).sub_(bonus)  # 1 − near/(1 − LE): beyond LE, along the tangent
-        return value, torch.addcmul(rest, 1 - rest, near, value=slope)
-    p = torch.sigmoid(m)
+        value = ce.sub_(less, alpha=bonus).add_(near, alpha=slope).sub_(ONE, alpha=bonus)  # 1 − near/(1 − LE): the tangent beyond LE
+        return value, rest.addcmul_(p, near, value=slope)
     if log_end < 1:  # b is constant from 1 − ε to LE, and jumps there
         straight = p - log_end
         less = less.masked_fill_(straight > 0, -math.log1p(-log_end)).add_(straight.clamp_(min=0.0), alpha=1 / (1 - log_end))
@@ -122,18 +125,19 @@ def gradient_rescaling(
     """−w log p/(2(1 − p) + ε) and w (1 − p)/(2(1 − p) + ε), w = g(β p^λ (1 − p)), divided by its mean for "sum"."""
     x = -m
     ce, rest = softplus(x), torch.sigmoid(x)
-    weight = torch.sigmoid(m).pow_(lam).mul_(beta).mul_(rest)
+    weight = torch.addcmul(ZERO, torch.sigmoid(m).pow_(lam), rest, value=beta)
+    scale = 0.5  # the quotients below are by 2(1 − p)
     if normalize == "sum" and transform == "exp":
-        weight = torch.softmax(weight.flatten(), 0).view_as(m).mul_(m.numel())
+        weight, scale = torch.softmax(weight.flatten(), 0).view_as(m), m.numel() / 2
     elif normalize == "sum":
         weight = weight.div_(weight.mean().clamp_(min=torch.finfo(m.dtype).tiny / m.numel()))
     elif transform == "exp":
         weight = weight.exp_()
     if eps > 0:
-        weight = weight.div_((2 * rest).add_(eps))
+        weight = torch.addcdiv(ZERO, weight, torch.add(rest, ONE, alpha=eps / 2), value=scale)
         return ce.mul_(weight), rest.mul_(weight)
-    near = x.clamp_(min=-60.0)  # beyond it −log p = 1 − p in float64: the quotient is ½
-    return softplus(near).div_(near.sigmoid_().mul_(2.0)).mul_(weight), weight.mul_(0.5)
+    near, weight = x.clamp_(min=-60.0), times(scale, weight)  # beyond it −log p = 1 − p in float64: the quotient is ½
+    return softplus(near).div_(near.sigmoid_()).mul_(weight), weight
 
 
 def _log_odds(p: float) -> float:
