@@ -38,11 +38,13 @@ class DataclassModule(nn.Module):
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments with which `forward` calls the function: the fields, unless a class says otherwise."""
-        held = self.__dict__  # without the search for parameters and buffers, which takes longer
+        return self.values_of(self.names)
+
+    def values_of(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """The values of these fields by name, without the search for parameters and buffers, which takes longer."""
+        held = self.__dict__
         buffers = held["_buffers"]
-        return {
-            name: held[name] if name in held else buffers[name] if name in buffers else getattr(self, name) for name in self.names
-        }
+        return {name: held[name] if name in held else buffers[name] if name in buffers else getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         shown = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ class LossModule(DataclassModule):
 
     def options(self) -> dict[str, Any]:
         """The fields that all losses share, with their values: the keyword arguments of `reduce`."""
-        return {name: getattr(self, name) for name in SHARED}
+        return self.values_of(SHARED)
 
 
 def _weights(given: Any) -> Tensor:

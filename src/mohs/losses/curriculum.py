@@ -35,14 +35,14 @@ from mohs.margin._choose import takes
 KINDS = ("hard", "linear")
 
 
-@torch.no_grad()
 def self_paced_weights(ce: Tensor, threshold: Tensor | float, kind: str = "hard") -> Tensor:
     """v(ce), elementwise, without a gradient; threshold is λ (+inf: all 1)."""
     check_choice("kind", kind, KINDS)
     if kind == "hard":
         return (ce < threshold).to(ce.dtype)
     floor = torch.finfo(ce.dtype).tiny  # λ = 0 keeps only losses of 0
-    return (1 - ce / torch.as_tensor(threshold, dtype=ce.dtype, device=ce.device).clamp(min=floor)).clamp(min=0)
+    level = torch.as_tensor(threshold, dtype=ce.dtype, device=ce.device).detach()
+    return (1 - ce.detach() / level.clamp(min=floor)).clamp(min=0)
 
 
 def self_paced(ce: Tensor, *, threshold: Tensor | float, kind: str = "hard") -> Tensor:
@@ -95,7 +95,7 @@ class SelfPacedLoss(LossModule):
 
     def of_labels(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
         moves = self.training and not is_transformed(logits)
-        threshold = self.get_buffer("threshold")
+        threshold: Tensor = self.threshold  # type: ignore[assignment]
         options: Options = {**self.options(), "sample_weight": sample_weight}  # type: ignore[typeddict-item]
         level: Tensor | float = threshold  # λ for these logits, also if the gradient is differentiated later
 
@@ -105,7 +105,7 @@ class SelfPacedLoss(LossModule):
             ce = softplus(x)
             if moves:
                 level = _follow(threshold, ce, percentile=self.percentile, decay=self.decay)
-            v = self_paced_weights(ce, level, self.kind)
+            v = self_paced_weights(ce, threshold, self.kind)
             return ce.mul_(v), x.sigmoid_().mul_(v)
 
         def plain(logits: Tensor, margin_of: Callable[..., Tensor] = plain_margin) -> Tensor:

@@ -133,7 +133,8 @@ def _margins(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         own = others.gather(1, index)
         total = others.scatter_(1, index, 0.0).sum(1, keepdim=True)
         m = own.div_(total).log_()
-    if m.abs().max().item() <= SAFE:  # False for NaN
+    least, most = m.aminmax()
+    if least.item() >= -SAFE and most.item() <= SAFE:  # False for NaN
         return m, others, total
     return _from_logits(logits.to(wide), index)
 

@@ -88,18 +88,19 @@ def encouraging(
     """−log p + bonus · b(p) and 1 − p + bonus · p · (the share of the bonus that is left: 1 up to LE)."""
     x = -m
     ce, rest, p = softplus(x), x.sigmoid_(), torch.sigmoid(m)
-    edge, most = _bonus_edge(log_end, eps, m.dtype)
-    less = softplus(m).clamp_(max=most)  # −b
+    reward = softplus(m)  # −log(1 − p)
+    less = reward.clamp(max=_most_reward(log_end, eps, m.dtype))  # −b
     if log_end < 1 and eps <= 1 - log_end:
         near, slope = rest.clamp(max=1 - log_end), bonus / (1 - log_end)
-        value = ce.sub_(less, alpha=bonus).add_(near, alpha=slope).sub_(ONE, alpha=bonus)  # 1 − near/(1 − LE): the tangent beyond LE
-        return value, rest.addcmul_(p, near, value=slope)
+        value = ce.sub_(less, alpha=bonus)  # up to LE; beyond it, along the tangent:
+        return value.add_(near, alpha=slope).sub_(ONE, alpha=bonus), rest.addcmul_(p, near, value=slope)
+    constant = less < reward
     if log_end < 1:  # b is constant from 1 − ε to LE, and jumps there
         straight = p - log_end
         less = less.masked_fill_(straight > 0, -math.log1p(-log_end)).add_(straight.clamp_(min=0.0), alpha=1 / (1 - log_end))
-        pull = p.mul_(rest.clamp(max=1 - log_end)).div_(1 - log_end).masked_fill_((m > edge) & (straight == 0), 0.0)
+        pull = p.mul_(rest.clamp(max=1 - log_end)).div_(1 - log_end).masked_fill_(constant & (straight == 0), 0.0)
     else:
-        pull = p.masked_fill_(m > edge, 0.0)
+        pull = p.masked_fill_(constant, 0.0)
     if start > 0:
         off = m < _log_odds(start)
         less, pull = less.add_(math.log1p(-start)).masked_fill_(off, 0.0), pull.masked_fill_(off, 0.0)
@@ -107,10 +108,10 @@ def encouraging(
 
 
 @lru_cache
-def _bonus_edge(log_end: float, eps: float, dtype: torch.dtype) -> tuple[float, float]:
-    """The largest margin at which b = log(1 − p), and −b there."""
+def _most_reward(log_end: float, eps: float, dtype: torch.dtype) -> float:
+    """−log(1 − p) at the largest margin at which b = log(1 − p)."""
     edge = min(_log_odds(log_end), _log_odds(1 - eps), torch.finfo(dtype).max ** 0.5)
-    return edge, edge + math.log1p(math.exp(-edge)) if edge > 0 else math.log1p(math.exp(edge))
+    return edge + math.log1p(math.exp(-edge)) if edge > 0 else math.log1p(math.exp(edge))
 
 
 def gradient_rescaling(
