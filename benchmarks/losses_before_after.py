@@ -7,7 +7,8 @@ OLD_SRC and NEW_SRC are the `src` folders of two checkouts (`git worktree add`).
 the same inputs and one thread. The processes take turns: a turn is a block of steps that takes about 20 ms, or one step if that
 takes longer, and the version that goes first alternates. A ratio is the median over the blocks of new / old, so that a slow phase
 of the machine affects both sides. `F.cross_entropy`, which is the same code in both, shows how far noise alone moves a ratio; it
-also runs next to every block of a loss, in the same process, and "× CE" is the median over the blocks of the loss / it.
+also takes turns with the loss within a block, whose times are medians over chunks of about 1 ms, and "× CE" is the median over
+the blocks of the loss / it.
 The C library keeps freed memory (`MALLOC_*`, see `regularizers.py`): page faults would otherwise outweigh the arithmetic.
 """
 
@@ -26,7 +27,7 @@ from typing import Any
 
 SHAPES = ((128, 10), (4096, 1000), (1024, 10_000))
 CONTROL, MODULE = "F.cross_entropy", "nn.CrossEntropyLoss"
-BLOCK = 0.02  # seconds
+BLOCK, CHUNKS = 0.02, 20  # seconds; and the parts of a block between which the loss and the control take turns
 MOST_CLASSES = {"forward": 1000, "backward": 1000}  # a transition matrix is K × K; `backward` inverts it
 
 
@@ -73,7 +74,11 @@ def serve(source: str, pipe: Connection) -> None:
         loss, control = loss_of(name, classes), loss_of(CONTROL, classes)
         pipe.send(None)
         while steps := pipe.recv():
-            pipe.send(tuple(seconds(function, logits, labels, steps) for function in (loss, control)))
+            chunk = max(1, steps // CHUNKS)
+            pairs = [
+                tuple(seconds(function, logits, labels, chunk) for function in (loss, control)) for _ in range(0, steps, chunk)
+            ]
+            pipe.send(tuple(statistics.median(times) for times in zip(*pairs, strict=True)))
 
 
 def loss_of(name: str, classes: int) -> Callable[..., Any]:
@@ -195,8 +200,8 @@ Forward + backward of every loss, old version (commit {given.commits[0]}) agains
 `benchmarks/losses_before_after.py`: n = {given.blocks} blocks per loss and shape, interleaved, float32, CPU, one thread,
 warm allocator. {about["cpu"]}; torch {about["torch"]}, Python {about["python"]}, {about["date"]}.
 
-Ratio: median over the blocks of new / old; below 1 the new version is faster. × CE: the loss / `F.cross_entropy` next to it, median over the
-blocks. Over all {len(ratios)} pairs the median ratio is
+Ratio: median over the blocks of new / old; below 1 the new version is faster. × CE: the median over the blocks of the loss /
+`F.cross_entropy`, which takes turns with it. Over all {len(ratios)} pairs the median ratio is
 {statistics.median(ratios):.2f}, the largest {max(ratios):.2f}. The control, the same `F.cross_entropy` in both processes, has
 ratios of {min(control):.2f} to {max(control):.2f}. `forward` and `backward` are not measured with over 1,000 classes, where their
 transition matrix alone takes 400 MB.
