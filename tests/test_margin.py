@@ -34,6 +34,21 @@ def test_margin_is_accurate_where_the_probability_saturates() -> None:
     torch.testing.assert_close(margin(logits, torch.tensor([0, 0])).double(), exact, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("classes", [2, 10, 60])
+@pytest.mark.parametrize("size", [1.0, 59.0, 61.0, 86.0, 95.0, 1e4])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_margin_and_gradient_have_the_digits_of_float32_at_every_size(classes: int, size: float, sign: float) -> None:
+    logits = torch.randn(7, classes, generator=torch.Generator().manual_seed(0))
+    logits[3, 0] += sign * size
+    labels = torch.zeros(7, dtype=torch.long)
+    found, exact = (logits.to(dtype, copy=True).requires_grad_() for dtype in (torch.float32, torch.float64))
+    values = [margin(z, labels) for z in (found, exact)]
+    torch.testing.assert_close(values[0].double(), values[1], rtol=1e-6, atol=1e-6)
+    for m in values:
+        m.sum().backward()
+    torch.testing.assert_close(found.grad.double(), exact.grad, rtol=1e-5, atol=1e-30)
+
+
 def test_gradient_is_one_hot_minus_the_others_softmax() -> None:
     logits = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([0, 1, 2, 3, 4, 0])

@@ -64,6 +64,14 @@ def test_float32_has_the_digits_of_float32(curve: Any) -> None:
 
 
 @pytest.mark.parametrize("curve", CURVES, ids=name_of)
+def test_masked_classes_have_the_value_of_the_curve(curve: Any) -> None:
+    m = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64)  # the label is masked; all other classes are
+    exact = curve(m)
+    known = ~exact.isnan()
+    torch.testing.assert_close(with_emphasis(curve)(m)[0][known], exact[known])
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=name_of)
 def test_the_margins_are_not_changed(curve: Any) -> None:
     m = MARGINS.clone()
     with_emphasis(curve)(m)

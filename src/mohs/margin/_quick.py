@@ -3,8 +3,9 @@
     p = softmax(z), pₒ = p but 0 at the label, n = Σ pₒ = 1 − p_y without cancellation, m = log(p_y/n)
     L = Σᵢ aᵢ ℓ(mᵢ)          ∂L/∂z = a w · (−1 at the label, pₒ/n elsewhere)         a: weights; w = −dℓ/dm: emphasis
 
-A curve ℓ gives its value and emphasis together, so autograd sees one operation from the logits to the loss. For few classes,
-where PyTorch's softmax is slow, and beyond |m| = 60, where p_y or n would underflow, exp(z − max) replaces pₒ.
+A curve ℓ gives its value and emphasis together, so autograd sees one operation from the logits to the loss. Only pₒ/n and p_y/n
+matter, so for few classes, where PyTorch's softmax is slow, exp(z − z_y) replaces p, and beyond |m| = 60, where p_y or n would
+underflow, exp(z − max over the others) replaces pₒ. At 128 × 10 an operation costs its call, not its arithmetic: count them.
 One (N, K) array is allocated, and the gradient reuses it unless the graph is kept. Second derivatives take the plain version.
 """
 
@@ -140,7 +141,7 @@ def _margins(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _from_logits(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The margins of logits of any size, infinite ones included: the others weigh exp(z - max)."""
+    """The margins of logits of any size, infinite ones included: the others weigh exp(z − max)."""
     own, others = logits.gather(1, index), logits.scatter(1, index, -INF)
     top = others.amax(1, keepdim=True)
     top.masked_fill_(top == -INF, 0.0)  # all other classes are masked: the sum is 0 and m = +inf
