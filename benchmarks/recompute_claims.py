@@ -242,7 +242,8 @@ def main():
     page = {found["id"]: found["rest"] for found in CELLS.finditer((ROOT / "docs/claims.md").read_text())}
     claims = register()
     names = sorted(page)
-    drawn = sorted(random.Random(options.seed).sample(names, options.count)) if options.count else names
+    count = min(options.count, len(names)) or len(names)
+    drawn = sorted(random.Random(options.seed).sample(names, count))
     bad = 0
     for name in drawn:
         verdict, p, numbers = recompute(claims[name])
