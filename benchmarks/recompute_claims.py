@@ -2,10 +2,10 @@
 
     python benchmarks/recompute_claims.py --seed 2026 --count 30 --papers FOLDER
 
-Reads `docs/claims.md`, the register's TOML files and the results' CSV files, and nothing of the package. FOLDER (optional) holds
-the papers as PAPER.txt: every decimal number that the register quotes must occur there. A line per claim; the exit status is the
-number of claims with a defect. What it cannot check, a reader has to: whether the sentence is the paper's, and whether the recipe
-is the setting that it says.
+Reads `docs/claims.md`, the register's TOML files and the results' CSV files, and nothing of the package. FOLDER (optional)
+holds the papers as PAPER.txt: every decimal number that a claim quotes must occur in its paper, or in another that its place
+names. A line per claim; the exit status is the number of claims with a defect. What it cannot check, a reader has to: whether
+the sentence is the paper's, and whether the recipe is the setting that it says.
 """
 
 from __future__ import annotations
@@ -225,12 +225,19 @@ def shows(cell, number):
 
 
 def quoted(claim, papers):
-    """Decimal numbers of the papers that their texts do not have; those of the authors' log files are not looked for."""
+    """Decimal numbers that the claim's paper, or another that it names as its place, does not have; none of log files."""
     if "authors' log" in claim["paper"]:
         return []
-    text = "".join(path.read_text() for path in sorted(papers.glob("*.txt")))
+    named = {claim["of"], *(name.lower() for name in re.findall(r"\b(?:ADR|AMC|AVH|EL|GR)\b", claim["where"]))}
+    text = "".join((papers / f"{name}.txt").read_text() for name in sorted(named))
     numbers = re.findall(r"(?<![\w.])\d+\.\d+", claim["paper"])
-    return [n for n in numbers if n not in text and n.rstrip("0") not in text and f"{100 * float(n):g}" not in text]
+
+    def has(number):
+        """As it is, without closing zeros, or, below 1, in percent."""
+        forms = [number, number.rstrip("0"), *([f"{100 * float(number):g}"] if float(number) < 1 else [])]
+        return any(re.search(rf"(?<![\d.]){re.escape(form)}(?!\d)", text) for form in forms)
+
+    return [number for number in numbers if not has(number)]
 
 
 def main():
@@ -242,7 +249,8 @@ def main():
     page = {found["id"]: found["rest"] for found in CELLS.finditer((ROOT / "docs/claims.md").read_text())}
     claims = register()
     names = sorted(page)
-    drawn = sorted(random.Random(options.seed).sample(names, options.count)) if options.count else names
+    count = min(options.count, len(names)) or len(names)
+    drawn = sorted(random.Random(options.seed).sample(names, count))
     bad = 0
     for name in drawn:
         verdict, p, numbers = recompute(claims[name])

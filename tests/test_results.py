@@ -17,6 +17,7 @@ RESULTS = ROOT / "results"
 TABLES = sorted(RESULTS.rglob("*.csv"))
 BENCHMARKS = sorted(RESULTS.rglob("*.json"))
 COMMIT, TREE = re.compile(r"[0-9a-f]{7,40}"), re.compile(r"tree:[0-9a-f]{12}")
+WITHIN = re.compile(r"[0-9a-f]{12} in ([0-9a-f]{12})")  # a commit that was replaced, and the one that has its changes
 LOST = re.compile(r"unknown|[0-9a-f]{7,40}(\+|-dirty)|no column")  # no commit, or that of a tree with modifications
 UNTRACEABLE = {  # rows made before the code was recorded; run them again, and shrink this list: it may not grow
     "adr/figure3.csv": 15, "adr/table2-fashion.csv": 10, "adr/table3.csv": 18, "adr/table4-fashion.csv": 6, "adr/table4.csv": 18,
@@ -47,7 +48,7 @@ def named(path: Path) -> list[str]:
 def test_every_row_names_its_code_or_is_marked(path: Path) -> None:
     found = named(path)
     assert found, "a results file without rows"
-    unnamed = [name for name in found if not any(kind.fullmatch(name) for kind in (COMMIT, TREE, LOST))]
+    unnamed = [name for name in found if not any(kind.fullmatch(name) for kind in (COMMIT, TREE, WITHIN, LOST))]
     assert not unnamed, f"{len(unnamed)} rows name neither commit nor tree: {unnamed[:3]}"
     lost = sum(LOST.fullmatch(name) is not None for name in found)
     assert lost <= UNTRACEABLE.get(path.relative_to(RESULTS).as_posix(), 0), "run it with the package's files committed"
@@ -63,7 +64,8 @@ def test_commits_are_in_the_history() -> None:
 
     if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
         pytest.skip("no full history here")
-    commits = {name for path in (*TABLES, *BENCHMARKS) for name in named(path) if COMMIT.fullmatch(name)}
+    names = {WITHIN.sub(r"\1", name) for path in (*TABLES, *BENCHMARKS) for name in named(path)}
+    commits = {name for name in names if COMMIT.fullmatch(name)}
     asked = "".join(f"{commit}^{{commit}}\n" for commit in sorted(commits))
     command = ["git", "-C", str(ROOT), "cat-file", "--batch-check"]
     answer = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout.splitlines()

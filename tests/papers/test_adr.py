@@ -71,6 +71,8 @@ def test_turning_point_of_a_two_way_confusion(tau, turn):
 
     found = minimize_scalar(lambda p: -value(p), bounds=(0.48, 0.9), method="bounded", options={"xatol": 1e-6}).x
     assert found == pytest.approx(turn, abs=1e-3)
+    rising = [value(0.475 + (found - 0.475) * i / 50) for i in range(51)]  # from where the rival is as likely
+    assert all(a < b for a, b in pairwise(rising))
 
 
 @pytest.mark.parametrize("tau", [1, 3, 7])
@@ -90,6 +92,26 @@ def test_gradient_formula(tau):
     value.backward()
     torch.testing.assert_close(value.detach(), f, rtol=1e-12, atol=0)
     torch.testing.assert_close(leaf.grad[0], expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("tau", [1, 3, 7])
+def test_the_printed_gradient_is_not_that_of_autograd(tau):
+    """Eqs. 8 and 16 are one sum over the τ largest probabilities; eq. 17 is φ' by p_j, the rest shrunk, without 1/log C."""
+    logits = torch.randn(1, 7, generator=torch.Generator().manual_seed(tau), dtype=torch.float64).requires_grad_()
+    value, phi = adr(logits, tau=tau), entropy_penalty(logits) / math.log(7)
+    (by_logit,), (phi_by_logit,) = torch.autograd.grad(value, logits)[0], torch.autograd.grad(phi, logits)[0]
+    f, phi, p = value.detach(), phi.detach(), logits.detach()[0].softmax(0)
+    shrunk = p * (1 - p)  # raising z_j raises p_j by this, and shrinks the rest in proportion
+    top, where = p.sort(descending=True).values[:tau], p.argsort(descending=True)[:tau]
+    slope = -(phi + top.log()) / (1 - top)
+    printed = (f * (top**2 * slope - 2 * top * phi - phi * slope) / (2 * phi**2)).sum()
+    assert printed.dim() == 0
+    for gradient in (by_logit, by_logit / shrunk):
+        assert len(gradient) == 7
+        assert ((gradient - printed).abs() > 1e-2 * printed.abs()).all()
+    true = (phi_by_logit / shrunk)[where]
+    torch.testing.assert_close(true, -(phi + top.log() / math.log(7)) / (1 - top), rtol=1e-10, atol=1e-14)
+    assert ((slope - true).abs() > 1e-2 * true.abs()).all()
 
 
 @pytest.mark.parametrize("tau", [1, 3])
@@ -155,9 +177,14 @@ def test_the_gradient_of_the_binary_function_is_largest_on_confident_predictions
 
 
 def test_the_largest_gradient_is_at_a_quarter_of_the_uncertainty():
-    found = minimize_scalar(lambda p: -abs(binary(p)[1]), bounds=(0.91, 0.989), method="bounded", options={"xatol": 1e-6}).x
+    best = max((0.5 + 0.002 * i for i in range(250)), key=lambda p: abs(binary(p)[1]))
+    bounds = (best - 0.004, best + 0.004)
+    found = minimize_scalar(lambda p: -abs(binary(p)[1]), bounds=bounds, method="bounded", options={"xatol": 1e-6}).x
     assert found == pytest.approx(0.956, abs=1e-3)
     assert entropy_penalty(path(found, 2)) / math.log(2) == pytest.approx(0.26, abs=5e-3)
+    largest, undecided = abs(binary(found)[1]), abs(binary(0.5)[1])
+    assert largest > 3 * undecided
+    assert largest / (found * (1 - found)) > 19 * undecided / 0.25  # by p instead of by the logit
 
 
 @pytest.mark.parametrize("p", [0.5, 0.6, 0.75, 0.9, 0.97])
@@ -176,8 +203,9 @@ def test_figure_4(p):
 
 
 def test_figure_4_the_pull_of_the_exponential_variance_ends_sooner():
-    pulls = {phi: abs(binary(0.985, phi=phi)[1]) for phi in ("entropy", "variance")}
-    assert pulls["variance"] < 0.5 * pulls["entropy"]
+    for p, share in ((0.97, 0.6), (0.98, 0.25), (0.985, 0.1), (0.99, 0.01)):
+        pulls = {phi: abs(binary(p, phi=phi)[1]) for phi in ("entropy", "variance")}
+        assert pulls["variance"] < share * pulls["entropy"]
 
 
 @pytest.mark.parametrize(("classes", "tau"), [(2, 2), (10, 3), (10, 5), (100, 5), (1000, 5)])

@@ -25,7 +25,7 @@ def pair(theta: float, lengths: tuple[float, float] = (1.0, 1.0), dtype: torch.d
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 9])
-def test_pairs_are_consecutive_examples(n):
+def test_pairs_are_the_two_halves_of_the_batch(n):
     """Every example k < n//2 meets k + n//2 and no other: turning one example changes one pair, an odd one out none."""
     generator = torch.Generator().manual_seed(n)
     features = torch.randn(n, 5, generator=generator, dtype=torch.float64)
@@ -68,6 +68,8 @@ def test_a_zero_vector_is_at_a_right_angle_to_everything(same):
 @pytest.mark.parametrize("lengths", [(1.0, 1.0), (0.2, 30.0)], ids=str)
 def test_the_gradient_is_tangent_with_the_right_length(theta, lengths):
     x = pair(theta, lengths)
+    for labels in (torch.tensor([0, 0]), torch.tensor([0, 1])):
+        assert amc(x, labels, margin=math.pi) == pytest.approx(amc(pair(theta), labels, margin=math.pi).item(), rel=1e-6)
     grad = gradient(x, torch.tensor([0, 0]))
     for row, g, length in zip(x, grad, lengths, strict=True):
         assert g.norm() == pytest.approx(2 * theta / length, rel=1e-6)
@@ -75,8 +77,9 @@ def test_the_gradient_is_tangent_with_the_right_length(theta, lengths):
     assert torch.sign(grad[0, 1]) == -1  # descent turns the first towards the second
     margin = min(theta + 0.05, math.pi)
     apart = gradient(x, torch.tensor([0, 1]), margin=margin)
-    for g, length in zip(apart, lengths, strict=True):
+    for row, g, length in zip(x, apart, lengths, strict=True):
         assert g.norm() == pytest.approx(2 * (margin - theta) / length, rel=1e-6)
+        assert abs(g @ row) < 1e-9 * g.norm() * length  # θ = 1e-6 leaves ten digits
     assert torch.sign(apart[0, 1]) == 1
     assert torch.equal(gradient(x, torch.tensor([0, 1]), margin=theta / 2), torch.zeros_like(x))
 

@@ -66,8 +66,9 @@ def test_equation_5_as_printed_is_the_sum_of_the_labels_probabilities() -> None:
     labels = torch.randint(4, (8,), generator=generator)[:, None]
     theta = torch.acos(torch.nn.functional.cosine_similarity(x[:, None], w[None], dim=2))
     chosen = theta.gather(1, labels).clone().requires_grad_()
-    probs = (3.0 * (math.pi - theta.scatter(1, labels, chosen))).softmax(1)
-    printed = probs.gather(1, labels).sum()
+    powers = (3.0 * (math.pi - theta.scatter(1, labels, chosen))).exp()
+    printed = (powers.gather(1, labels) / powers.sum(1, keepdim=True)).sum()
+    torch.testing.assert_close(printed, avh_logits(x, w, scale=3.0).softmax(1).gather(1, labels).sum())
     assert (torch.autograd.grad(printed, chosen)[0] < 0).all()
 
 

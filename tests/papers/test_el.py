@@ -37,6 +37,9 @@ def definition(p: torch.Tensor, log_end: float) -> torch.Tensor:
 def test_equations_6_and_7(log_end: float) -> None:
     loss = mohs.EncouragingLoss(log_end=log_end, eps=0)
     torch.testing.assert_close(loss.curve(logit(P)), definition(P, log_end), rtol=1e-10, atol=1e-12)
+    p = P.clone().requires_grad_()
+    slope = torch.autograd.grad((loss.curve(logit(p)) + torch.log(p)).sum(), p)[0]  # of the bonus
+    torch.testing.assert_close(slope, -1 / (1 - P.clamp(max=log_end)))  # the logarithm's; beyond LE that at LE: the tangent
 
 
 def test_closed_form_of_the_normal_bonus() -> None:
@@ -162,6 +165,10 @@ def test_squared_error_with_mirror_bonus_is_mean_absolute_error() -> None:
     off = (one_hot(labels, 6) - logits.sigmoid()).abs().sum(1)
     sigmoid = mohs.MeanSquaredErrorLoss(activation="sigmoid", mirror=True, reduction="none")(logits, labels)
     torch.testing.assert_close(6 * sigmoid, 2 * off - 6)
+    z, first = torch.stack([logit(P), torch.zeros_like(P)], 1).requires_grad_(), torch.zeros(99, dtype=torch.long)
+    bonus, plain = (mohs.MeanSquaredErrorLoss(activation="sigmoid", mirror=m, reduction="sum")(z, first) for m in (True, False))
+    with_bonus, without = (torch.autograd.grad(loss, z)[0][:, 0] for loss in (bonus, plain))  # by the label's logit
+    torch.testing.assert_close(with_bonus, without / (1 - P))  # well-classified examples gain weight
 
 
 @pytest.mark.parametrize(
