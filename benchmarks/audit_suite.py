@@ -287,20 +287,29 @@ def source(name: str) -> Source:
 
 
 @cache
-def embedded(name: str, folder: str | None) -> Source:
-    """The data set with images and texts as features, kept in the folder: for many draws of one data set (train_judge.py)."""
+def viewed(name: str, folder: str | None, most: int) -> tuple[Any, Array]:
+    """A data set as the audit judges it, and its true labels: sets of features by name, or a pyarrow table of columns.
+
+    At most so many examples; features are kept in the folder, for many draws of one data set (train_judge.py).
+    """
     file = Path(folder) / f"{name.replace(':', '-')}.npz" if folder else None
     if file is not None and file.exists():
         with np.load(file) as held:
-            return Source(held["inputs"].astype(np.float32), held["truth"], {})
+            return {key: held[key].astype(np.float32) for key in held if key != "truth"}, held["truth"]
     made = source(name)
     if not isinstance(made.inputs, np.ndarray):
-        return made
-    made = Source(numbers(made.inputs), made.truth, {})
+        return made.inputs, made.truth
+    import mohs
+    from mohs.audit.judge_features import features_of
+    from mohs.audit.options import AuditOptions
+
+    truth = made.truth[:most]
+    found, _ = features_of(mohs.open_data((made.inputs[:most], np.arange(len(truth)) % 2)), AuditOptions(device="cpu"))
+    views = {key: np.asarray(one, dtype=np.float32) for key, one in found.items()}
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(file, inputs=made.inputs.astype(np.float16), truth=made.truth)
-    return made
+        np.savez(file, truth=truth, **{key: one.astype(np.float16) for key, one in views.items()})
+    return views, truth
 
 
 # Wrong labels
@@ -429,11 +438,21 @@ def run_cell(cell: Cell, known: dict[str, str] | None = None) -> dict[str, Any]:
     if known is not None and any(int(known[name]) != row[name] for name in ("n", "classes", "wrong")):
         raise ValueError(f"{cell}: the earlier row is of other examples")
     others = {name: known[name] for name in PEERS} if known is not None else peers(numbers(inputs), labels, wrong, cell.seed)
-    return row | audited(inputs, labels, truth, wrong) | others
+    found, p = audited(inputs, labels, truth, wrong)
+    return row | found | others | {"precision_there": precision_at(wrong, p, float(others["cleanlab_recall"]))}
 
 
-def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> dict[str, Any]:
-    """What `mohs.audit` finds, with default options."""
+def precision_at(wrong: Array, p: Array, recall: float) -> float:
+    """Precision of the shortest head of the ranking by p that has this recall: with the recall of cleanlab's flags."""
+    if not wrong.any() or recall == 0:
+        return float("nan")
+    hits = np.cumsum(wrong[np.argsort(-p, kind="stable")])
+    place = int(np.searchsorted(hits, recall * wrong.sum() - 1e-3))  # recalls in the CSV are rounded to four digits
+    return float(hits[place] / (place + 1))
+
+
+def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> tuple[dict[str, Any], Array]:
+    """What `mohs.audit` finds, with default options, and its p_mislabeled (N,)."""
     import mohs
 
     with tempfile.TemporaryDirectory() as folder:
@@ -454,7 +473,7 @@ def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> dict[str,
     suggested = np.array([str(one).removeprefix("class ") for one in table.column("suggested_label").to_pylist()])
     found = flagged & wrong
     estimate = result.estimate
-    return {
+    row = {
         "ap": average_precision(wrong, p),
         **of_flags(wrong, flagged, ""),
         "possible_f1": possible_f1(wrong, p),
@@ -466,6 +485,7 @@ def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> dict[str,
         "rate_high": estimate.high,
         "seconds": round(seconds, 2),
     }
+    return row, p
 
 
 def peers(features: Array, labels: Array, wrong: Array, seed: int) -> dict[str, Any]:
@@ -587,6 +607,12 @@ def summarize(rows: list[dict[str, Any]]) -> str:
     lines.append(
         f"f1 if each cell were cut where its precision is .8: mean {np.nanmean(possible):.3f}, "
         f"ahead of cleanlab or level in {np.mean(np.nan_to_num(possible) >= np.nan_to_num(theirs) - 0.01):.1%}"
+    )
+    there, theirs = (np.array([value(r, name) for r in noisy]) for name in ("precision_there", "cleanlab_precision"))
+    asked = ~np.isnan(there)
+    lines.append(
+        f"at the recall of cleanlab's flags: precision {there[asked].mean():.3f}, cleanlab {theirs[asked].mean():.3f}, ahead or "
+        f"level in {np.mean(there[asked] >= theirs[asked] - 0.01):.1%} of {asked.sum()} cells"
     )
     for peer in ("aum", "knn"):
         lines.append(f"{peer}: mean ap {np.nanmean([value(r, f'{peer}_ap') for r in noisy]):.3f}")

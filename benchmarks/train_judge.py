@@ -1,11 +1,12 @@
 """Train the networks of `mohs.hardness.learned_odds` on data sets whose wrong labels are known.
 
     MOHS_DATA=FOLDER python benchmarks/train_judge.py cells --features FOLDER --out SIGNS --jobs 2 --seconds 600
-    python benchmarks/train_judge.py fit SIGNS... [--write]
+    python benchmarks/train_judge.py fit SIGNS... --kind columns [--onward [--beside]] [--write]
 
 `cells` draws data sets, sizes, classes and wrong labels at random, judges each as `mohs audit` does, and keeps the signs of
 some labels with the truth. `fit` trains the networks without each group of data sets, to tell how they do on data that they
-have not seen; with --write it trains them on all and puts the weights into the package.
+have not seen; with --write it trains them on all and puts the weights into the package. With --onward training starts from the
+package's weights and stays near them: a thousand draws then suffice where the models that are judged by have changed a little.
 
 Wrong labels: uniform, to the next class, by a random table of classes, hard examples to the class they resemble, or two of
 these together; half a percent to 45 %, and none. The data sets of `audit_suite.py` that serve as a test take no part (PACS
@@ -34,6 +35,7 @@ import r_tables
 if TYPE_CHECKING:
     from mohs.train.fold_heads import FoldScores
 
+SKLEARN = ("digits", "breast_cancer", "wine")
 REAL = ("digits", "mnist", "fashion-mnist", "pacs:art_painting", "pacs:cartoon", "pacs:sketch", "cifar10", "cifar100",
         "breast_cancer", "wine", "docstrings", "scipy-modules", "paintings", "tweets")  # fmt: skip
 SYNTHETIC = ("blobs", "modes", "logistic", "table")
@@ -43,9 +45,12 @@ TABLES = tuple(
     for name in found
     if package != r_tables.TEST and name not in r_tables.TEXTS
 )
+OF_KIND = {"columns": (*SKLEARN, *TABLES), "embedding": tuple(one for one in REAL if one not in SKLEARN)}
 KINDS = ("none", "uniform", "pairs", "table", "instance", "both")
 ROWS = 250  # labels kept of each cell
+POOL = 1500  # examples of a data set of images or texts that draws are taken from
 GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 32, 4, 4, 0.1
+NEAR, NEAR_RATE, NEAR_EPOCHS = 0.005, 2e-3, 3  # with --onward: pull to the weights before, learning rate, epochs
 Array = np.ndarray[Any, Any]
 
 
@@ -73,17 +78,17 @@ def synthetic(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
     return (means[at] + spread[at] * rng.normal(size=(size, width))).astype(np.float32), at % classes
 
 
-def draw(seed: int, features: str | None, kinds: list[str] | None = None) -> dict[str, Any]:
-    """One cell: features, labels and truth."""
-    from audit_suite import embedded, numbers
+def draw(seed: int, features: str | None, kinds: list[str] | None = None, most: int = 2500) -> dict[str, Any]:
+    """One cell: sets of features or columns, labels and truth; at most so many examples."""
+    from audit_suite import numbers, viewed
 
     rng = np.random.default_rng(seed)
     name = str(rng.choice(kinds or (SYNTHETIC, REAL, TABLES)[rng.choice(3, p=(0.3, 0.4, 0.3))]))
     if name in SYNTHETIC:
-        x, truth = synthetic(name, rng)
+        made, truth = synthetic(name, rng)
+        x: Any = {"features": made}
     else:
-        found = embedded(name, features)
-        x, truth = found.inputs, found.truth
+        x, truth = viewed(name, features, POOL)
     classes = np.unique(truth)
     if len(classes) > 3 and rng.random() < 0.4:
         classes = rng.choice(classes, size=int(rng.integers(2, min(len(classes), 20) + 1)), replace=False)
@@ -91,10 +96,16 @@ def draw(seed: int, features: str | None, kinds: list[str] | None = None) -> dic
     if rng.random() < 0.3:  # imbalance
         keep = rng.dirichlet(np.full(len(classes), 1.0))[np.searchsorted(np.sort(classes), truth[rows])]
         rows = rows[rng.random(len(rows)) < np.minimum(1, 2 * keep / keep.mean())]
-    rows = rng.permutation(rows)[: int(np.exp(rng.uniform(np.log(200), np.log(10_000 if rng.random() < 0.1 else 2500))))]
-    x, (_, truth) = (x[rows] if isinstance(x, np.ndarray) else x.take(rows)), np.unique(truth[rows], return_inverse=True)
-    labels, kind = noisy(numbers(x), truth, rng, 0.4 if name in ("table", *TABLES) else 0.15)
+    rows = rng.permutation(rows)[: int(np.exp(rng.uniform(np.log(200), np.log(most))))]
+    x, (_, truth) = _rows(x, rows), np.unique(truth[rows], return_inverse=True)
+    first = next(iter(x.values())) if isinstance(x, dict) else numbers(x)
+    labels, kind = noisy(first, truth, rng, 0.4 if name in ("table", *TABLES) else 0.15)
     return {"data": name, "kind": kind, "seed": seed, "x": x, "y": labels.astype(np.int64), "t": truth.astype(np.int64)}
+
+
+def _rows(x: Any, rows: Array) -> Any:
+    """These rows of sets of features or of a table."""
+    return {name: one[rows] for name, one in x.items()} if isinstance(x, dict) else x.take(rows)
 
 
 def noisy(x: Array, truth: Array, rng: np.random.Generator, clean: float) -> tuple[Array, str]:
@@ -120,18 +131,18 @@ def noisy(x: Array, truth: Array, rng: np.random.Generator, clean: float) -> tup
     return labels, kind
 
 
-def signs(seed: int, features: str | None, kinds: list[str] | None = None) -> dict[str, Any]:
-    """The signs of some labels of one cell, as `mohs audit` would see them."""
+def signs(seed: int, features: str | None, kinds: list[str] | None = None, most: int = 2500) -> dict[str, Any]:
+    """The signs of some labels of one cell, as `mohs audit` would see them, and their summary over all labels."""
     import torch
 
     from mohs.hardness.judgment import fit_rule
-    from mohs.hardness.learned_odds import signs_of
+    from mohs.hardness.learned_odds import signs_of, summary
 
     torch.set_num_threads(1)
-    cell = draw(seed, features, kinds)
+    cell = draw(seed, features, kinds, most)
     x, y, t = cell.pop("x"), cell.pop("y"), cell.pop("t")
     wrong = y != t
-    scores, made, y = of_features(x, y) if isinstance(x, np.ndarray) else of_table(x, y)
+    scores, made, y = of_features(x, y) if isinstance(x, dict) else of_table(x, y)
     rule = fit_rule(scores, y, ambiguity=made.ambiguity)
     rows = rule.judge(scores, y)
     found = signs_of(
@@ -139,22 +150,18 @@ def signs(seed: int, features: str | None, kinds: list[str] | None = None) -> di
         rate=rule.model.rate, kappa=rule.kappa,
     )  # fmt: skip
     kept = np.random.default_rng(seed).permutation(len(y))[:ROWS]
-    return {**cell, "n": len(y), "signs": found[kept].astype(np.float32), "wrong": wrong[kept]}
+    return {**cell, "n": len(y), "signs": found[kept].astype(np.float32), "wrong": wrong[kept], "summary": summary(found)}
 
 
-def of_features(x: Array, y: Array) -> tuple[Array, FoldScores, Array]:
-    """Scores (M, N, K) of an audit of features (N, D), the fit of its heads, and the labels as its classes."""
-    import torch
+def of_features(x: dict[str, Array], y: Array) -> tuple[Array, FoldScores, Array]:
+    """Scores (M, N, K) of an audit of sets of features (N, D), the fit of its heads, and the labels as its classes."""
+    import mohs
+    from mohs.audit.judge_features import head_scores
+    from mohs.audit.options import AuditOptions
 
-    from mohs.train.fold_heads import fold_scores
-    from mohs.train.table_heads import forest_scores
-
-    classes, labels = np.unique(y, return_inverse=True)
-    made = fold_scores(x, torch.from_numpy(labels), num_classes=len(classes))
-    scores = made.scores
-    if x.shape[1] <= 100:
-        scores = np.concatenate([scores, forest_scores(x, labels, len(classes), 0)[0][None].astype(np.float32)])
-    return scores, made, labels
+    train = mohs.open_data((next(iter(x.values())), np.unique(y, return_inverse=True)[1])).train
+    scores, made = head_scores(x, train, AuditOptions(device="cpu"))
+    return np.stack([np.asarray(one, dtype=np.float32) for one in scores.values()]), made, train.labels.numpy()
 
 
 def of_table(x: Any, y: Array) -> tuple[Array, FoldScores, Array]:
@@ -170,15 +177,15 @@ def of_table(x: Any, y: Array) -> tuple[Array, FoldScores, Array]:
         pyarrow.parquet.write_table(x.append_column("label", [[f"class {one:04d}" for one in y]]), file)
         data = mohs.open_data(file, label="label")
         if data.train.kind == "features":  # numbers alone
-            return of_features(np.asarray(data.train.inputs, dtype=np.float32), data.train.labels.numpy())
+            return of_features({"features": np.asarray(data.train.inputs, dtype=np.float32)}, data.train.labels.numpy())
         scores, made = table_scores(data, AuditOptions(device="cpu"))
     return np.stack([one.astype(np.float32) for one in scores.values()]), made, data.train.labels.numpy()
 
 
-def attempt(seed: int, features: str | None, kinds: list[str] | None) -> dict[str, Any] | None:
+def attempt(seed: int, features: str | None, kinds: list[str] | None, most: int) -> dict[str, Any] | None:
     """`signs`; None where the draw has too few examples of a class to judge."""
     try:
-        return signs(seed, features, kinds)
+        return signs(seed, features, kinds, most)
     except Exception as error:
         print(f"cell {seed}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return None
@@ -191,7 +198,7 @@ def cells(options: argparse.Namespace) -> None:
         running = set()
         while time.perf_counter() - began < options.seconds:
             while len(running) < 2 * options.jobs:
-                running.add(pool.submit(attempt, seed, options.features, options.kinds))
+                running.add(pool.submit(attempt, seed, options.features, options.kinds, options.most))
                 seed += 1
             finished, running = wait(running, timeout=5, return_when=FIRST_COMPLETED)
             done += [one.result() for one in finished]
@@ -201,6 +208,7 @@ def cells(options: argparse.Namespace) -> None:
         options.out, signs=np.concatenate([one["signs"] for one in kept]).astype(np.float16),
         wrong=np.concatenate([one["wrong"] for one in kept]), rows=[len(one["wrong"]) for one in kept],
         data=[one["data"] for one in kept], kind=[one["kind"] for one in kept], n=[one["n"] for one in kept],
+        summary=np.stack([one["summary"] for one in kept]), seed=[one["seed"] for one in kept],
     )  # fmt: skip
     print(f"{len(kept)} cells of {len(done)} in {time.perf_counter() - began:.0f} s -> {options.out}")
 
@@ -208,93 +216,117 @@ def cells(options: argparse.Namespace) -> None:
 # Networks
 
 
-def train(x: Array, wrong: Array, weight: Array, seed: int) -> dict[str, Any]:
-    """One network: standardized signs (N, S) -> log odds."""
+def train(x: Array, wrong: Array, weight: Array, seed: int, start: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One network: standardized signs (N, S) -> log odds. start: weights to begin from, and to stay near to."""
     import torch
 
     from mohs.hardness.learned_odds import CUT
 
     torch.manual_seed(seed)
     layers = [torch.nn.Linear(x.shape[1], HIDDEN), torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.Linear(HIDDEN, 1)]
+    named = dict(zip(("first", "second", "last"), layers, strict=True))
     net = torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1], torch.nn.Tanh(), layers[2])
+    if start is not None:
+        with torch.no_grad():
+            for name, layer in named.items():
+                layer.weight.copy_(torch.tensor(start[f"{name}_weight"][seed]))
+                layer.bias.copy_(torch.tensor(start[f"{name}_bias"][seed]))
+    before = [one.detach().clone() for one in net.parameters()]
+    rate, decay, epochs = (1e-2, DECAY, EPOCHS) if start is None else (NEAR_RATE, 0.0, NEAR_EPOCHS)
     inputs, targets, weights = (torch.tensor(one, dtype=torch.float32) for one in (x.clip(-CUT, CUT), wrong, weight))
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=DECAY)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=rate, weight_decay=decay)
     batches = -(-len(x) // 2048)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=EPOCHS * batches)
-    for _ in range(EPOCHS):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=epochs * batches)
+    for _ in range(epochs):
         for rows in torch.randperm(len(x)).split(2048):
             optimizer.zero_grad()
             losses = torch.nn.functional.binary_cross_entropy_with_logits(
                 net(inputs[rows]).squeeze(1), targets[rows], reduction="none"
             )
-            (losses * weights[rows]).mean().backward()
+            loss = (losses * weights[rows]).mean()
+            if start is not None:
+                loss = loss + NEAR * sum((one - then).square().sum() for one, then in zip(net.parameters(), before, strict=True))
+            loss.backward()
             optimizer.step()
             schedule.step()
-    named = zip(("first", "second", "last"), layers, strict=True)
-    return {f"{name}_{part}": getattr(layer, part).detach().numpy() for name, layer in named for part in ("weight", "bias")}
+    return {
+        f"{name}_{part}": getattr(layer, part).detach().numpy() for name, layer in named.items() for part in ("weight", "bias")
+    }
 
 
-def networks(x: Array, wrong: Array, cell: Array) -> dict[str, Array]:
-    """The weights of `learned_odds`, trained on signs and summaries (N, I) of cells (N,) of equal weight."""
-    mean, deviation = x.mean(0), x.std(0) + 1e-6
-    weight = 1 / np.bincount(cell)[cell]
-    nets = [train((x - mean) / deviation, wrong, weight / weight.mean(), seed) for seed in range(NETWORKS)]
+def networks(x: Array, wrong: Array, cell: Array, data: Array, start: dict[str, Any] | None = None) -> dict[str, Array]:
+    """The weights of `learned_odds`, trained on signs and summaries (N, I) of cells (N,) of these data sets.
+
+    Real and synthetic data sets have the same weight, and so have the cells of each.
+    """
+    mean, deviation = (x.mean(0), x.std(0) + 1e-6) if start is None else (start["mean"], start["deviation"])
+    made = np.isin(data, SYNTHETIC)
+    weight = (1 / np.bincount(made)[made.astype(int)])[cell] / np.bincount(cell)[cell]
+    nets = [train((x - mean) / deviation, wrong, weight / weight.mean(), seed, start) for seed in range(NETWORKS)]
     return {"mean": mean, "deviation": deviation, **{name: np.stack([one[name] for one in nets]) for name in nets[0]}}
 
 
-def drawn(files: list[Path]) -> tuple[Array, Array, Array, Array]:
+def drawn(files: list[Path], kind: str) -> tuple[Array, Array, Array, Array]:
     """Signs with summaries (N, I), which labels are wrong (N,), the cell of each (N,), and the data set of each cell.
 
-    Cells with labels that people gave are left out: these serve as a test.
+    kind: "columns" for draws of tables, "embedding" for those of images and texts; synthetic data sets belong to both.
     """
-    from mohs.hardness.learned_odds import summary
+    from mohs.hardness.learned_odds import with_summary
 
     parts = [dict(np.load(file)) for file in files]
-    signs, wrong, rows, data, kind = (
-        np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind")
+    signs, wrong, rows, data, summary = (
+        np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "summary")
     )
-    of_cells = [own for own, one in zip(np.split(np.arange(len(signs)), np.cumsum(rows)[:-1]), kind, strict=True) if one in KINDS]
-    x = [signs[own].astype(np.float64) for own in of_cells]
-    x = [np.concatenate([one, np.tile(summary(one), (len(one), 1))], axis=1) for one in x]
+    wanted = np.isin(data, (*SYNTHETIC, *OF_KIND[kind]))
+    of_cells = [own for own, one in zip(np.split(np.arange(len(signs)), np.cumsum(rows)[:-1]), wanted, strict=True) if one]
+    x = [with_summary(signs[own].astype(np.float64), one) for own, one in zip(of_cells, summary[wanted], strict=True)]
     cell = np.repeat(np.arange(len(x)), [len(own) for own in of_cells])
-    return np.concatenate(x), wrong[np.concatenate(of_cells)], cell, data[np.isin(kind, KINDS)]
+    return np.concatenate(x), wrong[np.concatenate(of_cells)], cell, data[wanted]
 
 
 def fit(options: argparse.Namespace) -> None:
     """Train on all cells and write the weights, or train without each group of data sets and report."""
     from mohs.hardness import learned_odds
 
-    x, wrong, cell, data = drawn(options.files)
+    x, wrong, cell, data = drawn(options.files, options.kind)
+    file = Path(learned_odds.__file__).with_name(learned_odds.WEIGHTS)
+    start = learned_odds.networks(options.kind) if options.onward else None
     if not options.write:
         group = np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]
-        report(x[:, : -learned_odds.SUMMARY], wrong, unseen(x, wrong, cell, group), cell)
+        before = [("before", learned_odds.judged_by(start, x))] if start else []
+        ours = [("rule", 1 / (1 + np.exp(-x[:, 0]))), *before, ("networks", unseen(x, wrong, cell, data, group, start))]
+        report(wrong, ours, cell)
         return
-    text = {name: np.round(value, 4).tolist() for name, value in networks(x, wrong, cell).items()}
-    text = {"signs": list(learned_odds.SIGNS), "cells": len(data), "data": sorted(set(data.tolist())), **text}
-    file = Path(learned_odds.__file__).with_name(learned_odds.WEIGHTS)
+    held = json.loads(file.read_text(encoding="utf-8"))
+    made = networks(x, wrong, cell, data, start)
+    if start and options.beside:
+        made = {name: one if name in ("mean", "deviation") else np.concatenate([start[name], one]) for name, one in made.items()}
+    own = {name: np.round(value, 4).tolist() for name, value in made.items()}
+    before = held[options.kind] if options.onward else {"cells": 0, "data": []}
+    told = {"cells": before["cells"] + len(data), "data": sorted({*before["data"], *data.tolist()})}
+    text = {**held, "signs": list(learned_odds.SIGNS), options.kind: {**told, **own}}
     file.write_text(json.dumps(text) + "\n", encoding="utf-8")
     print(f"{file.name}: {len(data)} cells, {len(x):,} labels")
 
 
-def unseen(x: Array, wrong: Array, cell: Array, group: Array) -> Array:
-    """Probabilities (N,) by networks that saw no data set of the row's group."""
-    from mohs.hardness.learned_odds import SUMMARY, learned_wrong
+def unseen(x: Array, wrong: Array, cell: Array, data: Array, group: Array, start: dict[str, Any] | None = None) -> Array:
+    """Probabilities (N,) by networks that saw no data set of the row's group, unless those they started from did."""
+    from mohs.hardness.learned_odds import judged_by
 
     held = np.zeros(len(x))
     for g in np.unique(group):
         seen = group != g
-        nets = networks(x[seen], wrong[seen], np.unique(cell[seen], return_inverse=True)[1])
-        for c in np.unique(cell[~seen]):
-            held[cell == c] = learned_wrong(x[cell == c, :-SUMMARY], nets)
+        kept, own = np.unique(cell[seen], return_inverse=True)
+        nets = networks(x[seen], wrong[seen], own, data[kept], start)
+        held[~seen] = judged_by(nets, x[~seen])
     return held
 
 
-def report(x: Array, wrong: Array, held: Array, cell: Array) -> None:
-    """Cross-entropy and flags of rule and networks, on data sets that the networks did not see."""
+def report(wrong: Array, judged: list[tuple[str, Array]], cell: Array) -> None:
+    """Cross-entropy and flags of several judges, each with its name, on data sets that they did not see."""
     from mohs.hardness.judgment import choose_flags
 
-    rule = 1 / (1 + np.exp(-x[:, 0]))
-    for name, p in (("rule", rule), ("networks", held)):
+    for name, p in judged:
         loss = -np.log(np.where(wrong, p, 1 - p).clip(1e-4))
         f1, precision, clean = [], [], []
         for c in range(cell.max() + 1):
@@ -322,11 +354,15 @@ def main() -> None:
     make.add_argument("--features", help="folder that keeps the embeddings of each data set, as of audit_suite.py")
     make.add_argument("--kinds", nargs="+", help="draw these data sets alone")
     make.add_argument("--first", type=int, default=0, help="first random seed")
+    make.add_argument("--most", type=int, default=2500, help="examples of a draw at most")
     make.add_argument("--jobs", type=int, default=2)
     make.add_argument("--seconds", type=float, default=600)
     make.set_defaults(run=cells)
     learn = commands.add_parser("fit")
     learn.add_argument("files", nargs="+", type=Path)
+    learn.add_argument("--kind", choices=OF_KIND, required=True, help="which networks to train")
+    learn.add_argument("--onward", action="store_true", help="start from the package's weights and stay near them")
+    learn.add_argument("--beside", action="store_true", help="with --onward: keep the networks before too, beside the new ones")
     learn.add_argument("--write", action="store_true")
     learn.set_defaults(run=fit)
     options = parser.parse_args()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mohs.hardness.judgment import judge_labels
-from mohs.hardness.learned_odds import CUT, SIGNS, SUMMARY, Refit, _networks, learned_wrong, signs_of, summary
+from mohs.hardness.learned_odds import CUT, SIGNS, SUMMARY, Refit, learned_wrong, networks, signs_of, summary
 
 
 def made(n: int = 400, k: int = 4, wrong: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -25,10 +25,11 @@ def signs(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return signs_of(p, labels, rule=1 - right, apparent=1 - right, refit=Refit(p, 16), rate=0.1, kappa=0.1)
 
 
-def test_the_networks_by_hand() -> None:
+@pytest.mark.parametrize("columns", [False, True])
+def test_the_networks_by_hand(columns: bool) -> None:
     scores, labels, _ = made()
-    x, net = signs(scores, labels), _networks()
-    found = learned_wrong(x)
+    x, net = signs(scores, labels), networks("columns" if columns else "embedding")
+    found = learned_wrong(x, columns=columns)
     for row in (0, 7, 123):
         z = ((np.concatenate([x[row], summary(x)]) - net["mean"]) / net["deviation"]).clip(-CUT, CUT)
         odds = []
@@ -76,6 +77,12 @@ def test_confident_contradictions_are_wrong_labels() -> None:
     assert judgment.p_mislabeled[wrong].mean() > 0.8
     assert judgment.p_mislabeled[~wrong].mean() < 0.03
     assert wrong[judgment.flagged].mean() > 0.9
+
+
+def test_columns_have_networks_of_their_own() -> None:
+    scores, labels, _ = made()
+    embedding, columns = (judge_labels(scores, labels, refit=Refit(np.exp(scores), 16, one)).p_mislabeled for one in (False, True))
+    assert np.abs(embedding - columns).max() > 1e-3
 
 
 def test_order_of_classes_and_rows_does_not_matter() -> None:

@@ -49,7 +49,7 @@ from mohs.train.trained import with_origin
 
 PIXELS, PIXELS_FROM = 32, 64  # side of the pixel features; largest side of images whose pixels may tell
 EMBEDDED_FROM = 20  # smallest side of images that are worth embedding
-FOREST = 100  # features up to which a forest is fitted
+COLUMNS = 100  # features up to which they are taken for columns of a table: a forest is fitted too
 CHUNK = 4096
 
 
@@ -169,14 +169,14 @@ def pixels(examples: Examples) -> Array:
 
 def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions) -> tuple[dict[str, Array], FoldScores]:
     """Scores (N, K) of each model by its name, and the fit of the heads among them."""
-    classes, labels = len(train.classes), train.labels
+    classes, labels, raw = len(train.classes), train.labels, features.get("features")
+    columns = raw is not None and raw.shape[1] <= COLUMNS
     made = fold_scores(
         features, labels, num_classes=classes, folds=options.folds, seed=options.seed,
-        device=choose_device(options.device), progress=options.progress("judging"),
+        device=choose_device(options.device), columns=columns, progress=options.progress("judging"),
     )  # fmt: skip
     scores: dict[str, Array] = dict(zip(made.names, made.scores, strict=True))
-    raw = features.get("features")
-    if raw is not None and raw.shape[1] <= FOREST:
+    if columns:
         scores["features forest"], _ = forest_scores(np.asarray(raw), labels.numpy(), classes, options.seed)
     return scores, made
 

@@ -30,7 +30,7 @@ one of the signs from which `learned_odds` tells p_mislabeled.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -244,10 +244,10 @@ def _judgment(
     if refit is not None and known.sum() >= LEAST and skilled(probs := rule.model.probs(s[:, known]), y[known]):
         signs = signs_of(
             probs, y[known], rule=rows.p_mislabeled[known], apparent=rows.apparent[known],
-            refit=Refit(refit.probs[known], refit.width), rate=rule.model.rate, kappa=rule.kappa,
+            refit=replace(refit, probs=refit.probs[known]), rate=rule.model.rate, kappa=rule.kappa,
         )  # fmt: skip
         wrong = np.full(n, np.nan)
-        wrong[known] = learned_wrong(signs)
+        wrong[known] = learned_wrong(signs, columns=refit.columns)
     if smooth is not None:
         wrong = np.where(known, smooth(np.where(known, wrong, 0.0)), wrong)
     wrong = np.where(known, wrong, np.nan)

@@ -8,7 +8,8 @@ wrong in known places (`benchmarks/train_judge.py`; results/audit/README.md says
     p_mislabeled = sigmoid(mean over the networks of w₃ · tanh(W₂ tanh(W₁ x + b₁) + b₂) + b₃)
 
 x are the signs of `SIGNS` and how they are distributed over the data set (`summary`), standardized and cut at ±4. What the
-rule says is among them.
+rule says is among them. Rows of a table are often ambiguous by nature, pictures and texts seldom: there are networks for
+columns of tables and others for embeddings.
 """
 
 from __future__ import annotations
@@ -59,19 +60,26 @@ class Refit:
     Attributes:
         probs: Their out-of-sample probabilities (N, K).
         width: Number of features D.
+        columns: Whether the features are columns of a table, rather than an embedding.
     """
 
     probs: Array
     width: int
+    columns: bool = False
 
 
-def learned_wrong(signs: Array, networks: Mapping[str, Any] | None = None) -> Array:
-    """Signs (N, S) of one data set -> probability that each label is wrong (N,).
+def learned_wrong(signs: Array, *, columns: bool) -> Array:
+    """Signs (N, S) of one data set -> probability that each label is wrong (N,); columns: as in `Refit`."""
+    return judged_by(networks("columns" if columns else "embedding"), with_summary(signs, summary(signs)))
 
-    networks: others than the package's.
-    """
-    net = networks or _networks()
-    x = np.concatenate([signs, np.broadcast_to(summary(signs), (len(signs), SUMMARY))], axis=1)
+
+def with_summary(signs: Array, summarized: Array) -> Array:
+    """Signs (N, S) and their summary (SUMMARY,) -> the inputs of the networks (N, I)."""
+    return np.concatenate([signs, np.broadcast_to(summarized, (len(signs), SUMMARY))], axis=1)
+
+
+def judged_by(net: Mapping[str, Any], x: Array) -> Array:
+    """Inputs (N, I) -> the probability that each label is wrong (N,), by networks as `networks` returns them."""
     hidden = ((x - net["mean"]) / net["deviation"]).clip(-CUT, CUT)[None]  # (networks, N, hidden), once there are several
     for layer in ("first", "second"):
         hidden = np.tanh(hidden @ net[f"{layer}_weight"].swapaxes(1, 2) + net[f"{layer}_bias"][:, None])
@@ -175,9 +183,9 @@ def _log_odds(p: Array, least: float) -> Array:
 
 
 @cache
-def _networks() -> dict[str, Any]:
-    """Mean and deviation of the inputs (I,), and the layers of R networks: weights (R, out, in) and biases (R, out)."""
+def networks(kind: str) -> dict[str, Any]:
+    """The R networks for "columns" or "embedding": mean and deviation of inputs (I,), weights (R, out, in), biases (R, out)."""
     held = json.loads(files(__package__).joinpath(WEIGHTS).read_text(encoding="utf-8"))
     if tuple(held["signs"]) != SIGNS:
         raise RuntimeError(f"{WEIGHTS} was trained on other signs: run benchmarks/train_judge.py again")
-    return {name: np.array(value) for name, value in held.items() if name in ("mean", "deviation") or "_" in name}
+    return {name: np.array(value) for name, value in held[kind].items() if name in ("mean", "deviation") or "_" in name}
