@@ -275,6 +275,27 @@ DATA: dict[str, Callable[[], Source]] = {
 }
 
 
+def from_file(file: Path) -> Source:
+    """A data set of a folder: a Parquet table with its classes in the column `label`, or an .npz of `inputs` and `labels`.
+
+    Classes of fewer than ten examples are left out.
+    """
+    if file.suffix == ".parquet":
+        import pyarrow.parquet
+
+        table = pyarrow.parquet.read_table(file)
+        inputs, labels = table.drop_columns("label"), np.array([str(one) for one in table.column("label").to_pylist()])
+    else:
+        with np.load(file) as held:
+            inputs, labels = held["inputs"], held["labels"]
+        inputs = inputs.astype(object) if inputs.dtype.kind == "U" else inputs
+    names, counts = np.unique(labels, return_counts=True)
+    rows = np.flatnonzero(np.isin(labels, names[counts >= 10]))
+    rows = np.random.default_rng(0).permutation(rows)[:MOST]
+    truth = np.unique(labels[rows], return_inverse=True)[1]
+    return Source(inputs[rows] if isinstance(inputs, np.ndarray) else inputs.take(rows), truth, {})
+
+
 MLBENCH = tuple(f"table:{name}" for name in r_tables.TABLES[r_tables.TEST])
 TRAINING = ("mnist", "pacs:sketch", "docstrings", "scipy-modules", "paintings", "tweets",
             *(one for one in DATA if one.startswith("table:") and one not in MLBENCH))  # fmt: skip  # train_judge.py alone
@@ -625,7 +646,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="CSV of the cells; finished cells are not run again")
     tested = [one for one in DATA if one not in TRAINING]
-    parser.add_argument("--data", nargs="+", default=tested, choices=list(DATA), help="data sets")
+    parser.add_argument("--data", nargs="+", default=tested, help="data sets, by name")
+    parser.add_argument(
+        "--folder", type=Path, help="folder of further data sets (`from_file`), which --data may name: a file's stem"
+    )
     parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES), help="examples per cell, 0 for all")
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="shares of wrong labels")
     parser.add_argument("--seeds", type=int, default=3, help="seeds per cell")
@@ -633,6 +657,9 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, help="CSV of an earlier run: its figures of the peers are taken over, cell by cell")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no cell after this many seconds")
     options = parser.parse_args()
+    DATA.update({file.stem: partial(from_file, file) for file in sorted((options.folder or Path("none")).glob("*.[np]*"))})
+    if unknown := [one for one in options.data if one not in DATA]:
+        parser.error(f"--data {unknown[0]} is not a data set; known: {', '.join(DATA)}")
     from machine import machine
 
     began, done, version = time.perf_counter(), finished(options.out), machine()["commit"]

@@ -2,7 +2,8 @@
 
 The images fall into two halves, class by class. A backbone is fine-tuned on each half, with cross-entropy, early-learning
 regularization (`losses.early_learning`) and averaged weights, and scores the other half, each image and its mirror. So no network
-sees the labels it judges, and the noise model weighs its scores with those of the heads.
+sees the labels it judges, and the noise model weighs its scores with those of the heads. What the heads say that were fitted anew
+to the predicted classes counts as it does without fine-tuning (`hardness.judgment`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
     options.step("judge", f"heads on {about} in {options.folds} folds, and {as_spec(model)['name']} fine-tuned on each half")
     heads = kept_scores(folder / "fold-scores.safetensors", examples, lambda: head_scores(features, examples, options))
     scores = np.concatenate([heads.scores, tuned_scores(data, options, folder)[None]])
-    judgment = judge_examples(scores, examples, options, ambiguity=heads.ambiguity)
+    judgment = judge_examples(scores, examples, options, ambiguity=heads.ambiguity, refit=heads.refit)
     options.step("scores", "margins, angles and neighbors")
     first = next(iter(features.values()))
     near = neighbors_of(first, options)
