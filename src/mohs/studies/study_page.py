@@ -59,6 +59,7 @@ def write_study_page(recipe: Recipe, results: Sequence[Result], folder: str | Pa
     table, page = (Path(folder) / f"{recipe.study.id}{ending}" for ending in (".csv", ".md"))
     results = merge_results(read_results(table) if table.exists() else [], results, recipe)
     write_results(results, table)
+    results = read_results(table)  # as the file has them, rounded: the page is the same when it is written again
     refuse_folder(page)
     page.write_text(study_page(recipe, results))
     judged = verdicts(recipe, results)
