@@ -657,7 +657,8 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, help="CSV of an earlier run: its figures of the peers are taken over, cell by cell")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no cell after this many seconds")
     options = parser.parse_args()
-    DATA.update({file.stem: partial(from_file, file) for file in sorted((options.folder or Path("none")).glob("*.[np]*"))})
+    files = sorted(options.folder.iterdir()) if options.folder else []
+    DATA.update({file.stem: partial(from_file, file) for file in files if file.suffix in (".parquet", ".npz")})
     if unknown := [one for one in options.data if one not in DATA]:
         parser.error(f"--data {unknown[0]} is not a data set; known: {', '.join(DATA)}")
     from machine import machine
