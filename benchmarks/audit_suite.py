@@ -693,7 +693,14 @@ def main() -> None:
 
 def run_if_time(cell: Cell, known: dict[str, str] | None, until: float) -> dict[str, Any] | None:
     """The cell, or nothing where the time is up (perf_counter is shared by the processes of one machine)."""
-    return None if time.perf_counter() > until else run_cell(cell, known)
+    from mohs._core.errors import FolderInUse
+
+    while time.perf_counter() <= until:
+        try:
+            return run_cell(cell, known)
+        except FolderInUse:  # another cell of the same examples is embedding them
+            time.sleep(2)
+    return None
 
 
 if __name__ == "__main__":
