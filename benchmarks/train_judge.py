@@ -48,6 +48,7 @@ TABLES = tuple(
 OF_KIND = {"columns": (*SKLEARN, *TABLES), "embedding": tuple(one for one in REAL if one not in SKLEARN)}
 KINDS = ("none", "uniform", "pairs", "table", "instance", "both")
 ROWS = 250  # labels kept of each cell
+CLEAN = 0.25  # weight of draws without wrong labels for columns, of which they are 40 %; so that they count as others' do
 POOL = 1500  # examples of a data set of images or texts that draws are taken from
 GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 32, 4, 4, 0.1
 NEAR, NEAR_RATE, NEAR_EPOCHS = 0.005, 2e-3, 3  # with --onward: pull to the weights before, learning rate, epochs
@@ -254,51 +255,54 @@ def train(x: Array, wrong: Array, weight: Array, seed: int, start: dict[str, Any
     }
 
 
-def networks(x: Array, wrong: Array, cell: Array, data: Array, start: dict[str, Any] | None = None) -> dict[str, Array]:
-    """The weights of `learned_odds`, trained on signs and summaries (N, I) of cells (N,) of these data sets.
+def networks(
+    x: Array, wrong: Array, cell: Array, data: Array, weight: Array, start: dict[str, Any] | None = None
+) -> dict[str, Array]:
+    """The weights of `learned_odds`, trained on signs and summaries (N, I) of cells (N,) of these data sets and weights.
 
-    Real and synthetic data sets have the same weight, and so have the cells of each.
+    Real and synthetic data sets have the same weight, and cells are weighed beside others of the same.
     """
     mean, deviation = (x.mean(0), x.std(0) + 1e-6) if start is None else (start["mean"], start["deviation"])
     made = np.isin(data, SYNTHETIC)
-    weight = (1 / np.bincount(made)[made.astype(int)])[cell] / np.bincount(cell)[cell]
+    weight = (weight / np.bincount(made)[made.astype(int)])[cell] / np.bincount(cell)[cell]
     nets = [train((x - mean) / deviation, wrong, weight / weight.mean(), seed, start) for seed in range(NETWORKS)]
     return {"mean": mean, "deviation": deviation, **{name: np.stack([one[name] for one in nets]) for name in nets[0]}}
 
 
-def drawn(files: list[Path], kind: str) -> tuple[Array, Array, Array, Array]:
-    """Signs with summaries (N, I), which labels are wrong (N,), the cell of each (N,), and the data set of each cell.
+def drawn(files: list[Path], kind: str) -> tuple[Array, Array, Array, Array, Array]:
+    """Signs with summaries (N, I), which labels are wrong (N,), the cell of each (N,), data set and weight of each cell.
 
     kind: "columns" for draws of tables, "embedding" for those of images and texts; synthetic data sets belong to both.
     """
     from mohs.hardness.learned_odds import with_summary
 
     parts = [dict(np.load(file)) for file in files]
-    signs, wrong, rows, data, summary = (
-        np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "summary")
+    signs, wrong, rows, data, noise, summary = (
+        np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind", "summary")
     )
     wanted = np.isin(data, (*SYNTHETIC, *OF_KIND[kind]))
     of_cells = [own for own, one in zip(np.split(np.arange(len(signs)), np.cumsum(rows)[:-1]), wanted, strict=True) if one]
     x = [with_summary(signs[own].astype(np.float64), one) for own, one in zip(of_cells, summary[wanted], strict=True)]
     cell = np.repeat(np.arange(len(x)), [len(own) for own in of_cells])
-    return np.concatenate(x), wrong[np.concatenate(of_cells)], cell, data[wanted]
+    weight = np.where((noise == "none") & (kind == "columns"), CLEAN, 1.0)[wanted]
+    return np.concatenate(x), wrong[np.concatenate(of_cells)], cell, data[wanted], weight
 
 
 def fit(options: argparse.Namespace) -> None:
     """Train on all cells and write the weights, or train without each group of data sets and report."""
     from mohs.hardness import learned_odds
 
-    x, wrong, cell, data = drawn(options.files, options.kind)
+    x, wrong, cell, data, weight = drawn(options.files, options.kind)
     file = Path(learned_odds.__file__).with_name(learned_odds.WEIGHTS)
     start = learned_odds.networks(options.kind) if options.onward else None
     if not options.write:
         group = np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]
         before = [("before", learned_odds.judged_by(start, x))] if start else []
-        ours = [("rule", 1 / (1 + np.exp(-x[:, 0]))), *before, ("networks", unseen(x, wrong, cell, data, group, start))]
+        ours = [("rule", 1 / (1 + np.exp(-x[:, 0]))), *before, ("networks", unseen(x, wrong, cell, data, weight, group, start))]
         report(wrong, ours, cell)
         return
     held = json.loads(file.read_text(encoding="utf-8"))
-    made = networks(x, wrong, cell, data, start)
+    made = networks(x, wrong, cell, data, weight, start)
     if start and options.beside:
         made = {name: one if name in ("mean", "deviation") else np.concatenate([start[name], one]) for name, one in made.items()}
     own = {name: np.round(value, 4).tolist() for name, value in made.items()}
@@ -309,7 +313,9 @@ def fit(options: argparse.Namespace) -> None:
     print(f"{file.name}: {len(data)} cells, {len(x):,} labels")
 
 
-def unseen(x: Array, wrong: Array, cell: Array, data: Array, group: Array, start: dict[str, Any] | None = None) -> Array:
+def unseen(
+    x: Array, wrong: Array, cell: Array, data: Array, weight: Array, group: Array, start: dict[str, Any] | None = None
+) -> Array:
     """Probabilities (N,) by networks that saw no data set of the row's group, unless those they started from did."""
     from mohs.hardness.learned_odds import judged_by
 
@@ -317,7 +323,7 @@ def unseen(x: Array, wrong: Array, cell: Array, data: Array, group: Array, start
     for g in np.unique(group):
         seen = group != g
         kept, own = np.unique(cell[seen], return_inverse=True)
-        nets = networks(x[seen], wrong[seen], own, data[kept], start)
+        nets = networks(x[seen], wrong[seen], own, data[kept], weight[kept], start)
         held[~seen] = judged_by(nets, x[~seen])
     return held
 
