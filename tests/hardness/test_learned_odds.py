@@ -81,7 +81,9 @@ def test_confident_contradictions_are_wrong_labels() -> None:
 
 def test_columns_have_networks_of_their_own() -> None:
     scores, labels, _ = made()
-    embedding, columns = (judge_labels(scores, labels, refit=Refit(np.exp(scores), 16, one)).p_mislabeled for one in (False, True))
+    embedding, columns = (
+        judge_labels(scores, labels, refit=Refit(np.exp(scores), 16, one)).p_mislabeled for one in (False, True)
+    )
     assert np.abs(embedding - columns).max() > 1e-3
 
 
