@@ -189,13 +189,7 @@ def package_descriptions() -> Source:
 
 def r_table(name: str) -> Source:
     """A real table of an R package, from the folder MOHS_TABLES (`r_tables.py` makes it)."""
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(Path(os.environ["MOHS_TABLES"]) / f"{name}.parquet")
-    order = np.random.default_rng(0).permutation(len(table))[:MOST]
-    table = table.take(order)
-    truth = np.unique(table.column("label").to_pylist(), return_inverse=True)[1]
-    return Source(table.drop_columns("label"), truth, {})
+    return from_file(Path(os.environ["MOHS_TABLES"]) / f"{name}.parquet", least=1)
 
 
 def text_column(name: str, column: str) -> Source:
@@ -275,10 +269,10 @@ DATA: dict[str, Callable[[], Source]] = {
 }
 
 
-def from_file(file: Path) -> Source:
+def from_file(file: Path, least: int = 10) -> Source:
     """A data set of a folder: a Parquet table with its classes in the column `label`, or an .npz of `inputs` and `labels`.
 
-    Classes of fewer than ten examples are left out.
+    Classes of fewer than `least` examples are left out.
     """
     if file.suffix == ".parquet":
         import pyarrow.parquet
@@ -290,7 +284,7 @@ def from_file(file: Path) -> Source:
             inputs, labels = held["inputs"], held["labels"]
         inputs = inputs.astype(object) if inputs.dtype.kind == "U" else inputs
     names, counts = np.unique(labels, return_counts=True)
-    rows = np.flatnonzero(np.isin(labels, names[counts >= 10]))
+    rows = np.flatnonzero(np.isin(labels, names[counts >= least]))
     rows = np.random.default_rng(0).permutation(rows)[:MOST]
     truth = np.unique(labels[rows], return_inverse=True)[1]
     return Source(inputs[rows] if isinstance(inputs, np.ndarray) else inputs.take(rows), truth, {})
@@ -568,8 +562,8 @@ def finished(out: Path) -> dict[Cell, dict[str, str]]:
 
 
 def value(row: dict[str, Any], name: str) -> float:
-    """A number of a row of the CSV; NaN where it is empty."""
-    return float(row[name]) if row[name] not in ("", None) else float("nan")
+    """A number of a row of the CSV; NaN where it is empty, or the CSV is older than its column."""
+    return float(row[name]) if row.get(name) not in ("", None) else float("nan")
 
 
 def by_kind(rows: list[dict[str, Any]]) -> str:
@@ -657,6 +651,8 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, help="CSV of an earlier run: its figures of the peers are taken over, cell by cell")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no cell after this many seconds")
     options = parser.parse_args()
+    if options.folder and not options.folder.is_dir():
+        parser.error(f"--folder {options.folder} is not a folder")
     files = sorted(options.folder.iterdir()) if options.folder else []
     DATA.update({file.stem: partial(from_file, file) for file in files if file.suffix in (".parquet", ".npz")})
     if unknown := [one for one in options.data if one not in DATA]:
@@ -669,6 +665,7 @@ def main() -> None:
     known = finished(options.peers) if options.peers else {}
     known = {cell: row for cell, row in known.items() if cell.kind != "instance"}  # whose labels depend on the features
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    header = list(rows[0]) if rows else None  # that of the CSV, which may be older than some columns
     with ProcessPoolExecutor(options.jobs) as pool:
         waiting = {pool.submit(run_if_time, c, known.get(c), began + options.seconds): c for c in todo}
         for future in as_completed(waiting):
@@ -684,7 +681,7 @@ def main() -> None:
             rows.append(row)
             new = not options.out.exists()
             with options.out.open("a", newline="") as file:
-                writer = csv.DictWriter(file, fieldnames=list(row))
+                writer = csv.DictWriter(file, fieldnames=header or list(row), extrasaction="ignore")
                 if new:
                     writer.writeheader()
                 writer.writerow({k: f"{v:.4f}" if isinstance(v, float) and k != "rate" else v for k, v in row.items()})
