@@ -22,7 +22,7 @@ def caution(table: pa.Table, trust: float = 1.0) -> str | None:
     if trust < WEAK:
         return (
             "The judge is weak on these data: where it disagrees with a label, the mistake is usually its own. It flags only "
-            "what is clear and says so where it cannot tell. More examples, or features that tell more, make it better."
+            "what is clear and says so where it cannot tell. More examples or more informative features make it better."
         )
     return None
 

@@ -2,8 +2,8 @@
 
 The images fall into two halves, class by class. A backbone is fine-tuned on each half, with cross-entropy, early-learning
 regularization (`losses.early_learning`) and averaged weights, and scores the other half, each image and its mirror. So no network
-sees the labels it judges, and the noise model weighs its scores with those of the heads. What the heads say that were fitted anew
-to the predicted classes counts as it does without fine-tuning (`hardness.judgment`).
+sees the labels it judges, and the noise model weighs its scores with those of the heads. The heads that are refitted to the
+predicted classes have the same part in the judgment as without fine-tuning (`hardness.judgment`).
 """
 
 from __future__ import annotations
