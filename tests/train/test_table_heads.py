@@ -206,3 +206,15 @@ def test_boosting_is_for_few_rows_or_classes() -> None:
     assert boosts(1000, 40)
     assert not boosts(1001, 40)
     assert boosts(10**6, 3)
+
+
+def test_a_column_with_few_known_values_is_not_boosted() -> None:
+    """Where the known values are all held out, scikit-learn cannot bin the column."""
+    known = np.full(N, np.nan)
+    known[:3] = [1.0, 2.0, 3.0]
+    columns = [COLUMNS["normal"], Column("rare", "numeric", known)]
+    labels = (COLUMNS["normal"].values > 0).astype(np.int64)
+    fold = np.where(np.isnan(known), 1 + np.arange(N) % 3, 0)
+    scores, _ = boost_scores(columns, tree_view(columns, lengths), labels, 2, fold, 0)
+    assert np.isfinite(scores).all()
+    assert (scores.argmax(1) == labels).mean() > 0.95

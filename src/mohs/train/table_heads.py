@@ -30,6 +30,7 @@ LEVELS, ONE_HOT = 100, 20  # categories with a unit of their own in the smooth v
 STRENGTHS = (0.03, 0.3, 3.0)  # C of the linear head
 FLOOR = 1e-3  # share of the class frequencies mixed into probabilities before their logarithm
 BOOSTED = 40_000  # rows × classes up to which trees are boosted, unless there are few classes
+LEAST_KNOWN = 10  # known values of a column below which it is not boosted: all of them might be held out
 TEXT_AXES = 64
 
 
@@ -129,6 +130,7 @@ def boost_scores(
         np.minimum(_frequency_rank(np.bincount(c.values[c.values >= 0], minlength=len(c.levels))), 200)[c.values]
         for c in categories
     ]
+    trees = trees[:, np.isfinite(trees).sum(0) >= LEAST_KNOWN]
     x = np.hstack([trees, *[code[:, None] for code in codes]])
     native = np.arange(x.shape[1]) >= trees.shape[1]
     rare = np.bincount(labels, minlength=classes)[np.unique(labels)].min() < 5  # a rare class cannot be held out

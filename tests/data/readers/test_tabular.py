@@ -31,6 +31,14 @@ def test_numeric_columns_are_features(tmp_path: Path) -> None:
     assert data.notes == ["constant columns dropped: 'remark'"]
 
 
+def test_whole_numbers_beyond_float64_are_rounded(tmp_path: Path) -> None:
+    """Ids of 18 digits, as those of tweets, have no exact float64."""
+    rows = {"tweet": [92981238880681984, 92981238880681985, 7], "length": [3, 1, 2], "label": ["a", "b", "a"]}
+    pa.parquet.write_table(pa.table(rows), tmp_path / "tweets.parquet")
+    inputs = table(tmp_path / "tweets.parquet", label="label").train.inputs
+    assert inputs[:, 0].tolist() == pytest.approx([92981238880681984.0, 92981238880681984.0, 7])  # type: ignore[union-attr]
+
+
 def test_labels_are_read_as_they_are_written(tmp_path: Path) -> None:
     assert table(csv(tmp_path, "a,y\n1,10\n2,9\n3,10\n")).classes == [9, 10]
     assert table(csv(tmp_path, "a,y\n1,007\n2,9\n")).classes == ["007", "9"]

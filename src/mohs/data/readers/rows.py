@@ -223,8 +223,13 @@ def _parts(rows: Rows, inputs: Any, kept: Sequence[int] | None = None) -> Data:
 
 
 def _matrix(inputs: pa.Table) -> Array:
-    columns = [inputs.column(one).cast(pa.float64()).to_numpy(zero_copy_only=False) for one in inputs.column_names]
-    return np.stack(columns, axis=1)
+    return np.stack([_as_float64(inputs.column(one)) for one in inputs.column_names], axis=1)
+
+
+def _as_float64(column: pa.ChunkedArray) -> Array:
+    """A column of numbers as float64 (N,), rounded where float64 has fewer digits, as for ids of 18 digits."""
+    values: Array = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values
 
 
 def _lists(column: pa.ChunkedArray, name: str, rows: Rows) -> Array:
@@ -239,7 +244,7 @@ def _lists(column: pa.ChunkedArray, name: str, rows: Rows) -> Array:
             f"{rows.source}: {name} of row {rows.numbers[at]} has {lengths[at]} numbers, row {rows.numbers[0]} has {width}: "
             "give all rows the same number"
         )
-    matrix: Array = pc.list_flatten(column).cast(pa.float64()).to_numpy(zero_copy_only=False).reshape(-1, width)
+    matrix = _as_float64(pc.list_flatten(column)).reshape(-1, width)
     wrong = np.argwhere(~np.isfinite(matrix))
     if len(wrong):
         row, at = (int(one) for one in wrong[0])
