@@ -121,6 +121,7 @@ def opened(name: str) -> Data:
 def row_of(plan: Any, trained: mohs.Trained, data: Data, seconds: float, args: argparse.Namespace) -> dict[str, Any]:
     name, labels, method, seed = plan
     here, shared = machine(), f", {args.together} runs at once" if args.together > 1 else ""
+    shared += ", compiled" if args.compile else ""
     device = here["gpu"] if here["gpu"] != "none" else f"{here['cpu']}, {here['threads']} threads"
     accuracies = [trained.metrics.get(f"{split}_accuracy") for split in ("test", "val")]
     values = (name, labels, method, args.epochs, len(data.train), seed, *map(percent, accuracies), found_wrong(trained, data))
