@@ -414,9 +414,22 @@ def test_two_processes_predict_half_of_the_examples_each_and_train_the_same(
     assert one.table.column("predicted").equals(two.table.column("predicted"))
 
 
+def test_two_processes_give_two_networks_the_same_views_of_their_own(
+    run_forked: Callable[..., int], run_ranks: Callable[..., list[int]], tmp_path: Path
+) -> None:
+    recipe = {"name": "robust-two", "consistency": 0.0, "augment": ["crop_flip:padding=2"]}
+    given = {"run": Run(**{**RUN, "augment": ["crop_flip:padding=2"], "recipe": recipe}), "data": bright_and_dark()}
+    assert run_forked(RANKS, folder=tmp_path / "1", processes=1, **given) == 0
+    assert run_ranks(RANKS, folder=tmp_path / "2", processes=2, **given) == [0, 0]
+    one, two = load_run(tmp_path / "1"), load_run(tmp_path / "2")
+    torch.testing.assert_close(one.targets, two.targets, atol=1e-5, rtol=0)
+    for name, value in one.network.state_dict().items():
+        torch.testing.assert_close(value, two.network.state_dict()[name], atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", [*RECIPES, "robust-two:unlabeled=believed", "robust-two:second=1,own_views=False"])
 def test_robust_runs_are_captured_as_graphs(recipe: str, tmp_path: Path) -> None:
     data = bright_and_dark(256)
     run = Run(data="x", model="cnn", recipe=recipe, epochs=6, batch=64, validation=0.0)
