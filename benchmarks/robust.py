@@ -17,6 +17,7 @@ import csv
 import json
 import tempfile
 import time
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ COLUMNS = ("data", "labels", "setting", "epochs", "training images", "seed", "te
 ENVIRONMENT = ("model", "batch", "seconds", "device", "git")
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", metavar="DATA/LABELS/METHOD")
     parser.add_argument("--epochs", type=int, default=60)
@@ -47,8 +48,11 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="number of training images; default: all")
     parser.add_argument("--held-out", type=int, default=0, help="number of training images held out")
     parser.add_argument("--together", type=int, default=1, help="number of runs that share the GPU at a time")
+    parser.add_argument("--compile", action="store_true", help="compile the networks with torch.compile")
+    parser.add_argument("--check-every", type=int, default=10, help="number of epochs between accuracies on the way")
+    parser.add_argument("--folder", type=Path, help="folder of the runs, to resume in; default: a temporary one")
     parser.add_argument("--out", type=Path, required=True, help="CSV to which rows are appended")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     plans = [(*text.split("/", 2), seed) for seed in args.seeds for text in args.runs]
     for start in range(0, len(plans), args.together):
         for row in measured(plans[start : start + args.together], args):
@@ -58,17 +62,26 @@ def main() -> None:
 
 def measured(plans: list[Any], args: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of several runs that are trained at once."""
-    common = {"model": args.model, "epochs": args.epochs, "batch": args.batch, "validation": 0.0, "check_every": 10}
+    common = {"model": args.model, "epochs": args.epochs, "batch": args.batch, "validation": 0.0, "compile": args.compile}
     runs = [
-        mohs.Run(data=data, seed=seed, optimizer={"name": "sgd", "lr": args.lr}, **common, **method_of(method))
+        mohs.Run(
+            data=data,
+            seed=seed,
+            optimizer={"name": "sgd", "lr": args.lr},
+            check_every=args.check_every,
+            **common,
+            **method_of(method),
+        )
         for data, _, method, seed in plans
     ]
     sets = [labeled(data, labels, seed, args.images, args.held_out) for data, labels, _, seed in plans]
     found = dict(zip(map(id, runs), sets, strict=True))
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(dir=Path("/dev/shm") if Path("/dev/shm").exists() else None) as folder:
+    temporary = tempfile.TemporaryDirectory(dir=Path("/dev/shm") if Path("/dev/shm").exists() else None)
+    with temporary if args.folder is None else nullcontext(args.folder) as folder:
         done = mohs.train_many(runs, lambda run: found[id(run)], folder=folder, together=args.together, watch=show)
-    seconds = time.perf_counter() - began
+    before = max(sum(line["seconds"] for line in trained.history) for trained in done)  # if it was resumed
+    seconds = max(time.perf_counter() - began, before)
     return [row_of(plan, trained, data, seconds, args) for plan, trained, data in zip(plans, done, sets, strict=True)]
 
 
@@ -108,6 +121,7 @@ def opened(name: str) -> Data:
 def row_of(plan: Any, trained: mohs.Trained, data: Data, seconds: float, args: argparse.Namespace) -> dict[str, Any]:
     name, labels, method, seed = plan
     here, shared = machine(), f", {args.together} runs at once" if args.together > 1 else ""
+    shared += ", compiled" if args.compile else ""
     device = here["gpu"] if here["gpu"] != "none" else f"{here['cpu']}, {here['threads']} threads"
     accuracies = [trained.metrics.get(f"{split}_accuracy") for split in ("test", "val")]
     values = (name, labels, method, args.epochs, len(data.train), seed, *map(percent, accuracies), found_wrong(trained, data))

@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
 from mohs.models import create_model
 from mohs.models.network import head_weight
 from mohs.models.twins import Twins, members
+from mohs.train.augment import create_augment
 from mohs.train.build import build
-from mohs.train.consistency import Consistency
+from mohs.train.consistency import Consistency, SecondTargets
+from mohs.train.feed import Feed
 from mohs.train.graph import can_graph
 from mohs.train.loop import train
 from mohs.train.resolve import resolve
-from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, balanced, refined
+from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, balanced, predicted, refined
 from mohs.train.run import Run
 from mohs.train.selection import SELECTIONS, Evidence, concentration, easy_component, right_labels
 from mohs.train.trained import load_run
@@ -150,6 +153,9 @@ def test_twins_are_the_mean_of_two_networks() -> None:
     twins.train()
     both, _ = twins.outputs(x)
     torch.testing.assert_close(both, torch.cat([first(x), second(x)]))
+    twins.own_views, more = True, torch.randn(5, 4)
+    own, _ = twins.outputs(torch.cat([x, more]))
+    torch.testing.assert_close(own, torch.cat([first(x), second(more)]))
     assert [sum(p.numel() for p in one.parameters()) for one in members(twins)] == [
         sum(p.numel() for p in first.parameters())
     ] * 2
@@ -243,6 +249,22 @@ def test_consistency_aligns_guesses_with_the_class_shares_and_teaches_second_vie
     torch.testing.assert_close(term.mean, guess.mean(0))
 
 
+def test_second_views_are_taught_the_target_after_the_warm_up() -> None:
+    recipe = "robust:second=0.5,early=0"
+    run, data, _ = resolve(Run(data="x", model="cnn:width=4", recipe=recipe, validation=0.0, batch=24), bright_and_dark())
+    job = build(run, data, device="cpu")
+    warmup = job.refinement.warmup
+    assert [job.training.objective.weights_at(epoch) for epoch in (0, warmup - 1, warmup, 59)] == [[1, 0]] * 2 + [[1, 0.5]] * 2
+    second, soft = torch.randn(4, 2), torch.tensor([[1.0, 0], [0, 0], [0.2, 0.8], [0, 1]])
+    expected = -(soft * torch.log_softmax(second, 1)).sum() / 4  # an example without a target has no loss
+    torch.testing.assert_close(SecondTargets()(second, soft), expected)
+    draw = next(job.feed.epoch(0))
+    labels, first, other = data.train.labels[draw.ids], job.feed.load(draw), job.feed.second_view(draw)
+    job.training(first, labels, [1.0, 0.5], draw.ids, job.soft[draw.ids], other)
+    parts = job.training.objective.parts
+    assert float(parts["total"]) == pytest.approx(float(parts["loss"] + parts["consistency"] + 0.5 * parts["second_targets"]))
+
+
 @pytest.mark.parametrize("unlabeled", UNLABELED)
 def test_examples_are_seen_in_two_views(unlabeled: str) -> None:
     recipe = f"robust-two:unlabeled={unlabeled}"
@@ -251,7 +273,8 @@ def test_examples_are_seen_in_two_views(unlabeled: str) -> None:
     draw = next(job.feed.epoch(0))
     first, second = job.feed.load(draw), job.feed.second_view(draw)
     assert second is not None
-    assert second.shape == first.shape
+    assert second.shape == first.shape == (24, 2, 3, 16, 16)  # each network has its own views
+    assert not torch.equal(first[:, 0], first[:, 1])
     assert not torch.allclose(first / 255, second)
     total, logits, features = job.training(first, data.train.labels[draw.ids], [3.0, 1.0], draw.ids, job.soft[draw.ids], second)
     assert logits.shape == (48, 2)  # two networks, first views
@@ -265,12 +288,67 @@ def test_examples_are_seen_in_two_views(unlabeled: str) -> None:
     assert build(*plain[:2], device="cpu").feed.second is None
 
 
-@pytest.mark.parametrize("changes", [{"recipe": "robust"}, {"recipe": "robust-two", "head": "arcface", "accumulate": 2}])
+def test_each_of_two_networks_learns_from_its_own_views() -> None:
+    recipe = {"name": "robust-two", "early": 0.0}
+    run, data, _ = resolve(Run(data="x", model="cnn:width=4", recipe=recipe, validation=0.0, batch=24), bright_and_dark())
+    job = build(run, data, device="cpu")
+    draw = next(job.feed.epoch(0))
+    labels, first, second = data.train.labels[draw.ids], job.feed.load(draw), job.feed.second_view(draw)
+    assert second is not None
+    networks = [one.train() for one in members(job.training.network)]
+    seen = [(one(torch.cat([first[:, i] / 255, second[:, i]]))).chunk(2) for i, one in enumerate(networks)]
+    guess = torch.stack([torch.softmax(logits, 1) for logits, _ in seen]).mean(0).detach()
+    ratio = torch.tensor([0.5, 0.5]) / (0.99 * torch.tensor([0.5, 0.5]) + 0.01 * guess.mean(0))
+    aligned = guess * ratio / (guess * ratio).sum(1, keepdim=True)
+    losses = [cross_entropy(logits, labels) + cross_entropy(other, aligned) for logits, other in seen]
+    total, logits, _ = job.training(first, labels, [1.0], draw.ids, job.soft[draw.ids], second)
+    torch.testing.assert_close(total, torch.stack(losses).mean())
+    torch.testing.assert_close(logits, torch.cat([one for one, _ in seen]))
+
+
+def test_two_networks_may_share_their_views() -> None:
+    recipe = "robust-two:own_views=False"
+    run, data, _ = resolve(Run(data="x", model="cnn:width=4", recipe=recipe, validation=0.0, batch=24), bright_and_dark())
+    feed = build(run, data, device="cpu").feed
+    assert feed.load(next(feed.epoch(0))).shape == (24, 3, 16, 16)
+
+
+def test_targets_are_mixed_as_the_own_views_of_each_network() -> None:
+    examples = bright_and_dark(8).train
+    feed = Feed(examples, batch=8, seed=0, device=torch.device("cpu"), augment=create_augment("mixup"), networks=2)
+    draw = next(feed.epoch(0))
+    inputs = examples.inputs[draw.ids] / 255
+    mixed, targets = feed.load(draw), feed.mix_targets(torch.eye(8).unsqueeze(1).repeat(1, 2, 1), draw)
+    torch.testing.assert_close(mixed, torch.einsum("ink,k...->in...", targets, inputs))
+    assert not torch.allclose(targets[:, 0], targets[:, 1])
+
+
+def test_every_second_prediction_is_that_of_the_mirror_images() -> None:
+    images = bright_and_dark(6).train
+    network = create_model("cnn:width=4", shape=(3, 16, 16), num_classes=2, seed=0)
+    made = Refinement(Robust(memory=0.5), images.labels, 2, epochs=9, mirror=True)
+    plain, turned = (predicted(network, inputs, "no")[0] for inputs in (images.inputs, images.inputs.flip(-1)))
+    assert not torch.allclose(plain, turned)
+    for believed in (plain, (plain + turned) / 2, (3 * plain + turned) / 4):
+        made.update(network, images.inputs, precision="no")
+        torch.testing.assert_close(made.belief[:, 0], believed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"recipe": "robust"},
+        {"recipe": "robust-two", "head": "arcface", "accumulate": 2},
+        {"recipe": "robust-two:unlabeled=believed", "epochs": 6},
+        {"recipe": "robust-two:second=1", "epochs": 6},
+    ],
+)
 def test_a_robust_run_on_images_resumes_to_the_same_result(changes: dict[str, Any], tmp_path: Path) -> None:
     run, data = Run(**{**RUN, "model": "cnn:width=4", "epochs": 4, **changes}), bright_and_dark()
     whole = train(run, data, runs=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        train(run, data, runs=tmp_path / "stopped", watch=interrupting(epoch=1, step=1))
+    for stop in (1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            train(run, data, runs=tmp_path / "stopped", watch=interrupting(epoch=stop, step=1))
     done = train(run, data, runs=tmp_path / "stopped")
     for name, value in whole.network.state_dict().items():
         assert torch.equal(value, done.network.state_dict()[name]), name
@@ -300,6 +378,7 @@ def test_given_targets_are_early_learning_alone(blobs: Data, tmp_path: Path) -> 
         ("robust:temperature=0", "temperature"),
         ("robust:consistency=-1", "consistency"),
         ("robust:confidence=2", "confidence"),
+        ("robust:second=-1", "second"),
     ],
 )
 def test_wrong_settings_are_named_before_any_training(recipe: str, message: str, blobs: Data, tmp_path: Path) -> None:
@@ -335,9 +414,22 @@ def test_two_processes_predict_half_of_the_examples_each_and_train_the_same(
     assert one.table.column("predicted").equals(two.table.column("predicted"))
 
 
+def test_two_processes_give_two_networks_the_same_views_of_their_own(
+    run_forked: Callable[..., int], run_ranks: Callable[..., list[int]], tmp_path: Path
+) -> None:
+    recipe = {"name": "robust-two", "consistency": 0.0, "augment": ["crop_flip:padding=2"]}
+    given = {"run": Run(**{**RUN, "augment": ["crop_flip:padding=2"], "recipe": recipe}), "data": bright_and_dark()}
+    assert run_forked(RANKS, folder=tmp_path / "1", processes=1, **given) == 0
+    assert run_ranks(RANKS, folder=tmp_path / "2", processes=2, **given) == [0, 0]
+    one, two = load_run(tmp_path / "1"), load_run(tmp_path / "2")
+    torch.testing.assert_close(one.targets, two.targets, atol=1e-5, rtol=0)
+    for name, value in one.network.state_dict().items():
+        torch.testing.assert_close(value, two.network.state_dict()[name], atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", [*RECIPES, "robust-two:unlabeled=believed", "robust-two:second=1,own_views=False"])
 def test_robust_runs_are_captured_as_graphs(recipe: str, tmp_path: Path) -> None:
     data = bright_and_dark(256)
     run = Run(data="x", model="cnn", recipe=recipe, epochs=6, batch=64, validation=0.0)

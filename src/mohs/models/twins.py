@@ -1,9 +1,10 @@
-"""Two networks side by side as one: trained on the same inputs with targets of their own, used as their mean.
+"""Two networks side by side as one: trained on the same examples with targets of their own, used as their mean.
 
     features = [f₁(x), f₂(x)]        logits = ½ (z₁(x) + z₂(x))
 
 In evaluation mode it is a `Network` like any other. In training `outputs` stacks the two along the batch: rows 0..B−1 are the
-first network's, rows B..2B−1 the second's, so that a loss over 2B rows trains both.
+first network's, rows B..2B−1 the second's, so that a loss over 2B rows trains both. With `own_views` the inputs are stacked
+likewise: each network sees its half of them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from mohs.models.network import MARGIN_HEADS, Network, apply_head
 
 
 class Twins(Network):
-    """`Twins(first, second)`: two networks for the same inputs and classes; the scale of the inputs is the first's."""
+    """`Twins(first, second)`: two networks for the same inputs and classes; the scale of the inputs is the first's.
+
+    Attributes:
+        own_views: Whether each network has its own half of the inputs in training.
+    """
 
     body: Bodies
     head: Heads
+    own_views: bool = False
 
     def __init__(self, first: Network, second: Network) -> None:
         super().__init__(Bodies([first.body, second.body]), Heads([first.head, second.head]), first.scale)
@@ -28,7 +34,8 @@ class Twins(Network):
         if not self.training:
             return super().outputs(x)
         scaled = self.scale(x)
-        features = [body(scaled).float() for body in self.body]
+        given_to = scaled.chunk(2) if self.own_views else (scaled, scaled)
+        features = [body(x).float() for body, x in zip(self.body, given_to, strict=True)]
         logits = [apply_head(head, given, labels) for head, given in zip(self.head.parts, features, strict=True)]
         return torch.cat(logits), torch.cat(features)
 

@@ -24,7 +24,7 @@ from mohs.train.accelerator import create_accelerator
 from mohs.train.augment import create_augment
 from mohs.train.build_objective import build_objective
 from mohs.train.compiled import Compiled
-from mohs.train.consistency import Consistency
+from mohs.train.consistency import Consistency, SecondTargets
 from mohs.train.device_cache import fits, on_device
 from mohs.train.ema import EMA
 from mohs.train.epoch_means import EpochMeans
@@ -32,7 +32,7 @@ from mohs.train.feed import Feed
 from mohs.train.job import Job, Training
 from mohs.train.learning_rate import LR_SCHEDULES, LRSchedule
 from mohs.train.optimizers import OPTIMIZERS
-from mohs.train.robust import RECIPES, Phase, Refinement, Robust
+from mohs.train.robust import RECIPES, Phase, Refinement, Robust, RobustTwo
 from mohs.train.run import Run
 from mohs.train.trace import Trace
 
@@ -79,7 +79,16 @@ def build(
         wrapped=distributed(accelerator, training),
         optimizer=optimizer,
         schedule=schedule,
-        feed=Feed(train, batch=run.batch, seed=run.seed, device=here, augment=augment, second=second, **processes),
+        feed=Feed(
+            train,
+            batch=run.batch,
+            seed=run.seed,
+            device=here,
+            augment=augment,
+            second=second,
+            networks=2 if own_views(network) else 1,
+            **processes,
+        ),
         means=EpochMeans(here),
         recorder=Recorder(len(train), head=network.head if run.trace else None).to(here) if run.record else None,
         trace=Trace(run.epochs, len(train), device=here) if run.trace else None,
@@ -89,6 +98,11 @@ def build(
         later=(later, second if recipe is not None and recipe.unlabeled == "consistency" else None),
         checked={name: moved(part, here) for name, part in data.splits.items() if name != "train"},
     )
+
+
+def own_views(network: Network) -> bool:
+    """Whether these are two networks of which each has views of its own."""
+    return isinstance(network, Twins) and network.own_views
 
 
 def moved(examples: Examples, device: torch.device) -> Examples:
@@ -130,6 +144,9 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
     objective = build_objective(run, network, train)
     if run.recipe is not None:
         add_terms(objective, recipe_of(run), run.epochs, train, networks=len(members(network)))
+    if isinstance(network, Twins):
+        recipe = recipe_of(run)
+        network.own_views = isinstance(recipe, RobustTwo) and recipe.own_views
     training = Training(network, objective, len(train)).to(device)
     if device.type == "cuda":
         channels_last(training)
@@ -139,7 +156,7 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
 
 
 def add_terms(objective: Objective, recipe: Robust, epochs: int, train: Examples, *, networks: int) -> None:
-    """Add the recipe's early-learning regularization and consistency to the objective."""
+    """Add the recipe's early-learning regularization and the terms of its second view to the objective."""
     warmup = recipe.warmup_epochs(epochs)
     if recipe.early:
         objective.add(Phase(recipe.early, warmup), EarlyLearning(len(train) * networks, len(train.classes)))
@@ -147,6 +164,8 @@ def add_terms(objective: Objective, recipe: Robust, epochs: int, train: Examples
         counts = class_counts(train.labels, len(train.classes))
         end = epochs if recipe.unlabeled == "consistency" else warmup
         objective.add(Phase(recipe.consistency, end), Consistency(counts / counts.sum()))
+        if recipe.second:
+            objective.add(Phase(recipe.second, end, begin=warmup), SecondTargets())
 
 
 def channels_last(module: nn.Module) -> None:

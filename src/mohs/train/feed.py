@@ -32,7 +32,7 @@ class Draw:
 
     Attributes:
         ids: Rows (b,) of the training set.
-        drawn: Random numbers of the augmentation.
+        drawn: Random numbers of the augmentation, of one network after the other if each has its own views.
         share: Weight of this process's mean loss: its examples · processes / batch size, so that the mean over processes
             is the mean over the batch.
         read: Inputs that were read ahead, if data are not kept on the device.
@@ -45,7 +45,7 @@ class Draw:
 
 
 class Feed:
-    """Batches of these examples, for process `rank` of `ranks`."""
+    """Batches of these examples, for process `rank` of `ranks`; networks: the number of networks with views of their own."""
 
     def __init__(
         self,
@@ -56,11 +56,12 @@ class Feed:
         device: torch.device,
         augment: Sequential | None = None,
         second: Sequential | None = None,
+        networks: int = 1,
         **processes: int,
     ) -> None:
         self.rank, self.ranks = processes.get("rank", 0), processes.get("ranks", 1)
         self.examples, self.batch, self.seed, self.device = examples, batch, seed, device
-        self.augment, self.second = augment, second
+        self.augment, self.second, self.networks = augment, second, networks
         self.resident = isinstance(examples.inputs, Tensor) and fits(examples.inputs, device)
         self.inputs: Any = on_device(examples.inputs, device) if self.resident else examples.inputs  # type: ignore[arg-type]
         self.labels = examples.labels.to(device)
@@ -80,16 +81,16 @@ class Feed:
         return itertools.chain.from_iterable(map(self.epoch, itertools.count()))
 
     def load(self, draw: Draw) -> Tensor:
-        """The inputs of a batch (b, ...), augmented, on the device."""
+        """The inputs of a batch (b, ...), augmented, on the device; (b, networks, ...) if networks have their own views."""
         x = self._inputs(draw)
-        return x if self.augment is None else self.augment.apply(x, *draw.drawn)
+        return self._each([x if self.augment is None else self.augment.apply(x, *drawn) for drawn in self._drawn(draw)])
 
     def second_view(self, draw: Draw) -> Tensor | None:
-        """The inputs of a batch under the second augmentation, floating point; None without one."""
+        """The inputs of a batch under the second augmentation, shaped as by `load`, floating point; None without one."""
         if self.second is None:
             return None
-        first = 0 if self.augment is None else self.augment.draws
-        return as_floats(self.second.apply(self._inputs(draw), *draw.drawn[first:]))
+        x, first = self._inputs(draw), 0 if self.augment is None else self.augment.draws
+        return as_floats(self._each([self.second.apply(x, *drawn[first:]) for drawn in self._drawn(draw)]))
 
     def _inputs(self, draw: Draw) -> Tensor:
         """The inputs of a batch as they are, on the device."""
@@ -102,8 +103,20 @@ class Feed:
         return self.augment is not None and self.augment.mixes
 
     def mix_targets(self, targets: Tensor, draw: Draw) -> Tensor:
-        """Soft labels of a batch (b, ..., K), mixed as `load` mixes its inputs."""
-        return targets if self.augment is None else self.augment.mix_targets(targets, *draw.drawn)
+        """Soft labels of a batch (b, ..., K), mixed as `load` mixes its inputs; (b, networks, K) with views of their own."""
+        if self.augment is None:
+            return targets
+        own = targets.unbind(1) if self.networks > 1 else [targets]
+        return self._each([self.augment.mix_targets(one, *drawn) for one, drawn in zip(own, self._drawn(draw), strict=True)])
+
+    def _drawn(self, draw: Draw) -> list[tuple[Tensor, ...]]:
+        """The random numbers of each network that has its own views."""
+        count = len(draw.drawn) // self.networks
+        return [draw.drawn[i * count : (i + 1) * count] for i in range(self.networks)]
+
+    def _each(self, made: list[Tensor]) -> Tensor:
+        """What was made for each network, as one tensor."""
+        return made[0] if self.networks == 1 else torch.stack(made, 1)
 
     def _cuts(self) -> list[tuple[int, int]]:
         total = len(self.examples)
@@ -124,8 +137,8 @@ class Feed:
                 yield self._part(order[start:end], tuple(numbers[start - begin : end - begin] for numbers in drawn))
 
     def _numbers(self, n: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """The random numbers of both augmentations for n examples."""
-        given = [augment for augment in (self.augment, self.second) if augment is not None]
+        """The random numbers of both augmentations for n examples, for each network."""
+        given = [augment for augment in (self.augment, self.second) if augment is not None] * self.networks
         return tuple(numbers for augment in given for numbers in augment.draw(n, generator, self.examples.shape))
 
     def _part(self, ids: Tensor, drawn: tuple[Tensor, ...]) -> Draw:

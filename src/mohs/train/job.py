@@ -18,7 +18,7 @@ from mohs.hardness.recorder import Recorder
 from mohs.losses.class_weights import class_counts
 from mohs.losses.objective import Objective
 from mohs.models.network import Network
-from mohs.models.twins import without_margin
+from mohs.models.twins import Twins, members, without_margin
 from mohs.train.augment import Sequential
 from mohs.train.build_objective import weight_by_class
 from mohs.train.compiled import Compiled, Outputs
@@ -39,6 +39,7 @@ class Training(nn.Module):
     def __init__(self, network: Network, objective: Objective, examples: int) -> None:
         super().__init__()
         self.network, self.objective, self.examples = network, objective, examples
+        self.networks = len(members(network))
         self.outputs: Outputs = network.outputs
 
     def forward(
@@ -50,10 +51,14 @@ class Training(nn.Module):
         soft: Tensor | None = None,
         second: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The objective of a batch, and the logits and features of its first views; second: second views, if any."""
-        views = x if second is None else torch.cat([as_floats(x), second])
-        outputs = self.outputs(views, labels)
-        count = len(outputs[0]) // len(views)
+        """The objective of a batch, and the logits and features of its first views.
+
+        x and second, the second views if any, are (b, ...), or (b, 2, ...) for two networks with views of their own.
+        """
+        count, own = self.networks, isinstance(self.network, Twins) and self.network.own_views
+        views = [x] if second is None else [as_floats(x), second]
+        seen = torch.cat([view.transpose(0, 1) for view in views], 1).flatten(0, 1) if own else torch.cat(views)
+        outputs = self.outputs(seen, labels)
         by_view = [tensor.view(count, -1, *labels.shape, tensor.shape[1]) for tensor in outputs]  # network, view, example
         logits, features = (tensor[:, 0].flatten(0, 1) for tensor in by_view)
         given: dict[str, Tensor | None] = {"features": features}

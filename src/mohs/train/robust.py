@@ -4,15 +4,16 @@
              (`losses.early_learning`), which slows the memorizing of wrong labels, and with consistency of two views
     views    of each image the network sees one that is shifted and mirrored, as in any training, and one that is changed much;
              it learns to predict of the second what it predicts of the first (`train.consistency`), whatever the label says
-    belief   after each epoch the averaged network predicts every training example, and its mirror image if training mirrors
-             images (the mean of their logits); b ← m b + (1 − m) p is the mean so far,
-             scaled by class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k
+    belief   after each epoch the averaged network predicts every training example; if training mirrors images, after every
+             second epoch it predicts their mirror images instead; b ← m b + (1 − m) p is the mean so far, scaled by
+             class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k
     trust    w_i, the probability that label i is right (`train.selection`)
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
     then     the remaining epochs train on t, updated after each epoch, where it is certain; all examples teach by consistency
 
-With two networks each takes its w from the other and b from both, so that neither confirms its own mistakes. The parts are those
-of ELR (Liu et al. 2020), UDA (Xie et al. 2020) and DivideMix (Li et al. 2020). Nothing is set by the true noise rate.
+With two networks each takes its w from the other and b from both, so that neither confirms its own mistakes, and each sees views
+of its own, so that they differ by more than their initial weights. The parts are those of ELR (Liu et al. 2020), UDA (Xie et
+al. 2020) and DivideMix (Li et al. 2020). Nothing is set by the true noise rate.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Robust:
         augment: Augmentation after the warm-up, as `Run.augment`; None chooses by the data and `unlabeled`.
         consistency: Weight of consistency between two views (`train.consistency`); 0: one view.
         view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
+        second: Weight of the target in the second view, after the warm-up, beside consistency; 0: none.
         confidence: Examples whose target is less certain than this (largest probability, before sharpening) are left out for
             an epoch.
     """
@@ -70,6 +72,7 @@ class Robust:
     augment: Sequence[str | Mapping[str, Any]] | None = None
     consistency: float = 1.0
     view: Sequence[str | Mapping[str, Any]] | None = None
+    second: float = 0.0
     confidence: float = 0.8
 
     def __post_init__(self) -> None:
@@ -81,6 +84,7 @@ class Robust:
         check_between("memory", self.memory, 0, 1, ends="[)")
         check_between("temperature", self.temperature, 0, ends="(]")
         check_between("consistency", self.consistency, 0)
+        check_between("second", self.second, 0)
         check_between("confidence", self.confidence, 0, 1)
 
         mixes = any(as_spec(step).get("name") == "mixup" for step in self.augment or ())
@@ -101,10 +105,15 @@ class Robust:
 
 @dataclass(frozen=True, kw_only=True)
 class RobustTwo(Robust):
-    """Settings of robust training with two networks; the result is their mean."""
+    """Settings of robust training with two networks; the result is their mean.
+
+    Attributes:
+        own_views: Whether each network sees its own random views of the images of a batch; otherwise both see the same.
+    """
 
     purpose: ClassVar[str] = "the same with two networks that check each other: better, at twice the time"
     networks: ClassVar[int] = 2
+    own_views: bool = True
 
 
 RECIPES: dict[str, type[Robust]] = {"robust": Robust, "robust-two": RobustTwo}
@@ -116,7 +125,7 @@ class Refinement:
     Attributes:
         targets: (N, K), or (N, 2, K) with two networks: soft labels of the next epoch; changed in place.
         belief: (N, M, K), the mean prediction of each of the M networks.
-        mirror: Whether predictions are means over each image and its mirror image.
+        mirror: Whether every second prediction is that of the mirror images.
         right: (N, M), each network's probability that the label is right.
         warmup: Epochs that train on the labels as given.
         updates: Epochs so far.
@@ -155,8 +164,8 @@ class Refinement:
         """
         fresh = 1 - self.settings.memory if self.updates else 1.0
         self.updates += 1
-        networks = members(network)
-        outputs = [predicted(member, inputs, precision, mirror=self.mirror) for member in networks]
+        networks, given = members(network), Mirrored(inputs) if self.mirror and self.updates % 2 == 0 else inputs
+        outputs = [predicted(member, given, precision) for member in networks]
         for place, (member, (probs, features)) in enumerate(zip(networks, outputs, strict=True)):
             belief = self.belief[:, place].lerp_(probs, fresh)
             if self.refines:
@@ -205,12 +214,29 @@ def balanced(probs: Tensor, shares: Tensor, steps: int = 10) -> Tensor:
     return probs
 
 
-def predicted(network: Network, inputs: Any, precision: str, *, mirror: bool = False) -> tuple[Tensor, Tensor]:
+class Mirrored:
+    """The mirror images of inputs (N, C, H, W)."""
+
+    def __init__(self, inputs: Any) -> None:
+        self.inputs = inputs
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        images: Tensor = self.inputs[rows]
+        return images.flip(-1)
+
+    def take(self, rows: Tensor) -> Mirrored:
+        return Mirrored(self.inputs[rows] if isinstance(self.inputs, Tensor) else self.inputs.take(rows))
+
+
+def predicted(network: Network, inputs: Any, precision: str) -> tuple[Tensor, Tensor]:
     """Probabilities (N, K) and features (N, D) of all inputs, on the network's device; each process predicts its part."""
     rank, processes = ranks()
     rows = torch.arange(min(rank, len(inputs) - 1), len(inputs), processes)
     own = inputs if processes == 1 else inputs[rows] if isinstance(inputs, Tensor) else inputs.take(rows)
-    made = [(logits, features) for _, logits, features in output_batches(network, own, precision=precision, mirror=mirror)]
+    made = [(logits, features) for _, logits, features in output_batches(network, own, precision=precision)]
     probs = torch.softmax(torch.cat([logits for logits, _ in made]).float(), 1)
     features = torch.cat([features for _, features in made])
     return (probs, features) if processes == 1 else (joined(probs, rows, len(inputs)), joined(features, rows, len(inputs)))
@@ -226,10 +252,11 @@ def joined(part: Tensor, rows: Tensor, total: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Phase:
-    """The weight of a term that ends with the warm-up."""
+    """The weight of a term from the epoch `begin` until the epoch `end`."""
 
     weight: float
     end: float
+    begin: float = 0.0
 
     def __call__(self, epoch: float) -> float:
-        return self.weight if epoch < self.end else 0.0
+        return self.weight if self.begin <= epoch < self.end else 0.0
