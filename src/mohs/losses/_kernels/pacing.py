@@ -232,7 +232,7 @@ def count_kernel(
     m_ptr, y_ptr, weight_ptr, sample_ptr, threshold_ptr, level_ptr, number_ptr, rows, classes, ignore, percentile,
     WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, STEP: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """How often each value of the next 8 bits occurs in one of PARTS parts of the rows, among integers that begin as the one sought.
+    """How often each value of the next 8 bits occurs in one of PARTS parts of the rows, of integers that begin as the one sought.
 
     The first round adds up the weights of the part. The last keeps the old λ, and the least integer with higher bits so far.
     """
@@ -245,7 +245,7 @@ def count_kernel(
     if STEP > 1:
         prefix = tl.load(state_ptr + 2 * STEP - 2).to(tl.int64)
         prefix, rank, _, _ = narrowed(number_ptr, prefix, tl.load(state_ptr + 2 * STEP - 1), STEP - 1, PARTS)
-    if STEP > 0:
+    if STEP > 0:  # noqa: SIM102 (decided when compiling: before, there is no rank)
         if part == 0:
             tl.store(state_ptr + 2 * STEP, prefix.to(tl.int32))  # at most 24 bits
             tl.store(state_ptr + 2 * STEP + 1, rank)
