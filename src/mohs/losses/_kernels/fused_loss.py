@@ -63,7 +63,7 @@ def fused_loss(
     if each is not None:
         weights = (weights, each.shape, each.dtype, each.get_device(), each.requires_grad)  # type: ignore[assignment]
     key = (curve.number, *kind, weights, ignore_index, reduction, label_smoothing != 0, needed, normal, can_sum(logits))
-    plan = _plans.get(key, UNKNOWN)
+    plan: Plan | None = _plans.get(key, UNKNOWN)
     if plan is UNKNOWN:
         if len(_plans) >= MOST:
             _plans.clear()
