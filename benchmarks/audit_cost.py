@@ -33,7 +33,12 @@ STEPS = {
         "course_by_hardness", "unseen", "evidence_table", "other_issues",
     ),
     "mohs.audit.other_issues": ("hashes_of", "find_issues", "leaks_between"),
-    "mohs.audit.score_network": ("many_nearest", "on_map"),
+    "mohs.issues.find_issues": (
+        "exact_copies", "aligned_view", "candidate_pairs", "duplicates", "image_defects", "outliers", "weak_groups",
+        "class_overlap", "order_dependence",
+    ),
+    "mohs.audit.score_network": ("measure", "many_nearest", "on_map"),
+    "mohs.train.fold_heads": ("_heads", "_best", "fit_noise", "ambiguous_share"),
 }  # fmt: skip
 
 

@@ -230,14 +230,21 @@ def loss_case(kind: Kind, draw: Draw) -> list[Tensor]:
     options = {"weight": weight, "ignore_index": ignored, "reduction": kind.reduction, "label_smoothing": kind.smoothing}
     if kind.name in SPECS:
         loss: nn.Module = mohs.create_loss(draw.choice(SPECS[kind.name]), **options).to(DEVICE)
-        if kind.name == "self_paced":  # with λ held, for one that follows the batch is the loss of an example, up to rounding
-            loss.eval().get_buffer("threshold").fill_(draw.choice([1.0, 5.0, 20.0]))
-        function = lambda z: loss(z, labels, sample_weight=None if each is None else each.to(weights_dtype(z)))
+        paced = kind.name == "self_paced"
+        level = draw.choice([1.0, 5.0, 20.0]) if paced else 0.0
+        loss.train(
+            len(logits) % 2 == 0
+        )  # λ follows the batch, half way, so that it is not the loss of an example; else it is held
+
+        def function(z: Tensor) -> Tensor:
+            if paced:
+                loss.get_buffer("threshold").fill_(level)
+            return loss(z, labels, sample_weight=None if each is None else each.to(weights_dtype(z)))
+
     else:
         tau = draw.choice([t for t in (1, 2, 3, 5) if t <= kind.classes])
-        loss = mohs.ADR(tau=tau) if kind.name == "adr" else mohs.EntropyPenalty()
+        function = loss = mohs.ADR(tau=tau) if kind.name == "adr" else mohs.EntropyPenalty()
         logits = logits.masked_fill(logits == -torch.inf, 0.0) if kind.name == "adr" else logits
-        function = loss
     ours = differentiate(function, g, logits)
     plain = plainly(lambda: differentiate(function, g, logits))
     exact = plainly(lambda: differentiate(function, g, logits.double()))

@@ -5,7 +5,8 @@
 Forward + backward. A time is the median over rounds in which every candidate runs once, in blocks of calls between two
 synchronizations, after one that is not timed, so that for small shapes it is the cost to the host; a ratio is the median of
 the ratios within a round. `of_bandwidth` counts two reads and one write of the logits against a copy measured in the same run;
-`device_ms` is the time of the kernels alone, by the profiler. Liger and cut cross-entropy are timed where they can be imported.
+`device_ms` is the time of the kernels alone, by the profiler, for some. Liger's, quack's and cut cross-entropy's kernels are
+timed where they can be imported.
 Writes NAME.json with hardware and versions, and NAME.csv, after every row.
 """
 
@@ -37,6 +38,9 @@ SHAPES = {
     "4096x1000": (4096, 1000, "float32"),
     "128x10": (128, 10, "float32"),
 }
+LARGE = 5_000_000  # entries from which a step takes longer on the device than on the host
+OPTIONAL = ("Liger cross-entropy", "quack cross-entropy", "F.cross_entropy, compiled", "gce, compiled")
+PROFILED = ("F.cross_entropy", "Liger cross-entropy", "cross_entropy", "gce", "gradient_rescaling", "self_paced", "adr")
 Row = dict[str, float | str]
 Step = Callable[[], object]
 
@@ -100,47 +104,86 @@ def bandwidth() -> float:
     return 2 * x.numel() / median(taken)
 
 
-def losses(rounds: int, shapes: Sequence[str], *, compiled: bool = True) -> Iterator[Row]:
-    """Every curve and regularizer at these shapes."""
-    speed = bandwidth()
+def candidates(shape: str, *, compiled: bool = True) -> tuple[dict[str, Step], Tensor]:
+    """Every curve and regularizer, and what they are compared with, at one shape; and the logits."""
+    n, classes, dtype = SHAPES[shape]
+    logits = torch.randn(n, classes, device="cuda", dtype=getattr(torch, dtype)).requires_grad_()
+    labels = torch.randint(classes, (n,), device="cuda")
+    smooth = {"label_smoothing": 0.1}
+    steps = {"F.cross_entropy": step(F.cross_entropy, logits, labels)}
+    if n * classes > LARGE and compiled:
+        torch._dynamo.reset()
+        steps["F.cross_entropy, compiled"] = step(torch.compile(F.cross_entropy), logits, labels)
+        steps["gce, compiled"] = step(torch.compile(mohs.GeneralizedCrossEntropyLoss(), fullgraph=True), logits, labels)
+    steps["F.cross_entropy, smoothing"] = step(partial(F.cross_entropy, **smooth), logits, labels)
     their = peer("liger_kernel.transformers", "LigerCrossEntropyLoss")
-    for n, classes, dtype in (SHAPES[shape] for shape in shapes):
-        logits = torch.randn(n, classes, device="cuda", dtype=getattr(torch, dtype)).requires_grad_()
-        labels = torch.randint(classes, (n,), device="cuda")
-        smooth = {"label_smoothing": 0.1}
-        steps = {"F.cross_entropy": step(F.cross_entropy, logits, labels)}
-        large = n * classes > 5e6
-        if large and compiled:
-            torch._dynamo.reset()
-            steps["F.cross_entropy, compiled"] = step(torch.compile(F.cross_entropy), logits, labels)
-            steps["gce, compiled"] = step(torch.compile(mohs.GeneralizedCrossEntropyLoss(), fullgraph=True), logits, labels)
-        steps["F.cross_entropy, smoothing"] = step(partial(F.cross_entropy, **smooth), logits, labels)
-        if their is not None:
-            steps["Liger cross-entropy"] = fresh(their(), logits.detach().clone(), labels)
-        for name, kind in mohs.LOSSES.items():
-            if hasattr(kind, "curve"):
-                steps[name] = step(mohs.create_loss(name).cuda(), logits, labels)
-        steps["gradient_rescaling, mean"] = step(mohs.GradientRescalingLoss(normalize="mean"), logits, labels)
-        steps["cross_entropy, smoothing"] = step(mohs.CrossEntropyLoss(**smooth), logits, labels)
-        each = mohs.GeneralizedCrossEntropyLoss(reduction="none")
-        steps["gce, reduction none"] = step(lambda z, y, each=each: each(z, y).sum(), logits, labels)
-        steps["adr"] = step(mohs.ADR(), logits)
-        steps["entropy_penalty"] = step(mohs.EntropyPenalty(), logits)
-        taken = interleaved(steps, rounds, 20 if large else 50)
+    if their is not None:
+        steps["Liger cross-entropy"] = fresh(their(), logits.detach().clone(), labels)
+    quack = peer("quack.cross_entropy", "cross_entropy")
+    if quack is not None:
+        steps["quack cross-entropy"] = step(lambda z, y: quack(z, y).mean(), logits, labels)
+    for name, kind in mohs.LOSSES.items():
+        if hasattr(kind, "curve"):
+            steps[name] = step(mohs.create_loss(name).cuda(), logits, labels)
+    steps["gradient_rescaling, mean"] = step(mohs.GradientRescalingLoss(normalize="mean"), logits, labels)
+    steps["cross_entropy, smoothing"] = step(mohs.CrossEntropyLoss(**smooth), logits, labels)
+    each = mohs.GeneralizedCrossEntropyLoss(reduction="none")
+    steps["gce, reduction none"] = step(lambda z, y: each(z, y).sum(), logits, labels)
+    steps["adr"] = step(mohs.ADR(), logits)
+    steps["entropy_penalty"] = step(mohs.EntropyPenalty(), logits)
+    return steps, logits
+
+
+def losses(rounds: int, shapes: Sequence[str], *, compiled: bool = True) -> Iterator[Row]:
+    """All candidates at these shapes."""
+    speed = bandwidth()
+    yield {"part": "losses", "shape": "1 GiB", "candidate": "copy", "ms": round(2**31 / speed * 1e3, 4)}
+    for shape in shapes:
+        steps, logits = candidates(shape, compiled=compiled)
+        for name, run in list(steps.items()):
+            try:
+                run()
+            except Exception as error:
+                if name not in OPTIONAL:
+                    raise
+                print(f"{name} is not timed: {error}")
+                del steps[name]
+        taken = interleaved(steps, rounds, 20 if logits.numel() > LARGE else 50)
         moved = 3 * logits.numel() * logits.element_size()
         for name, seconds in taken.items():
             low, _, high = quantiles(seconds, n=4)
-            yield {
+            row: Row = {
                 "part": "losses",
-                "shape": f"{n}x{classes} {dtype}",
+                "shape": f"{shape} {str(logits.dtype).removeprefix('torch.')}",
                 "candidate": name,
                 "ms": round(median(seconds) * 1e3, 4),
                 "ms_low": round(low * 1e3, 4),
                 "ms_high": round(high * 1e3, 4),
                 "ratio": round(median(a / b for a, b in zip(seconds, taken["F.cross_entropy"], strict=True)), 3),
                 "of_bandwidth": round(moved / median(seconds) / speed, 3),
-                "device_ms": round(on_device(steps[name]) * 1e3, 4),
             }
+            if name in PROFILED:
+                row["device_ms"] = round(on_device(steps[name]) * 1e3, 4)
+            yield row
+
+
+def compile_ahead(shapes: Sequence[str], processes: int) -> None:
+    """Run the first step of every candidate in one of several processes, so that its kernels are in Triton's cache."""
+    began = time.perf_counter()
+    jobs = [(shape, share, processes) for shape in shapes for share in range(processes)]
+    with torch.multiprocessing.get_context("spawn").Pool(processes) as pool:
+        pool.starmap(_first_steps, jobs, chunksize=1)
+    print(f"kernels compiled in {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def _first_steps(shape: str, share: int, of: int) -> None:
+    torch.set_num_threads(1)
+    steps, _ = candidates(shape, compiled=False)
+    for name in list(steps)[share::of]:
+        if name not in OPTIONAL:
+            steps[name]()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
 
 
 def head(rounds: int) -> Iterator[Row]:
@@ -249,8 +292,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="at least 2")
     parser.add_argument("--shape", action="append", choices=list(SHAPES), help="of the losses; default: all")
     parser.add_argument("--no-compiled", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--processes", type=int, default=1, help="that compile the kernels of the losses ahead")
     parser.add_argument("--out", type=Path, help="file name without its suffix")
     given = parser.parse_args()
+    if given.processes > 1 and "losses" in given.part:
+        compile_ahead(given.shape or list(SHAPES), given.processes)
     parts: dict[str, Callable[[], Iterator[Row]]] = {
         "losses": lambda: losses(given.rounds, given.shape or list(SHAPES), compiled=not given.no_compiled),
         "head": lambda: head(given.rounds),

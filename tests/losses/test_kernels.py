@@ -312,6 +312,33 @@ class TestKernels:
         assert far(value, exact) < 2e-6
         assert far(grad, slope) < 2e-6
 
+    @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+    @pytest.mark.parametrize("rows", [37, 150])
+    @pytest.mark.parametrize("captured", [True, False])
+    def test_self_paced_in_parts(self, captured, rows, reduction, monkeypatch) -> None:
+        """The percentile by counts of 8 bits, of rows with ties, weights and ignored ones, and the gradient of a scaled loss."""
+        from mohs.losses._kernels import pacing
+
+        monkeypatch.setattr(pacing, "can_sum", lambda _: not captured)
+        logits, labels = batch(rows, 6, scale=2.0)
+        logits[rows // 2 :] = logits[: rows - rows // 2].clone()
+        labels[rows // 2 :] = labels[: rows - rows // 2].clone()
+        labels[::7] = -100
+        each = torch.linspace(0.1, 1.0, rows, device=DEVICE)
+        found = []
+        for held in (8192, 0):
+            monkeypatch.setattr(pacing, "HELD", held)
+            loss = mohs.SelfPacedLoss(percentile=0.6, kind="linear", reduction=reduction, weight=torch.linspace(0.5, 1.0, 6)).to(
+                DEVICE
+            )
+            found.append((*run(lambda z, loss=loss: loss(z, labels, sample_weight=each), logits, 2.0), loss.threshold))
+        exact = mohs.SelfPacedLoss(percentile=0.6, kind="linear", reduction=reduction, weight=loss.weight.double()).to(DEVICE)
+        value, slope = reference(lambda z: exact(z, labels, sample_weight=each.double()), logits, monkeypatch, 2.0)
+        for ours in found:
+            assert far(ours[2], exact.threshold) < 2e-7
+            assert far(ours[0], value) < 1e-6
+            assert far(ours[1], slope) < 1e-6
+
     def test_off(self, monkeypatch) -> None:
         assert _choose.takes(batch(2, 3)[0])
         monkeypatch.setattr(_choose, "ENABLED", False)

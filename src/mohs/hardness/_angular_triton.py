@@ -18,7 +18,10 @@ PI = tl.constexpr(3.141592653589793)
 MOST_FEATURES = 8192  # that a program holds
 CHUNK_ENTRIES = 2**26  # 256 MB of unit vectors at a time
 ROWS = 128  # of a program
-PRECISION = "ieee" if torch.version.hip else "tf32x3"  # three products of halves on the matrix units, as exact as float32's
+DEPTH = 32  # features of a step of the product
+PRECISION = (
+    "ieee" if torch.version.hip else "tf32x3"
+)  # three products of halves on the matrix units, nearly as exact as float32's
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -115,6 +118,7 @@ def fused_avh(features: Tensor, weight: Tensor, labels: Tensor, noise: float) ->
         n = x.shape[0]
         u = units[:n]
         launch(unit_kernel, n, 4, (x, u), (n, size), (TINY,), (size, triton.next_power_of_2(size)))
-        constants = (classes, size, PRECISION, ROWS, cols, 32)
+        precision = "ieee" if size <= DEPTH else PRECISION  # with few features, cosines within rounding of 1 are common
+        constants = (classes, size, precision, ROWS, cols, DEPTH)
         launch(avh_kernel, -(-n // ROWS), 8, (u, weight, y, out), (n,), (noise,), constants)
     return scores

@@ -33,6 +33,7 @@ from mohs.margin import INF, NO_LABEL, is_transformed, margin, plain_margin, sof
 from mohs.margin._choose import takes
 
 KINDS = ("hard", "linear")
+FEW = 512  # losses that are sorted as fast as they are partitioned
 
 
 def self_paced_weights(ce: Tensor, threshold: Tensor | float, kind: str = "hard") -> Tensor:
@@ -105,7 +106,8 @@ class SelfPacedLoss(LossModule):
             ce = softplus(x)
             if moves:
                 level = _follow(threshold, ce, percentile=self.percentile, decay=self.decay)
-            v = self_paced_weights(ce, threshold, self.kind)
+            hard = self.kind == "hard"
+            v = torch.lt(ce, threshold, out=torch.empty_like(ce)) if hard else self_paced_weights(ce, threshold, self.kind)
             return ce.mul_(v), x.sigmoid_().mul_(v)
 
         def plain(logits: Tensor, margin_of: Callable[..., Tensor] = plain_margin) -> Tensor:
@@ -134,7 +136,8 @@ def _follow(threshold: Tensor, ce: Tensor, *, percentile: float, decay: float) -
     """`next_threshold` of a batch on CPU without ignored rows, written into the threshold, as a number."""
     place = percentile * (ce.numel() - 1)
     low, high = math.floor(place), math.ceil(place)
-    ordered = np.partition(ce.numpy().ravel(), (low, high, ce.numel() - 1))  # NaN comes last
+    values = ce.numpy().ravel()
+    ordered = np.sort(values) if values.size <= FEW else np.partition(values, (low, high, values.size - 1))  # NaN comes last
     if math.isfinite(ordered[-1]):
         old, q = threshold.item(), ordered[low] + (place - low) * (ordered[high] - ordered[low])
         threshold.fill_(float(q if old == INF else decay * old + (1 - decay) * q))  # fill_ takes twice as long with NumPy's

@@ -7,13 +7,18 @@ of one kind, and the alignment of the pointers.
 
 from __future__ import annotations
 
+from functools import reduce
+from importlib.metadata import version
+from operator import or_
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mohs.margin._choose import INTERPRETED
+from mohs.margin._choose import ENABLED, INTERPRETED
 
+DIRECT = ENABLED and version("triton").startswith("3.6.")
 _launchers: dict[Any, Launcher] = {}
 _MOST = 4096  # launchers remembered
 
@@ -37,26 +42,31 @@ class Launcher:
             with torch.cuda.device(device):
                 self(tensors, floats)
             return
-        addresses: list[int | None] = []  # of a tensor, the driver would be asked for its address
-        bits = 0
-        for tensor in tensors:
-            if tensor is None:
-                addresses.append(None)
-            else:
-                address = tensor.data_ptr()
-                addresses.append(address)
-                bits |= address
-        key = (device, *(a and a % 16 == 0 for a in addresses)) if bits & 15 else device
+        # numbers, since for a tensor the driver would be asked for its address
+        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+        key = (device, *(a and a % 16 == 0 for a in addresses)) if reduce(or_, filter(None, addresses)) & 15 else device
         ready = self._ready.get(key)
         if ready is None:
             compiled = self.kernel[(self.programs,)](*tensors, *self.integers, *floats, *self.constants, num_warps=self.warps)
-            self._ready[key] = (compiled.run, compiled.function, compiled.packed_metadata)
+            self._ready[key] = prepared(compiled)
             return
-        run, function, metadata = ready
+        run, function, fixed = ready
         run(
-            self.programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), function, metadata, None, None, None,
+            self.programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), function, *fixed,
             *addresses, *self.integers, *floats, *self.constants,
         )  # fmt: skip
+
+
+def prepared(compiled: Any) -> tuple[Any, Any, tuple[Any, ...]]:
+    """What launches a compiled kernel, its handle, and the arguments that follow: metadata, and hooks that are not used.
+
+    Triton 3.6 calls its launcher, a function in C, by a function in Python that allocates memory for kernels that need it.
+    """
+    run, hooks = compiled.run, (compiled.packed_metadata, None, None, None)
+    direct = getattr(run, "launch", None)
+    if DIRECT and isinstance(direct, BuiltinFunctionType) and run.global_scratch_size == 0 and run.profile_scratch_size == 0:
+        return direct, compiled.function, (run.launch_cooperative_grid, run.launch_pdl, None, None, *hooks)
+    return run, compiled.function, hooks
 
 
 def launch(

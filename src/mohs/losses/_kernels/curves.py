@@ -140,10 +140,10 @@ def curve(m, a, b, c, d, CURVE: tl.constexpr):
         bonus = tl.where(off, 0.0, tl.where(b > 0.0, bonus - tl.log(1.0 - b), bonus))
         push = tl.where(off, 0.0, push)
         value, slope = ce + c * bonus, -n + c * push
-    elif CURVE == 8:  # self-paced; a: λ, b: 0 for hard, 1 for linear weights
-        v = tl.where(
-            b == 0.0, tl.where(ce < a, 1.0, 0.0), 1.0 - ce / tl.where(a < 1.1754943508222875e-38, 1.1754943508222875e-38, a)
-        )
+    elif CURVE == 8:  # self-paced; a: λ, b: 0 for hard, 1 for linear weights 1 − ce/λ, whose difference is taken before rounding
+        floor = tl.where(a < 1.1754943508222875e-38, 1.1754943508222875e-38, a)
+        linear = tl.where(a == float("inf"), 1.0 - 0.0 * ce, (floor - ce) / floor)
+        v = tl.where(b == 0.0, tl.where(ce < a, 1.0, 0.0), linear)
         v = tl.where(v < 0.0, 0.0, v)
         value, slope = v * ce, -v * n
     else:  # gradient_rescaling; a: β, b: λ, c: as in `rescaling_weight`, d: ε

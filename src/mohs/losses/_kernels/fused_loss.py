@@ -27,6 +27,7 @@ from mohs.margin._triton import flat, scale_, three, write_gradient
 __all__ = ["curve_of", "fused_loss"]
 
 MOST = 4096  # kinds of calls remembered
+UNKNOWN: Any = object()  # a kind of call not seen before
 _plans: dict[Any, Plan | None] = {}  # None: not for the kernels
 
 
@@ -62,16 +63,16 @@ def fused_loss(
     if each is not None:
         weights = (weights, each.shape, each.dtype, each.get_device(), each.requires_grad)  # type: ignore[assignment]
     key = (curve.number, *kind, weights, ignore_index, reduction, label_smoothing != 0, needed, normal, can_sum(logits))
-    if key not in _plans:
+    plan: Plan | None = _plans.get(key, UNKNOWN)
+    if plan is UNKNOWN:
         if len(_plans) >= MOST:
             _plans.clear()
         taken = admits(logits, labels, weight, ignore_index, reduction, each)
         if label_smoothing:  # of cross-entropy alone, which is linear in log p
             taken = taken and curve.number == 0 and reduction != "none" and logits.dtype != torch.float16
-        _plans[key] = _plan(curve, logits, labels, weight, each, key) if taken else None
+        plan = _plans[key] = _plan(curve, logits, labels, weight, each, key) if taken else None
     elif INTERPRETED:
         check_labels(logits, labels, ignore_index=ignore_index)  # on a CPU their range is validated at every call
-    plan = _plans[key]
     if plan is None:
         return None
     if each is not None:
@@ -82,8 +83,8 @@ def fused_loss(
         value, _ = plan.run(three(logits), y, weight, each, floats, None, level=level)
         return value.view(labels.shape) if reduction == "none" else value
     if reduction == "none" or logits.dtype == torch.float16:
-        options = (weight, each, ignore_index, reduction, label_smoothing, level)
-        return apply_eagerly(_LaterGradient, logits, labels, y, curve, options, plain)  # type: ignore[no-any-return]
+        call = (labels, y, curve, weight, each, ignore_index, reduction, label_smoothing, level, plain)
+        return apply_eagerly(_LaterGradient, logits, call)  # type: ignore[no-any-return]
     return apply_eagerly(_Gradient, logits, (plan, y, weight, each, floats, level, plain))  # type: ignore[no-any-return]
 
 
@@ -131,14 +132,22 @@ class _Gradient(torch.autograd.Function):
         return grad, None
 
 
-class _LaterGradient(torch.autograd.Function):
-    """The gradient is written in the backward pass."""
+class LaterGradient(torch.autograd.Function):
+    """Base of the functions whose forward pass saves logits, labels, ∂L/∂m, top and total, and whose backward pass writes ∂z."""
 
     @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, labels: Tensor, y: Tensor, curve: Curve, options: tuple[Any, ...], plain: Plain
-    ) -> Tensor:
-        weight, each, ignore_index, reduction, smoothing, level = options
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        logits, y, pull, top, total = ctx.saved_tensors
+        if needs_plain(grads[0]):
+            return plain_gradient(ctx.plain, logits, grads[0]), None
+        grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
+        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None
+
+
+class _LaterGradient(LaterGradient):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, call: tuple[Any, ...]) -> Tensor:
+        labels, y, curve, weight, each, ignore_index, reduction, smoothing, level, plain = call
         rows = launch_loss(
             three(logits),
             y,
@@ -156,11 +165,3 @@ class _LaterGradient(torch.autograd.Function):
         ctx.save_for_backward(logits, y, rows.pull, rows.top, rows.total)
         ctx.plain, ctx.ignore_index = plain, ignore_index
         return rows.value.view(labels.shape) if reduction == "none" else rows.value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits, y, pull, top, total = ctx.saved_tensors
-        if needs_plain(grads[0]):
-            return plain_gradient(ctx.plain, logits, grads[0]), *[None] * 5
-        grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
-        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), *[None] * 5

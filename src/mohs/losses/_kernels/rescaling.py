@@ -20,13 +20,13 @@ from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, can_sum, sum_of
 from mohs.losses._kernels.call import admits
 from mohs.losses._kernels.curves import NUMBERS, Curve, exact_exp, half_gradient
 from mohs.losses._kernels.curves import parts as parts_of
-from mohs.losses._kernels.fused_loss import fused_loss
+from mohs.losses._kernels.fused_loss import LaterGradient, fused_loss
 from mohs.losses._kernels.loss_kernel import row_weights
 from mohs.losses._reduction import spread_sample_weight
 from mohs.margin import NO_LABEL
-from mohs.margin._choose import Plain, apply_eagerly, needs_plain, plain_gradient
+from mohs.margin._choose import Plain, apply_eagerly
 from mohs.margin._launch import Launcher
-from mohs.margin._triton import INF, flat, margin_forward, three, write_gradient
+from mohs.margin._triton import INF, flat, margin_forward, three
 
 FEW, PARTS = MOST_SUMMED, 64  # rows that take one launch; parts of more
 STEEP = 40.0  # largest exponent with whose exponential, left out at first, float32 still has all digits
@@ -83,27 +83,20 @@ def fused_rescaling(
     if not admits(logits, labels, weight, ignore_index, reduction, sample_weight):
         return None
     each = None if sample_weight is None else flat(spread_sample_weight(sample_weight, labels))
-    return apply_eagerly(_ManyRows, logits, labels, how, (weight, each, ignore_index, reduction), plain)  # type: ignore[no-any-return]
+    call = (labels, how, weight, each, ignore_index, reduction, plain)
+    return apply_eagerly(_ManyRows, logits, call)  # type: ignore[no-any-return]
 
 
-class _ManyRows(torch.autograd.Function):
+class _ManyRows(LaterGradient):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, how: Rescaling, options: tuple[Any, ...], plain: Plain) -> Tensor:
-        weight, each, ignore_index, reduction = options
-        y = flat(labels)
+    def forward(ctx: Any, logits: Tensor, call: tuple[Any, ...]) -> Tensor:
+        labels, how, weight, each, ignore_index, reduction, plain = call
+        y = labels if labels.dim() == 1 and labels.is_contiguous() else flat(labels)
         value, pull, top, total = _in_parts(three(logits), y, weight, each, how, ignore_index, reduction)
         ctx.plain, ctx.ignore_index = plain, ignore_index
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, y, pull, top, total)
         return value.view(labels.shape) if reduction == "none" else value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits, y, pull, top, total = ctx.saved_tensors
-        if needs_plain(grads[0]):
-            return plain_gradient(ctx.plain, logits, grads[0]), *[None] * 4
-        grad = write_gradient(three(logits), y, top, total, pull, ctx.ignore_index, factor=grads[0], skip=True)
-        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), *[None] * 4
 
 
 def _in_parts(

@@ -17,6 +17,7 @@ from torch import Tensor
 from mohs.margin import INF, softplus
 from mohs.margin._quick import ZERO, Pair, times
 
+FEW = 256  # rows
 ONE = torch.ones((), device="cpu")  # y + c in half the time of small y: y.add(ONE, alpha=c); for c · y there is `times`
 
 
@@ -126,10 +127,13 @@ def gradient_rescaling(
     """−w log p/(2(1 − p) + ε) and w (1 − p)/(2(1 − p) + ε), w = g(β p^λ (1 − p)), divided by its mean for "sum"."""
     x = -m
     ce, rest = softplus(x), torch.sigmoid(x)
-    weight = torch.addcmul(ZERO, torch.sigmoid(m).pow_(lam), rest, value=beta)
+    p = torch.sigmoid(m)
+    weight = torch.addcmul(ZERO, p.sqrt_() if lam == 0.5 else p.pow_(lam), rest, value=beta)
     scale = 0.5  # the quotients below are by 2(1 − p)
     if normalize == "sum" and transform == "exp":
-        weight, scale = torch.softmax(weight.flatten(), 0).view_as(m), m.numel() / 2
+        few = m.numel() <= FEW and m.dim() == 2  # then the softmax is as fast over rows, and flattening takes as long as it
+        weight = torch.softmax(weight, 0) if few else torch.softmax(weight.flatten(), 0).view_as(m)
+        scale = m.numel() / 2
     elif normalize == "sum":
         weight = weight.div_(weight.mean().clamp_(min=torch.finfo(m.dtype).tiny / m.numel()))
     elif transform == "exp":
