@@ -290,6 +290,13 @@ def from_file(file: Path, least: int = 10) -> Source:
     return Source(inputs[rows] if isinstance(inputs, np.ndarray) else inputs.take(rows), truth, {})
 
 
+def of_folder(folder: Path) -> list[str]:
+    """Add the files of a folder to `DATA`; their names."""
+    found = {file.stem: partial(from_file, file) for file in sorted(folder.iterdir()) if file.suffix in (".parquet", ".npz")}
+    DATA.update(found)
+    return list(found)
+
+
 MLBENCH = tuple(f"table:{name}" for name in r_tables.TABLES[r_tables.TEST])
 TRAINING = ("mnist", "pacs:sketch", "docstrings", "scipy-modules", "paintings", "tweets",
             *(one for one in DATA if one.startswith("table:") and one not in MLBENCH))  # fmt: skip  # train_judge.py alone
@@ -378,7 +385,7 @@ def numbers(inputs: Any) -> Array:
             parts.append((words[:, None] == np.unique(words)).astype(float))
         else:
             plain = values.astype("int64") if str(values.dtype).startswith("datetime") else values.astype(float)
-            parts.append(np.asarray(plain.fillna(plain.median()), float)[:, None])
+            parts.append(np.asarray(plain.fillna(plain.median()).fillna(0), float)[:, None])
     return np.concatenate(parts, 1).astype(np.float32)
 
 
@@ -653,8 +660,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.folder and not options.folder.is_dir():
         parser.error(f"--folder {options.folder} is not a folder")
-    files = sorted(options.folder.iterdir()) if options.folder else []
-    DATA.update({file.stem: partial(from_file, file) for file in files if file.suffix in (".parquet", ".npz")})
+    if options.folder:
+        of_folder(options.folder)
     if unknown := [one for one in options.data if one not in DATA]:
         parser.error(f"--data {unknown[0]} is not a data set; known: {', '.join(DATA)}")
     from machine import machine

@@ -30,6 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
+import audit_suite
 import r_tables
 
 if TYPE_CHECKING:
@@ -45,10 +46,13 @@ TABLES = tuple(
     for name in found
     if package != r_tables.TEST and name not in r_tables.TEXTS
 )
-OF_KIND = {"columns": (*SKLEARN, *TABLES), "embedding": tuple(one for one in REAL if one not in SKLEARN)}
+EMBEDDED = tuple(one for one in REAL if one not in SKLEARN)  # all others are columns; synthetic ones serve for both
 KINDS = ("none", "uniform", "pairs", "table", "instance", "both")
 ROWS = 250  # labels kept of each cell
-CLEAN = 0.25  # weight of draws without wrong labels for columns, of which they are 40 %; so that they count as others' do
+CLEAN = (
+    0.25  # weight of draws without wrong labels for columns and tables, of which they are 40 %; so that they count as others' do
+)
+SHARE = 0.17  # synthetic data sets for each table of a folder
 POOL = 1500  # examples of a data set of images or texts that draws are taken from
 GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 32, 4, 4, 0.1
 NEAR, NEAR_RATE, NEAR_EPOCHS = 0.005, 2e-3, 3  # with --onward: pull to the weights before, learning rate, epochs
@@ -81,7 +85,6 @@ def synthetic(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
 
 def draw(seed: int, features: str | None, kinds: list[str] | None = None, most: int = 2500) -> dict[str, Any]:
     """One cell: sets of features or columns, labels and truth; at most so many examples."""
-    from audit_suite import numbers, viewed
 
     rng = np.random.default_rng(seed)
     name = str(rng.choice(kinds or (SYNTHETIC, REAL, TABLES)[rng.choice(3, p=(0.3, 0.4, 0.3))]))
@@ -89,7 +92,7 @@ def draw(seed: int, features: str | None, kinds: list[str] | None = None, most: 
         made, truth = synthetic(name, rng)
         x: Any = {"features": made}
     else:
-        x, truth = viewed(name, features, POOL)
+        x, truth = audit_suite.viewed(name, features, POOL)
     classes = np.unique(truth)
     if len(classes) > 3 and rng.random() < 0.4:
         classes = rng.choice(classes, size=int(rng.integers(2, min(len(classes), 20) + 1)), replace=False)
@@ -99,8 +102,8 @@ def draw(seed: int, features: str | None, kinds: list[str] | None = None, most: 
         rows = rows[rng.random(len(rows)) < np.minimum(1, 2 * keep / keep.mean())]
     rows = rng.permutation(rows)[: int(np.exp(rng.uniform(np.log(200), np.log(most))))]
     x, (_, truth) = _rows(x, rows), np.unique(truth[rows], return_inverse=True)
-    first = next(iter(x.values())) if isinstance(x, dict) else numbers(x)
-    labels, kind = noisy(first, truth, rng, 0.4 if name in ("table", *TABLES) else 0.15)
+    first = next(iter(x.values())) if isinstance(x, dict) else audit_suite.numbers(x)
+    labels, kind = noisy(first, truth, rng, 0.15 if name in REAL or (name in SYNTHETIC and name != "table") else 0.4)
     return {"data": name, "kind": kind, "seed": seed, "x": x, "y": labels.astype(np.int64), "t": truth.astype(np.int64)}
 
 
@@ -111,7 +114,6 @@ def _rows(x: Any, rows: Array) -> Any:
 
 def noisy(x: Array, truth: Array, rng: np.random.Generator, clean: float) -> tuple[Array, str]:
     """Labels some of which are wrong, and how they were made; none with the probability `clean`."""
-    from audit_suite import instance_noise
 
     if rng.random() < clean:
         return truth.copy(), "none"
@@ -122,7 +124,7 @@ def noisy(x: Array, truth: Array, rng: np.random.Generator, clean: float) -> tup
         rate = float(rng.choice((0.01, 0.05, 0.1, 0.2, 0.4)))
     labels = truth.copy()
     if kind in ("instance", "both"):
-        labels = instance_noise(x, truth, rate if kind == "instance" else rate / 2, int(rng.integers(2**31)))
+        labels = audit_suite.instance_noise(x, truth, rate if kind == "instance" else rate / 2, int(rng.integers(2**31)))
     if kind in ("uniform", "both", "pairs", "table"):
         moving = rng.permutation(n)[: round(rate * n if kind != "both" else rate * n / 2)]
         shift = {"pairs": np.ones(n, int), "table": rng.integers(1, k, size=k)[truth]}.get(kind, rng.integers(1, k, size=n))
@@ -137,7 +139,7 @@ def signs(seed: int, features: str | None, kinds: list[str] | None = None, most:
     import torch
 
     from mohs.hardness.judgment import fit_rule
-    from mohs.hardness.learned_odds import signs_of, summary
+    from mohs.hardness.learned_odds import risks_of, signs_of, summary
 
     torch.set_num_threads(1)
     cell = draw(seed, features, kinds, most)
@@ -146,12 +148,15 @@ def signs(seed: int, features: str | None, kinds: list[str] | None = None, most:
     scores, made, y = of_features(x, y) if isinstance(x, dict) else of_table(x, y)
     rule = fit_rule(scores, y, ambiguity=made.ambiguity)
     rows = rule.judge(scores, y)
+    probs = rule.model.probs(scores)
     found = signs_of(
-        rule.model.probs(scores), y, rule=rows.p_mislabeled, apparent=rows.apparent, refit=made.refit,
+        probs, y, rule=rows.p_mislabeled, apparent=rows.apparent, refit=made.refit,
         rate=rule.model.rate, kappa=rule.kappa,
     )  # fmt: skip
     kept = np.random.default_rng(seed).permutation(len(y))[:ROWS]
-    return {**cell, "n": len(y), "signs": found[kept].astype(np.float32), "wrong": wrong[kept], "summary": summary(found)}
+    risks = risks_of(probs, y, made.refit.probs)[kept]
+    judged = {"signs": found[kept].astype(np.float32), "risks": risks.astype(np.float32), "summary": summary(found)}
+    return {**cell, "n": len(y), "wrong": wrong[kept], **judged}
 
 
 def of_features(x: dict[str, Array], y: Array) -> tuple[Array, FoldScores, Array]:
@@ -195,6 +200,9 @@ def attempt(seed: int, features: str | None, kinds: list[str] | None, most: int)
 def cells(options: argparse.Namespace) -> None:
     """Draw and judge cells until the time is over."""
     began, done, seed = time.perf_counter(), [], options.first
+    if options.folder is not None:
+        tables = audit_suite.of_folder(options.folder)
+        options.kinds = tables + list(SYNTHETIC) * round(SHARE * len(tables) / len(SYNTHETIC))
     with ProcessPoolExecutor(options.jobs) as pool:
         running = set()
         while time.perf_counter() - began < options.seconds:
@@ -207,6 +215,7 @@ def cells(options: argparse.Namespace) -> None:
     kept = [one for one in done if one is not None]
     np.savez_compressed(
         options.out, signs=np.concatenate([one["signs"] for one in kept]).astype(np.float16),
+        risks=np.concatenate([one["risks"] for one in kept]).astype(np.float16),
         wrong=np.concatenate([one["wrong"] for one in kept]), rows=[len(one["wrong"]) for one in kept],
         data=[one["data"] for one in kept], kind=[one["kind"] for one in kept], n=[one["n"] for one in kept],
         summary=np.stack([one["summary"] for one in kept]), seed=[one["seed"] for one in kept],
@@ -255,16 +264,10 @@ def train(x: Array, wrong: Array, weight: Array, seed: int, start: dict[str, Any
     }
 
 
-def networks(
-    x: Array, wrong: Array, cell: Array, data: Array, weight: Array, start: dict[str, Any] | None = None
-) -> dict[str, Array]:
-    """The weights of `learned_odds`, trained on signs and summaries (N, I) of cells (N,) of these data sets and weights.
-
-    Real and synthetic data sets have the same weight, and cells are weighed beside others of the same.
-    """
+def networks(x: Array, wrong: Array, cell: Array, weight: Array, start: dict[str, Any] | None = None) -> dict[str, Array]:
+    """The weights of `learned_odds`, trained on signs and summaries (N, I) of cells (N,) with these weights."""
     mean, deviation = (x.mean(0), x.std(0) + 1e-6) if start is None else (start["mean"], start["deviation"])
-    made = np.isin(data, SYNTHETIC)
-    weight = (weight / np.bincount(made)[made.astype(int)])[cell] / np.bincount(cell)[cell]
+    weight = weight[cell] / np.bincount(cell)[cell]
     nets = [train((x - mean) / deviation, wrong, weight / weight.mean(), seed, start) for seed in range(NETWORKS)]
     return {"mean": mean, "deviation": deviation, **{name: np.stack([one[name] for one in nets]) for name in nets[0]}}
 
@@ -272,7 +275,8 @@ def networks(
 def drawn(files: list[Path], kind: str) -> tuple[Array, Array, Array, Array, Array]:
     """Signs with summaries (N, I), which labels are wrong (N,), the cell of each (N,), data set and weight of each cell.
 
-    kind: "columns" for draws of tables, "embedding" for those of images and texts; synthetic data sets belong to both.
+    kind: "embedding" for draws of images and texts, "columns" and "table" for the others, the latter with risks; synthetic data
+    sets belong to all. For "table" each draw counts the same, otherwise all synthetic ones as much as all real ones.
     """
     from mohs.hardness.learned_odds import with_summary
 
@@ -280,11 +284,17 @@ def drawn(files: list[Path], kind: str) -> tuple[Array, Array, Array, Array, Arr
     signs, wrong, rows, data, noise, summary = (
         np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind", "summary")
     )
-    wanted = np.isin(data, (*SYNTHETIC, *OF_KIND[kind]))
+    wanted = np.isin(data, SYNTHETIC) | (np.isin(data, EMBEDDED) == (kind == "embedding"))
     of_cells = [own for own, one in zip(np.split(np.arange(len(signs)), np.cumsum(rows)[:-1]), wanted, strict=True) if one]
     x = [with_summary(signs[own].astype(np.float64), one) for own, one in zip(of_cells, summary[wanted], strict=True)]
+    if kind == "table":
+        risks = np.concatenate([one["risks"] for one in parts])
+        x = [np.concatenate([one, risks[own]], axis=1) for one, own in zip(x, of_cells, strict=True)]
     cell = np.repeat(np.arange(len(x)), [len(own) for own in of_cells])
-    weight = np.where((noise == "none") & (kind == "columns"), CLEAN, 1.0)[wanted]
+    weight = np.where((noise == "none") & (kind != "embedding"), CLEAN, 1.0)[wanted]
+    if kind != "table":
+        made = np.isin(data[wanted], SYNTHETIC).astype(int)
+        weight = weight / np.bincount(made)[made]
     return np.concatenate(x), wrong[np.concatenate(of_cells)], cell, data[wanted], weight
 
 
@@ -298,14 +308,14 @@ def fit(options: argparse.Namespace) -> None:
     if not options.write:
         group = np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]
         before = [("before", learned_odds.judged_by(start, x))] if start else []
-        ours = [("rule", 1 / (1 + np.exp(-x[:, 0]))), *before, ("networks", unseen(x, wrong, cell, data, weight, group, start))]
+        ours = [("rule", 1 / (1 + np.exp(-x[:, 0]))), *before, ("networks", unseen(x, wrong, cell, weight, group, start))]
         report(wrong, ours, cell)
         return
     held = json.loads(file.read_text(encoding="utf-8"))
-    made = networks(x, wrong, cell, data, weight, start)
+    made = networks(x, wrong, cell, weight, start)
     if start and options.beside:
         made = {name: one if name in ("mean", "deviation") else np.concatenate([start[name], one]) for name, one in made.items()}
-    own = {name: np.round(value, 4).tolist() for name, value in made.items()}
+    own = {name: np.round(np.asarray(value, dtype=np.float64), 4).tolist() for name, value in made.items()}
     before = held[options.kind] if options.onward else {"cells": 0, "data": []}
     told = {"cells": before["cells"] + len(data), "data": sorted({*before["data"], *data.tolist()})}
     text = {**held, "signs": list(learned_odds.SIGNS), options.kind: {**told, **own}}
@@ -313,9 +323,7 @@ def fit(options: argparse.Namespace) -> None:
     print(f"{file.name}: {len(data)} cells, {len(x):,} labels")
 
 
-def unseen(
-    x: Array, wrong: Array, cell: Array, data: Array, weight: Array, group: Array, start: dict[str, Any] | None = None
-) -> Array:
+def unseen(x: Array, wrong: Array, cell: Array, weight: Array, group: Array, start: dict[str, Any] | None = None) -> Array:
     """Probabilities (N,) by networks that saw no data set of the row's group, unless those they started from did."""
     from mohs.hardness.learned_odds import judged_by
 
@@ -323,7 +331,7 @@ def unseen(
     for g in np.unique(group):
         seen = group != g
         kept, own = np.unique(cell[seen], return_inverse=True)
-        nets = networks(x[seen], wrong[seen], own, data[kept], weight[kept], start)
+        nets = networks(x[seen], wrong[seen], own, weight[kept], start)
         held[~seen] = judged_by(nets, x[~seen])
     return held
 
@@ -359,6 +367,9 @@ def main() -> None:
     make.add_argument("--out", type=Path, required=True)
     make.add_argument("--features", help="folder that keeps the embeddings of each data set, as of audit_suite.py")
     make.add_argument("--kinds", nargs="+", help="draw these data sets alone")
+    make.add_argument(
+        "--folder", type=Path, help="draw the tables of this folder (`packaged_tables.py` makes one) and synthetic ones"
+    )
     make.add_argument("--first", type=int, default=0, help="first random seed")
     make.add_argument("--most", type=int, default=2500, help="examples of a draw at most")
     make.add_argument("--jobs", type=int, default=2)
@@ -366,7 +377,7 @@ def main() -> None:
     make.set_defaults(run=cells)
     learn = commands.add_parser("fit")
     learn.add_argument("files", nargs="+", type=Path)
-    learn.add_argument("--kind", choices=OF_KIND, required=True, help="which networks to train")
+    learn.add_argument("--kind", choices=("embedding", "columns", "table"), required=True, help="which networks to train")
     learn.add_argument("--onward", action="store_true", help="start from the package's weights and stay near them")
     learn.add_argument("--beside", action="store_true", help="with --onward: keep the networks before too, beside the new ones")
     learn.add_argument("--write", action="store_true")

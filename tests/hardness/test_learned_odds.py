@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from mohs.hardness.judgment import judge_labels
-from mohs.hardness.learned_odds import CUT, SIGNS, SUMMARY, Refit, learned_wrong, networks, signs_of, summary
+from mohs.hardness.learned_odds import (
+    CUT,
+    KINDS,
+    SIGNS,
+    SUMMARY,
+    Refit,
+    learned_wrong,
+    networks,
+    risks_of,
+    signs_of,
+    summary,
+)
 
 
 def made(n: int = 400, k: int = 4, wrong: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -25,13 +38,16 @@ def signs(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return signs_of(p, labels, rule=1 - right, apparent=1 - right, refit=Refit(p, 16), rate=0.1, kappa=0.1)
 
 
-@pytest.mark.parametrize("columns", [False, True])
-def test_the_networks_by_hand(columns: bool) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_networks_by_hand(kind: str) -> None:
     scores, labels, _ = made()
-    x, net = signs(scores, labels), networks("columns" if columns else "embedding")
-    found = learned_wrong(x, columns=columns)
+    x, net = signs(scores, labels), networks(kind)
+    risks = risks_of(np.exp(scores), labels, np.exp(scores)) if kind == "table" else None
+    found = learned_wrong(x, kind=kind, risks=risks)
     for row in (0, 7, 123):
-        z = ((np.concatenate([x[row], summary(x)]) - net["mean"]) / net["deviation"]).clip(-CUT, CUT)
+        z = ((np.concatenate([x[row], summary(x), [] if risks is None else risks[row]]) - net["mean"]) / net["deviation"]).clip(
+            -CUT, CUT
+        )
         odds = []
         for i in range(len(net["last_bias"])):
             first = np.tanh(net["first_weight"][i] @ z + net["first_bias"][i])
@@ -79,12 +95,48 @@ def test_confident_contradictions_are_wrong_labels() -> None:
     assert wrong[judgment.flagged].mean() > 0.9
 
 
-def test_columns_have_networks_of_their_own() -> None:
+def test_each_kind_has_networks_of_its_own() -> None:
     scores, labels, _ = made()
-    embedding, columns = (
-        judge_labels(scores, labels, refit=Refit(np.exp(scores), 16, one)).p_mislabeled for one in (False, True)
-    )
-    assert np.abs(embedding - columns).max() > 1e-3
+    found = [judge_labels(scores, labels, refit=Refit(np.exp(scores), 16, kind)).p_mislabeled for kind in KINDS]
+    for one, other in itertools.combinations(found, 2):
+        assert np.abs(one - other).max() > 1e-3
+
+
+def test_risks_against_a_loop() -> None:
+    """Shares of contradictions by confidence, counted one example at a time."""
+    rng = np.random.default_rng(3)
+    n, k = 90, 3
+    p, refit = (rng.dirichlet(np.ones(k), n) for _ in range(2))
+    labels = rng.integers(k, size=n)
+    found = risks_of(p, labels, refit)
+    top = p.argmax(1)
+    against = [int(top[i] != labels[i]) for i in range(n)]
+    for first, confidence in ((0, p.max(1)), (4, refit.max(1))):
+        order = sorted(range(n), key=lambda i: confidence[i])
+        place = {row: at for at, row in enumerate(order)}
+        for row in range(n):
+            start = min(max(place[row] - 10, 0), n - 21)  # 20 others
+            near = (sum(against[order[at]] for at in range(start, start + 21)) - against[row] + 0.5) / 21
+            half = [against[i] for i in range(n) if place[i] / (n - 1) >= 0.5]
+            assert found[row, first] == pytest.approx(np.log(near))
+            assert found[row, first + 1] == pytest.approx(place[row] / (n - 1))
+            assert found[row, first + 3] == pytest.approx(np.log((sum(half) + 0.5) / (len(half) + 1) / near))
+    least = sorted(range(n), key=lambda i: p[i].max())[:18]
+    assert found[:, 11] == pytest.approx(np.log((sum(against[i] for i in least) + 0.5) / 19))
+    risk = (sum(against) + 0.5) / (n + 1)
+    own = [against[i] for i in range(n) if labels[i] == labels[0]]
+    assert found[0, 9] == pytest.approx(np.log((sum(own) + 5 * risk) / (len(own) + 5)))
+
+
+def test_random_mistakes_show_where_the_models_are_sure() -> None:
+    """The same share of contradictions, spread evenly or where the models doubt: the latter leaves few among sure ones."""
+    rng = np.random.default_rng(0)
+    sure = rng.uniform(0.5, 1, 1000)
+    p = np.column_stack([sure, 1 - sure])
+    evenly, doubtful = rng.random(1000) < 0.1, rng.random(1000) < 0.4 * (1 - sure)
+    floors = [risks_of(p, wrong.astype(int), p)[0, 15] for wrong in (evenly, doubtful)]  # the surest fifth
+    assert floors[0] > np.log(0.05)
+    assert floors[1] < np.log(0.05)
 
 
 def test_order_of_classes_and_rows_does_not_matter() -> None:

@@ -173,7 +173,7 @@ def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOpti
     columns = raw is not None and raw.shape[1] <= COLUMNS
     made = fold_scores(
         features, labels, num_classes=classes, folds=options.folds, seed=options.seed,
-        device=choose_device(options.device), columns=columns, progress=options.progress("judging"),
+        device=choose_device(options.device), kind="columns" if columns else "embedding", progress=options.progress("judging"),
     )  # fmt: skip
     scores: dict[str, Array] = dict(zip(made.names, made.scores, strict=True))
     if columns:
@@ -210,6 +210,9 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
                 tree["model"] = _as_tensors(heads.model)
         save_tree(tree, file)
     kept = load_tree(file)
+    if "kind" not in kept.get("refit", {"kind": ""}):  # kept by an earlier version
+        file.unlink()
+        return kept_scores(file, train, make)
     scores, names = kept["scores"].numpy(), kept["names"]
     if "refit" not in kept:
         return KeptScores(scores, names)

@@ -65,7 +65,7 @@ def table_scores(data: Data, options: AuditOptions) -> tuple[dict[str, Array], F
     options.step("judge", f"linear, kernel and tree models in {options.folds} folds")
     made = fold_scores(
         {"columns": smooth.astype(np.float32)}, train.labels, num_classes=classes, folds=options.folds, seed=options.seed,
-        columns=True, progress=options.progress("judging"),
+        kind="table", progress=options.progress("judging"),
     )  # fmt: skip
     scores: dict[str, Array] = dict(zip(made.names, made.scores, strict=True))
     scores["linear"], _ = linear_scores(smooth, labels, classes, made.fold, executor=options.executor)

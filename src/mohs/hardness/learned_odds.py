@@ -9,7 +9,9 @@ wrong in known places (`benchmarks/train_judge.py`; results/audit/README.md says
 
 x are the signs of `SIGNS` and how they are distributed over the data set (`summary`), standardized and cut at ±4. What the
 rule says is among them. Rows of a table are often ambiguous by nature, pictures and texts seldom: there are networks for
-columns of tables and others for embeddings.
+embeddings, for columns of numbers, and for tables of mixed columns, which trees judge too. The last also see how often
+predictions contradict labels, from the least confident predictions to the most confident ones (`risks_of`): natural ambiguity
+vanishes where the models are sure, random mistakes do not.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ from mohs.hardness.noise_model import Array
 WEIGHTS = "learned_odds.json"
 LEAST = 150  # examples below which the networks are not asked: they saw 200 to 10,000
 SUMMARY = 22  # numbers of `summary`
+KINDS = ("embedding", "columns", "table")  # of features, each with networks of its own
+WINDOW, LEAST_WINDOW = 0.1, 20  # examples, as a share and at least, of about the same confidence
+QUANTILES = 5  # groups by confidence whose risk and doubt describe a data set
+CLASS_PRIOR = 5.0  # examples by which the risk of a class is drawn to that of all
 CUT = 4.0  # standard deviations at which signs are cut, so that unfamiliar data meet no extrapolation
 SIGNS = (
     "rule",  # log odds of a wrong label by the rule
@@ -60,17 +66,24 @@ class Refit:
     Attributes:
         probs: Their out-of-sample probabilities (N, K).
         width: Number of features D.
-        columns: Whether the features are columns of a table, rather than an embedding.
+        kind: What the features are (`KINDS`): an embedding, columns of numbers, or a table of mixed columns.
     """
 
     probs: Array
     width: int
-    columns: bool = False
+    kind: str = "embedding"
 
 
-def learned_wrong(signs: Array, *, columns: bool) -> Array:
-    """Signs (N, S) of one data set -> probability that each label is wrong (N,); columns: as in `Refit`."""
-    return judged_by(networks("columns" if columns else "embedding"), with_summary(signs, summary(signs)))
+def learned_wrong(signs: Array, *, kind: str, risks: Array | None = None) -> Array:
+    """The probability that each label of a data set is wrong (N,).
+
+    Args:
+        signs: The signs (N, S), from `signs_of`.
+        kind: As in `Refit`.
+        risks: For a table, what `risks_of` returns.
+    """
+    x = with_summary(signs, summary(signs))
+    return judged_by(networks(kind), x if risks is None else np.concatenate([x, risks], axis=1))
 
 
 def with_summary(signs: Array, summarized: Array) -> Array:
@@ -161,6 +174,59 @@ def signs_of(probs: Array, labels: Array, *, rule: Array, apparent: Array, refit
     return np.column_stack([*of_rows, *(np.full(n, one) for one in of_all)])
 
 
+def risks_of(probs: Array, labels: Array, refit: Array) -> Array:
+    """How often predictions contradict labels (N, R), by the confidence of the models and of the refitted ones.
+
+    Of each label: the share of contradictions among examples of about the same confidence, itself left out; the rank of that
+    confidence; how much smaller the share is among the most confident fifth and half. Of its class, of the predicted one and
+    of the likeliest other one: the share among the labels and the confident predictions. Of the data set: share of
+    contradictions and mean doubt in fifths of the examples, from the least confident to the most confident.
+
+    Args:
+        probs: Probabilities of the true class (N, K) that ignore the labels.
+        labels: Class indices (N,).
+        refit: Probabilities (N, K) of models fitted to the predicted classes.
+    """
+    (n, k), top = probs.shape, probs.argmax(1)
+    against, of_rows, of_all = top != labels, [], []
+    for confidence in (probs.max(1), refit.max(1)):
+        order = np.argsort(confidence, kind="stable")
+        rank = np.empty(n)
+        rank[order] = np.arange(n) / max(n - 1, 1)
+        near = _risk_nearby(against, order)
+        of_rows += [np.log(near), rank]
+        of_rows += [np.log(_share(against[rank >= 1 - part]) / near) for part in (0.2, 0.5)]
+        fifths = np.array_split(order, QUANTILES)
+        of_all += [np.log(_share(against[own])) for own in fifths]
+        of_all += [np.log((1 - confidence[own]).mean() + 1e-3) for own in fifths]
+    risk, confidence = _share(against), probs.max(1)
+    confident, labeled = np.empty(k), np.empty(k)
+    for c in range(k):
+        own = np.flatnonzero(top == c)
+        own = own[confidence[own] >= np.median(confidence[own])] if len(own) else own
+        confident[c] = (against[own].sum() + CLASS_PRIOR * risk) / (len(own) + CLASS_PRIOR)
+        labeled[c] = (against[labels == c].sum() + CLASS_PRIOR * risk) / ((labels == c).sum() + CLASS_PRIOR)
+    other = _others(probs, labels).argmax(1)
+    of_rows += [np.log(one) for one in (confident[other], labeled[labels], confident[top])]
+    return np.column_stack([*of_rows, *(np.full(n, one) for one in of_all)])
+
+
+def _share(found: Array) -> float:
+    """The share of True, half an example added on each side."""
+    return float((found.sum() + 0.5) / (len(found) + 1))
+
+
+def _risk_nearby(against: Array, order: Array) -> Array:
+    """The share of contradictions (N,) among the examples next to each in this order (N,), itself left out."""
+    n, sorted_ = len(order), against[order].astype(float)
+    width = min(n - 1, max(LEAST_WINDOW, int(WINDOW * n)))
+    first = np.clip(np.arange(n) - width // 2, 0, n - width - 1)
+    sums = np.concatenate([[0.0], np.cumsum(sorted_)])
+    near = np.empty(n)
+    near[order] = (sums[first + width + 1] - sums[first] - sorted_ + 0.5) / (width + 1)
+    return near
+
+
 def _others(probs: Array, labels: Array) -> Array:
     """Probabilities (N, K) with −1 for the given class."""
     others = probs.copy()
@@ -184,7 +250,7 @@ def _log_odds(p: Array, least: float) -> Array:
 
 @cache
 def networks(kind: str) -> dict[str, Any]:
-    """The R networks for "columns" or "embedding": mean and deviation of inputs (I,), weights (R, out, in), biases (R, out)."""
+    """The networks of a kind (`KINDS`): mean and deviation of inputs (I,), weights (R, out, in) and biases (R, out) of R of them."""
     held = json.loads(files(__package__).joinpath(WEIGHTS).read_text(encoding="utf-8"))
     if tuple(held["signs"]) != SIGNS:
         raise RuntimeError(f"{WEIGHTS} was trained on other signs: run benchmarks/train_judge.py again")

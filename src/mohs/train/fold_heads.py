@@ -105,7 +105,7 @@ def fold_scores(
     seed: int = 0,
     device: torch.device | str = "cpu",
     linear: bool = False,
-    columns: bool = False,
+    kind: str = "embedding",
     progress: Progress | None = None,
 ) -> FoldScores:
     """Score every example by heads that did not see its label.
@@ -118,7 +118,7 @@ def fold_scores(
         seed: Random seed of folds and landmarks.
         device: Where to compute; on a GPU more axes, landmarks and neighbors are used.
         linear: Whether to leave out the heads that cannot score other rows: neighbors.
-        columns: Whether the features are columns of a table, rather than an embedding: passed on to `FoldScores.refit`.
+        kind: What the features are, passed on to `FoldScores.refit`: an embedding, columns of numbers, or a table.
         progress: Called with (steps done, steps in all).
     """
     sets: Mapping[str, Any] = features if isinstance(features, Mapping) else {"features": features}
@@ -172,7 +172,7 @@ def fold_scores(
     width = max(min(values.shape[1], GPU_WIDTH if device.type == "cuda" else WIDTH) for values in sets.values())
     model = fit_noise(second.numpy(), labels.numpy())
     probs = model.probs(second.numpy())
-    refit = Refit(fit_noise(again.numpy(), probs.argmax(1)).probs(again.numpy()).astype(np.float32), width, columns)
+    refit = Refit(fit_noise(again.numpy(), probs.argmax(1)).probs(again.numpy()).astype(np.float32), width, kind)
     ambiguity = ambiguous_share(probs, refit.probs, labels.numpy(), width=width)
     fitted = {name: _fitted(heads[name], own) for name, own in fits.items()}
     return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, model, ambiguity, refit, fitted)
