@@ -3,8 +3,11 @@
     python benchmarks/audit_cost.py [--data cifar10] [--limit N] [--epochs N] [--model SPEC] [--out NAME]
 
 The audit is the one that `mohs audit cifar10 --embed none` runs, with its report. `training` is the sum of the epochs as the
-audit itself records it; `ratio` is the whole over it. Steps within another are indented; what a step does besides them is in its
-own seconds. Writes NAME.json with hardware and versions, and NAME.csv.
+audit itself records it: steps, their capture as graphs, refinement of the targets and evaluation. `ratio` is the whole over it,
+and `ratio to train` the whole over the call of `mohs.train`, which also starts up, copies the state for checkpoints and writes
+the results. Steps within another are indented; what a step does besides them is in its own seconds. A thread writes the
+checkpoints meanwhile; `Saving.wait` is the time that training waits for it. Writes NAME.json with hardware and versions, and
+NAME.csv.
 """
 
 from __future__ import annotations
@@ -32,6 +35,10 @@ STEPS = {
         "train", "score_network", "with_dynamics", "fold_scores", "judge_examples", "verdict", "estimate_from",
         "course_by_hardness", "unseen", "evidence_table", "other_issues",
     ),
+    "mohs.train.start": ("resolve", "build"),
+    "mohs.train.graph": ("Captured",),
+    "mohs.train.loop": ("refine", "evaluate", "end_epoch", "host_copy", "Saving.wait", "finish"),
+    "mohs.train.trained": ("load_run",),
     "mohs.audit.other_issues": ("hashes_of", "find_issues", "leaks_between"),
     "mohs.issues.find_issues": (
         "exact_copies", "aligned_view", "candidate_pairs", "duplicates", "image_defects", "outliers", "weak_groups",
@@ -52,18 +59,24 @@ class Stopwatch:
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def run(*args: Any, **named: Any) -> Any:
+            _wait()
             self.stack.append(name)
             place, began = tuple(self.stack), time.perf_counter()
             self.rows.setdefault(place, 0.0)
             try:
                 return function(*args, **named)
             finally:
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
+                _wait()
                 self.rows[place] += time.perf_counter() - began
                 self.stack.pop()
 
         return run
+
+
+def _wait() -> None:
+    """Wait for the GPU, so that its work counts where it was asked for."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def main() -> None:
@@ -78,8 +91,10 @@ def main() -> None:
     for module, names in STEPS.items():
         held = import_module(module)
         for name in names:
-            timed = watch.timed(name, getattr(held, name))
-            setattr(held, name, timed)
+            *within, own = name.split(".")
+            owner = getattr(held, within[0]) if within else held
+            timed = watch.timed(name, getattr(owner, own))
+            setattr(owner, own, timed)
             judges = getattr(held, "JUDGES", {})
             judges.update({kind: timed for kind, judge in judges.items() if judge.__name__ == name})
     options = {name: value for name in ("epochs", "model") if (value := getattr(given, name)) is not None}
@@ -98,6 +113,9 @@ def main() -> None:
         {"step": "training", "seconds": training},
         {"step": "ratio", "seconds": round(whole_seconds / training, 3)},
     ]
+    trained = [taken for place, taken in watch.rows.items() if place[-1] == "train"]
+    if trained:
+        table.append({"step": "ratio to train", "seconds": round(whole_seconds / trained[0], 3)})
     table += [{"step": "  " * len(place) + place[-1], "seconds": round(taken, 2)} for place, taken in watch.rows.items()]
     for row in table:
         show(row)

@@ -252,12 +252,72 @@ class TestKernels:
             monkeypatch.setattr(module, "can_sum", lambda _: not captured)
         monkeypatch.setattr(_triton, "SMALL", 0)
         monkeypatch.setattr(rescaling, "FEW", 0)
+        monkeypatch.setattr(rescaling, "adds_up", lambda rows, classes: False)
         logits, labels = batch(150, 20)
         labels[3] = -100
         function = mohs.ADR() if name == "adr" else lambda z: mohs.create_loss(name)(z, labels)
         (value, grad), (exact, slope) = run(function, logits, 2.0), reference(function, logits, monkeypatch, 2.0)
         assert far(value, exact) < 1e-6
         assert far(grad, slope) < 3e-6
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+    @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize(
+        "name", ["gce", "gradient_rescaling", "gradient_rescaling:transform=identity", "self_paced:kind=linear"]
+    )
+    def test_rows_in_turn(self, name, weighted, reduction, dtype, monkeypatch) -> None:
+        """Many tiles in few programs, which sum values and weights in the one launch; twice, for the counters are as before."""
+        from mohs.losses._kernels import fused_loss, launch, rescaling
+
+        programs = 3 if weighted else 20
+        monkeypatch.setattr(launch, "MOST_SUMMED", programs)
+        monkeypatch.setattr(launch, "TURNS", programs)
+        monkeypatch.setattr(launch, "COUNTED", 0)
+        monkeypatch.setattr(rescaling, "FEW", 0)
+        launch.loss_plan.cache_clear()
+        monkeypatch.setattr(fused_loss, "_plans", {})
+        logits, labels = batch(29, 600, dtype=dtype)
+        labels[::9] = -100
+        options: dict[str, Any] = {"reduction": reduction}
+        each = None
+        if weighted:
+            options["weight"] = torch.linspace(0.5, 1.5, 600)
+            each = torch.linspace(0.1, 1.0, 29, device=DEVICE)
+        loss = mohs.create_loss(name, **options).to(DEVICE).eval()
+        exact_loss = mohs.create_loss(name, **options).double().to(DEVICE).eval()
+        if "self_paced" in name:
+            loss.threshold.fill_(7.0)
+            exact_loss.threshold.fill_(7.0)
+        found = [run(lambda z: loss(z, labels, sample_weight=each), logits, 2.0) for _ in range(2)]
+        (plan,) = fused_loss._plans.values()
+        assert plan.launcher.programs == programs
+        assert plan.sums
+        assert plan.denominator is None
+        launch.loss_plan.cache_clear()
+        double = None if each is None else each.double()
+        exact, slope = reference(lambda z: exact_loss(z, labels, sample_weight=double), logits, monkeypatch, 2.0)
+        for value, grad in found:
+            assert far(value, exact) < 1e-6
+            assert far(grad, slope) < max(3e-6, rounding(dtype))
+        assert torch.equal(found[0][0], found[1][0])
+        assert torch.equal(found[0][1], found[1][1])
+
+    def test_self_paced_near_the_threshold(self, monkeypatch) -> None:
+        """λ − ce of a loss just below λ, which leaves few of its digits."""
+        off = []
+        for seed in range(12):
+            torch.manual_seed(seed)
+            logits, labels = 3 * torch.randn(17, 1024, device=DEVICE), torch.randint(1024, (17,), device=DEVICE)
+            logits = logits.bfloat16()
+            ce = torch.nn.functional.cross_entropy(logits.double(), labels, reduction="none")
+            loss = mohs.SelfPacedLoss(kind="linear", reduction="none").to(DEVICE).eval()
+            loss.threshold.fill_(ce.min() + 0.03)
+            value = loss(logits, labels)
+            with monkeypatch.context() as patch:
+                patch.setattr(_choose, "ENABLED", False)
+                off.append(far(value, loss(logits.double(), labels)))
+        assert max(off) < 2e-6  # 1e-5 where the difference is taken of two rounded numbers
 
     def test_several_groups_of_programs_add_up(self) -> None:
         from mohs.losses._kernels.launch import denominator_of

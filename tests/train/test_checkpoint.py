@@ -9,7 +9,7 @@ import torch
 
 from mohs import DataError
 from mohs._core.files import written_whole
-from mohs.train.checkpoint import load_tree, save_tree
+from mohs.train.checkpoint import host_copy, load_tree, save_tree
 
 
 def test_a_tree_round_trips(tmp_path: Path) -> None:
@@ -30,6 +30,26 @@ def test_a_tree_round_trips(tmp_path: Path) -> None:
     assert back["list"][:4] == [1, None, "text", True]
     assert back["list"][4].dtype == torch.int8
     assert back["half"].dtype == torch.bfloat16
+
+
+def test_a_copy_on_the_host_stays_as_it_was() -> None:
+    tree = {
+        "odd": torch.tensor([True, False, True]),
+        "image": torch.arange(24.0).view(1, 2, 3, 4).contiguous(memory_format=torch.channels_last),
+        "numbers": {0: {"step": torch.tensor(3), "none": torch.zeros(0, 4)}},
+        "half": torch.tensor([1.5], dtype=torch.bfloat16),
+        "history": [{"epoch": 0}],
+    }
+    copy = host_copy(tree)
+    for tensor in (tree["odd"], tree["image"], tree["numbers"][0]["step"], tree["half"]):  # type: ignore[index]
+        tensor.zero_()
+    tree["history"].append({"epoch": 1})  # type: ignore[attr-defined]
+    assert copy["odd"].tolist() == [True, False, True]
+    assert torch.equal(copy["image"], torch.arange(24.0).view(1, 2, 3, 4))
+    assert copy["numbers"][0]["step"] == 3
+    assert copy["numbers"][0]["none"].shape == (0, 4)
+    assert copy["half"].item() == 1.5
+    assert copy["history"] == [{"epoch": 0}]
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ of one kind, and the alignment of the pointers.
 
 from __future__ import annotations
 
-from functools import reduce
 from importlib.metadata import version
-from operator import or_
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -24,13 +22,17 @@ _MOST = 4096  # launchers remembered
 
 
 class Launcher:
-    """A kernel with its grid, integers and compile-time constants, to be called with tensors of the same dtypes each time."""
+    """A kernel with its grid, integers and compile-time constants, to be called with tensors of the same dtypes each time.
 
-    __slots__ = ("_ready", "constants", "integers", "kernel", "programs", "warps")
+    Those that are None are so in every call.
+    """
+
+    __slots__ = ("_given", "_ready", "constants", "integers", "kernel", "programs", "warps")
 
     def __init__(self, kernel: Any, programs: int, warps: int, integers: tuple[int, ...], constants: tuple[Any, ...]) -> None:
         self.kernel, self.programs, self.warps, self.integers, self.constants = kernel, programs, warps, integers, constants
         self._ready: dict[Any, tuple[Any, Any, Any]] = {}  # by device, and by alignment if a pointer is not aligned
+        self._given: list[int] = []  # places of the tensors that are not None
 
     def __call__(self, tensors: tuple[Tensor | None, ...], floats: tuple[float, ...] = ()) -> None:
         """Run the kernel, whose parameters are tensors, integers, floats and constants; the first tensor is not None."""
@@ -43,8 +45,12 @@ class Launcher:
                 self(tensors, floats)
             return
         # numbers, since for a tensor the driver would be asked for its address
-        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-        key = (device, *(a and a % 16 == 0 for a in addresses)) if reduce(or_, filter(None, addresses)) & 15 else device
+        addresses: list[int | None] = [None] * len(tensors)
+        bits = 0
+        for place in self._given or self._places(tensors):
+            addresses[place] = address = tensors[place].data_ptr()  # type: ignore[union-attr]
+            bits |= address
+        key = (device, *(a and a % 16 == 0 for a in addresses)) if bits & 15 else device
         ready = self._ready.get(key)
         if ready is None:
             compiled = self.kernel[(self.programs,)](*tensors, *self.integers, *floats, *self.constants, num_warps=self.warps)
@@ -55,6 +61,10 @@ class Launcher:
             self.programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), function, *fixed,
             *addresses, *self.integers, *floats, *self.constants,
         )  # fmt: skip
+
+    def _places(self, tensors: tuple[Tensor | None, ...]) -> list[int]:
+        self._given = [place for place, tensor in enumerate(tensors) if tensor is not None]
+        return self._given
 
 
 def prepared(compiled: Any) -> tuple[Any, Any, tuple[Any, ...]]:

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mohs.margin._launch import Launcher, launch
+from mohs.margin._launch import Launcher
 
 IN_REGISTERS = 8192  # classes that a program holds; with more, few programs would run at a time
 SMALL = 1 << 22  # entries that are multiplied by 1 in less time than a kernel of ours is launched
@@ -147,14 +147,14 @@ def margin_kernel(
 
 @triton.jit(do_not_specialize=["rows", "ignore"])
 def gradient_kernel(
-    z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, factor_ptr, grad_ptr,
+    z_ptr, y_ptr, top_ptr, total_ptr, own_ptr, others_ptr, factor_ptr, second_ptr, grad_ptr,
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore,
     dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr, OPPOSITE: tl.constexpr, SKIP: tl.constexpr,
     FACTOR: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
     """∂z = own at the label, others · exp(z − top)/total elsewhere.
 
-    OPPOSITE: others = −own. SKIP: 0 in ignored rows. FACTOR: own times one factor (1), or times one for each row (2).
+    OPPOSITE: others = −own. SKIP: 0 in ignored rows. FACTOR: own times one factor (1), one for each row (2), or two (3).
     """
     if WIDTH:
         stride_n = WIDTH
@@ -173,6 +173,8 @@ def gradient_kernel(
         own = own * tl.load(factor_ptr)
     elif FACTOR == 2:
         own = own * tl.load(factor_ptr + row, mask=kept, other=0.0)
+    elif FACTOR == 3:
+        own = own * (tl.load(factor_ptr) * tl.load(second_ptr))
     scale = -own if OPPOSITE else tl.load(others_ptr + row, mask=kept, other=0.0)
     scale = scale / tl.where(total == 0.0, 1.0, total)
     start = offsets(row, inner, stride_n, stride_d)
@@ -264,7 +266,7 @@ def write_gradient(
         if factors == 2:
             factor = flat(factor)
     if labels.shape[0]:
-        given = (logits, labels, top, total, own, own if others is None else others, factor, grad)
+        given = (logits, labels, top, total, own, own if others is None else others, factor, None, grad)
         dtypes = tuple([None if t is None else t.dtype for t in given])
         kind = (ignore_index, others is None, skip, factors)
         _gradient_launcher(logits.shape, logits.stride(), grad.stride(), dtypes, *kind)(given)
@@ -289,11 +291,32 @@ def _gradient_launcher(
     return Launcher(gradient_kernel, how.programs, how.warps, integers, (*kind, how.tile, how.block, how.loop))
 
 
-def scale_(x: Tensor, factor: Tensor, second: Tensor | None = None) -> Tensor:
-    """x (dense, of any strides) ← factor · x, in place; factor and a second one, if given, are scalars on the device."""
-    entries = x.numel()
-    if second is None and entries <= SMALL:
+def scale_(x: Tensor, factor: Tensor, second: Tensor | None = None, launcher: Launcher | None = None) -> Tensor:
+    """x (dense, of any strides) ← factor · x, in place; factor and a second one, if given, are scalars on the device.
+
+    launcher: from `scale_launcher` for so many entries, if it is at hand.
+    """
+    if second is None and x.numel() <= SMALL:
         return x.mul_(factor)
-    constants = (second is not None, 4096)
-    launch(scale_kernel, min(1056, -(-entries // 4096)), 8, (x, factor, second), (entries,), (), constants)
+    if launcher is None:
+        launcher = scale_launcher(x.numel(), x.dtype, second is not None)
+    launcher((x, factor, second))
     return x
+
+
+@lru_cache(1024)
+def scale_launcher(entries: int, dtype: torch.dtype, second: bool) -> Launcher:
+    """For so many entries of this dtype, and scalars of float32: one, or two."""
+    return Launcher(scale_kernel, min(1056, -(-entries // 4096)), 8, (entries,), (second, 4096))
+
+
+@lru_cache(1024)
+def factor_launcher(
+    shape: tuple[int, ...], steps: tuple[int, ...], dtype: torch.dtype, labels: torch.dtype, ignore_index: int
+) -> Launcher:
+    """What `write_gradient` launches with two scalars as factors, into a tensor like the logits: see there for the arguments."""
+    numbers = (torch.float32,) * 6
+    grad_steps = torch.empty_strided(shape, steps, dtype=dtype, device="meta")
+    return _gradient_launcher(
+        shape, steps, torch.empty_like(grad_steps).stride(), (dtype, labels, *numbers, dtype), ignore_index, True, True, 3
+    )

@@ -38,6 +38,22 @@ def load_tree(path: Path, *, lost: str = "its contents are lost", repair: str = 
         return _fill(json.loads(file.metadata()["tree"]), "", tensors)
 
 
+def host_copy(tree: Any) -> Any:
+    """The tree as it is now, its tensors copied to the CPU, so that it can be written while training goes on."""
+    tensors: dict[str, Tensor] = {}
+    plain = _strip(tree, "", tensors)
+    made: dict[str, Tensor] = {}
+    for device in {tensor.device for tensor in tensors.values()}:  # one transfer from each
+        here = [(name, tensor) for name, tensor in tensors.items() if tensor.device == device]
+        here.sort(key=lambda item: -item[1].element_size())  # so that each is aligned for its type
+        held = torch.cat([tensor.reshape(-1).view(torch.uint8) for _, tensor in here])
+        if device.type != "cpu":
+            held = torch.empty(held.shape, dtype=torch.uint8, pin_memory=held.is_cuda).copy_(held)
+        pieces = torch.split(held, [tensor.numel() * tensor.element_size() for _, tensor in here])
+        made |= {name: piece.view(of.dtype).view(of.shape) for (name, of), piece in zip(here, pieces, strict=True)}
+    return _fill(plain, "", made)
+
+
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies on the CPU, each with its own memory; tensors on another device are copied in one transfer."""
     far = {name: tensor for name, tensor in tensors.items() if not tensor.is_cpu}

@@ -3,7 +3,8 @@
 One process, `torchrun` and `accelerate launch` run the same code: Accelerate distributes it, and every process takes its
 part of the same batches (see `feed`). Batch-norm statistics (averaged over processes after each epoch), Gradient
 Rescaling's normalizer and AMC's pairs are each process's own. All randomness depends on the seed and the epoch: a run that
-was interrupted resumes after its last complete epoch and ends, on a CPU, with the same weights.
+was interrupted resumes after its last complete epoch and ends, on a CPU, with the same weights. A thread writes the checkpoint of
+an epoch while the next one trains; a process that is killed meanwhile has the checkpoint before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from mohs._core.errors import RunError
 from mohs.data.examples import Data
 from mohs.data.open_data import open_data
 from mohs.evaluate.outputs import count_correct
+from mohs.train.checkpoint import host_copy
 from mohs.train.compiled import Compiled
 from mohs.train.directory import RunDirectory
 from mohs.train.graph import GraphStep, can_graph, own_stream
@@ -120,28 +124,30 @@ def steps(
     """
     graph_step = GraphStep(job) if graph and can_graph(job) else None
     job.training.train()
-    while job.epoch < job.run.epochs:
-        began, weights = time.perf_counter(), job.training.objective.weights_at(job.epoch)
-        torch.manual_seed(job.run.seed * 1_000_003 + job.epoch * 1009 + ranks()[0])  # for dropout
-        job.reweigh()
-        if job.begin_phase() and graph_step is not None:
-            graph_step = GraphStep(job)
-        if graph_step is not None:
-            graph_step.fill(weights)
-        for i, draw in enumerate(job.feed.epoch(job.epoch)):
-            now = job.epoch + i / len(job.feed)
-            set_rate(job.optimizer, job.schedule(now, job.run.epochs), job.schedule.beta1(now, job.run.epochs))
-            graph_step(draw, weights) if graph_step is not None else step(job, draw, weights)
-            watch(job.event(i + 1))
+    with Saving(job, directory, save_every) as saving:
+        while job.epoch < job.run.epochs:
+            began, weights = time.perf_counter(), job.training.objective.weights_at(job.epoch)
+            torch.manual_seed(job.run.seed * 1_000_003 + job.epoch * 1009 + ranks()[0])  # for dropout
+            job.reweigh()
+            if job.begin_phase() and graph_step is not None:
+                graph_step = GraphStep(job)
+            if graph_step is not None:
+                graph_step.fill(weights)
+            for i, draw in enumerate(job.feed.epoch(job.epoch)):
+                now = job.epoch + i / len(job.feed)
+                set_rate(job.optimizer, job.schedule(now, job.run.epochs), job.schedule.beta1(now, job.run.epochs))
+                graph_step(draw, weights) if graph_step is not None else step(job, draw, weights)
+                watch(job.event(i + 1))
+                yield
+            job.average_buffers()
+            refine(job)
+            correct = evaluate(job)
             yield
-        job.average_buffers()
-        refine(job)
-        correct = evaluate(job)
-        yield
-        line = end_epoch(job, correct)
-        line["seconds"] = round(time.perf_counter() - began, 3)
-        save_epoch(job, directory, line, save_every)
-        watch(line)
+            line = end_epoch(job, correct)
+            line["seconds"] = round(time.perf_counter() - began, 3)
+            saving.epoch(line)
+            watch(line)
+        saving.wait()
 
 
 def evaluate(job: Job) -> dict[str, Tensor]:
@@ -168,24 +174,57 @@ def end_epoch(job: Job, correct: Mapping[str, Tensor]) -> dict[str, Any]:
     return line
 
 
-def save_epoch(job: Job, directory: RunDirectory | None, line: dict[str, Any], save_every: float) -> None:
-    """Write the epoch's line and a checkpoint; if that fails (a full disk), what was there before is untouched."""
-    job.history.append(line)
-    job.epoch += 1
-    if directory is None or not job.accelerator.is_main_process:
-        return
+class Saving:
+    """Writes the line of each epoch, and checkpoints in a thread, one at a time; at the end of the block the last is written.
+
+    If that fails (a full disk), what was there before is untouched, and the error comes with the next epoch, or by `wait`.
+    """
+
+    def __init__(self, job: Job, directory: RunDirectory | None, save_every: float) -> None:
+        self.job, self.directory, self.save_every = job, directory, save_every
+        self.thread = ThreadPoolExecutor(1, "checkpoint")
+        self.written: tuple[int, Future[None]] | None = None  # the epoch whose checkpoint is being written
+
+    def __enter__(self) -> Saving:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.thread.shutdown()
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        """Close an epoch with its line."""
+        job, directory = self.job, self.directory
+        job.history.append(line)
+        job.epoch += 1
+        if directory is None or not job.accelerator.is_main_process:
+            return
+        self.wait()
+        with _writing(directory, line["epoch"]):
+            if job.run.trace_test and job.data.test is not None:
+                with job.averaged():
+                    traced = trace_examples(job.training.network, job.data.test, precision=job.run.precision)
+                save_test_trace(traced, directory.path, job.epoch)
+            directory.log(line)
+        if not self.save_every or directory.unsaved_seconds() >= self.save_every:
+            self.written = line["epoch"], self.thread.submit(directory.save_checkpoint, host_copy(job.state()))
+        if job.accelerator.log_with:
+            job.accelerator.log({k: v for k, v in line.items() if k != "epoch"}, step=line["epoch"])
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is written; raise what writing it raised."""
+        if self.written is not None:
+            (epoch, written), self.written = self.written, None
+            assert self.directory is not None
+            with _writing(self.directory, epoch):
+                written.result()
+
+
+@contextmanager
+def _writing(directory: RunDirectory, epoch: int) -> Iterator[None]:
     try:
-        if job.run.trace_test and job.data.test is not None:
-            with job.averaged():
-                traced = trace_examples(job.training.network, job.data.test, precision=job.run.precision)
-            save_test_trace(traced, directory.path, job.epoch)
-        directory.log(line)
-        if not save_every or directory.unsaved_seconds() >= save_every:
-            directory.save_checkpoint(job.state())
+        yield
     except OSError as error:
         raise RunError(
-            f"{directory.path}: epoch {line['epoch']} could not be written ({error.strerror or error}); the previous checkpoint "
+            f"{directory.path}: epoch {epoch} could not be written ({error.strerror or error}); the previous checkpoint "
             "is intact: free some space and run the same command again to resume"
         ) from error
-    if job.accelerator.log_with:
-        job.accelerator.log({k: v for k, v in line.items() if k != "epoch"}, step=line["epoch"])

@@ -9,7 +9,7 @@ checkpoint of the last ten seconds. On a CPU the runs are trained one after anot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -78,11 +78,13 @@ def _at_once(runs: Sequence[Run], find: Callable[[Run], Data], folder: str | Pat
                     if next(pause, StopIteration) is StopIteration:
                         del running[i]
         finally:
+            for pause in running.values():
+                pause.close()
             torch.cuda.synchronize()  # if one run fails, the last steps of the others end before their memory is freed
         return [_ended(job, directory) for job, directory in jobs]
 
 
-def _on(stream: torch.cuda.Stream, pauses: Iterator[None]) -> Iterator[None]:
+def _on(stream: torch.cuda.Stream, pauses: Iterator[None]) -> Generator[None]:
     """The same iterator, with the work between its items on this stream."""
     stream.wait_stream(torch.cuda.current_stream())
     while True:

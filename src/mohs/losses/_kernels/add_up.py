@@ -13,9 +13,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mohs.margin._choose import INTERPRETED
+
 MOST_SUMMED = 4096  # programs; that each waits until its number is written costs more than a launch, if there are many
 GROUP = tl.constexpr(256)  # programs of a group; at most as many groups
 MOST = tl.constexpr(MOST_SUMMED)
+SHARES = tl.constexpr(16)  # programs that add up the weights of a part of the rows each, for all others
+READY = tl.constexpr(1 + 256)  # the counter of those that have done so
+PATIENCE = tl.constexpr(4 if INTERPRETED else 1 << 16)  # times that a program asks for them, which takes about 1 µs each
 
 _shared: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}  # (device, stream) -> numbers, counters, a scalar to copy
 
@@ -28,15 +33,16 @@ def can_sum(like: Tensor) -> bool:
 def sum_of(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Where at most MOST_SUMMED programs leave their numbers, where the sum goes, and how many have ended.
 
-    On the device of a tensor. The sum is a new scalar, the rest is shared: room for two numbers of each program, or its number
-    and the sums of groups; counters of groups, and of the programs of each.
+    On the device of a tensor. The sum is a new scalar, the rest is shared: room for three numbers of each program, or its number
+    and the sums of groups, then for SHARES numbers and three sums of each group; counters of groups, of the programs of each,
+    and of READY.
     """
     device = like.get_device()
     key = (device, torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0)
     shared = _shared.get(key)
     if shared is None:
-        parts = torch.empty(2 * MOST_SUMMED, dtype=torch.float32, device=like.device)
-        counters = torch.zeros(1 + GROUP.value, dtype=torch.int32, device=like.device)
+        parts = torch.empty(3 * MOST_SUMMED + SHARES.value + 3 * GROUP.value, dtype=torch.float32, device=like.device)
+        counters = torch.zeros(1 + READY.value, dtype=torch.int32, device=like.device)
         shared = _shared[key] = (parts, counters, parts.new_empty(()))
     parts, counters, scalar = shared
     return parts, torch.empty_like(scalar), counters
@@ -69,3 +75,4 @@ def add_up(part, parts_ptr, sum_ptr, counter_ptr):
         if is_last(counter_ptr, groups):
             sums = tl.load(parts_ptr + MOST + at, mask=at < groups, other=0.0, cache_modifier=".cg")
             tl.store(sum_ptr, tl.sum(sums, 0))
+            tl.store(counter_ptr + READY, 0)

@@ -110,8 +110,55 @@ def parts(m):
 
 
 @triton.jit
-def curve(m, a, b, c, d, CURVE: tl.constexpr):
-    """ℓ(m) and dℓ/dm."""
+def two_sum(x, y):
+    """x + y, and its rounding error."""
+    total = x + y
+    back = total - x
+    return total, (x - (total - back)) + (y - back)
+
+
+@triton.jit
+def long_log(x):
+    """log(x) of normal numbers as the sum of two float32, to about 1e-9; for others, log(x) and 0.
+
+    x = 2^k f with f between √½ and √2, and log f = 2 artanh s of s = (f − 1)/(f + 1).
+    """
+    usual = (x >= 1.1754943508222875e-38) & (x < float("inf"))
+    bits = tl.where(usual, x, 1.0).to(tl.int32, bitcast=True)
+    mantissa = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
+    high = mantissa > 1.4142135
+    f = tl.where(high, 0.5 * mantissa, mantissa)
+    k = ((bits >> 23) - 127).to(tl.float32) + tl.where(high, 1.0, 0.0)
+    below, rest = two_sum(f, 1.0)
+    s = (f - 1.0) / below
+    s_rest = (tl.fma(-s, below, f - 1.0) - s * rest) / below
+    square = s * s
+    series = 2.0 * s * square * (0.33333334 + square * (0.2 + square * (0.14285715 + square * 0.11111111)))
+    whole, error = two_sum(k * 0.693145751953125, 2.0 * s)  # log 2 in two parts, of which the first has few digits
+    error += 2.0 * s_rest + series + k * 1.4286067653302e-06
+    return tl.where(usual, whole, tl.log(x)), tl.where(usual, error, 0.0)
+
+
+@triton.jit
+def long_margin(own, base, total, long_total):
+    """The margin as the sum of two float32, for what subtracts it from a number nearby; total in float32 and in float64."""
+    log_total, log_rest = long_log(total)
+    log_rest += ((long_total - total) / long_total).to(tl.float32)
+    apart, first = two_sum(own, -base)
+    m, second = two_sum(apart, -log_total)
+    rest = first + second - log_rest
+    rest = tl.where(tl.abs(rest) < 1.0, rest, 0.0)  # not for infinite numbers
+    m = tl.where(own == float("inf"), float("nan"), m)
+    m, rest = two_sum(m, rest)
+    return m, tl.where(tl.abs(rest) < 1.0, rest, 0.0)
+
+
+@triton.jit
+def curve(m, a, b, c, d, CURVE: tl.constexpr, LONG: tl.constexpr = False):
+    """ℓ(m) and dℓ/dm.
+
+    LONG: for self-paced learning, take λ − ce before m is rounded to float32; not if λ is itself the loss of an example.
+    """
     ce, rest, p, n = parts(m)
     if CURVE == 0:  # cross_entropy
         value, slope = ce, -n
@@ -140,9 +187,12 @@ def curve(m, a, b, c, d, CURVE: tl.constexpr):
         bonus = tl.where(off, 0.0, tl.where(b > 0.0, bonus - tl.log(1.0 - b), bonus))
         push = tl.where(off, 0.0, push)
         value, slope = ce + c * bonus, -n + c * push
-    elif CURVE == 8:  # self-paced; a: λ, b: 0 for hard, 1 for linear weights 1 − ce/λ, whose difference is taken before rounding
+    elif CURVE == 8:  # self-paced; a: λ, b: 0 for hard, 1 for linear weights 1 − ce/λ, c: for LONG, what m lacks
         floor = tl.where(a < 1.1754943508222875e-38, 1.1754943508222875e-38, a)
-        linear = tl.where(a == float("inf"), 1.0 - 0.0 * ce, (floor - ce) / floor)
+        below = floor - ce
+        if LONG:
+            below = tl.where(m >= 0, below, (floor + m) - rest) + n * c
+        linear = tl.where(a == float("inf"), 1.0 - 0.0 * ce, below / floor)
         v = tl.where(b == 0.0, tl.where(ce < a, 1.0, 0.0), linear)
         v = tl.where(v < 0.0, 0.0, v)
         value, slope = v * ce, -v * n

@@ -22,7 +22,7 @@ from mohs.losses._kernels.launch import Plan, launch_loss, loss_plan
 from mohs.losses._reduction import spread_sample_weight
 from mohs.margin import check_labels
 from mohs.margin._choose import INTERPRETED, Plain, apply_eagerly, keeps_graph, needs_plain, plain_gradient
-from mohs.margin._triton import flat, scale_, three, write_gradient
+from mohs.margin._triton import factor_launcher, flat, scale_, scale_launcher, three, write_gradient
 
 __all__ = ["curve_of", "fused_loss"]
 
@@ -43,6 +43,7 @@ def fused_loss(
     sample_weight: Tensor | None,
     *,
     normal: bool = False,
+    later: bool = False,
     level: Tensor | None = None,
 ) -> Tensor | None:
     """The reduced loss, or None where the kernels do not take such a call, though they take the logits.
@@ -54,6 +55,7 @@ def fused_loss(
         plain: logits -> the same loss without kernels.
         weight, ignore_index, reduction, label_smoothing, sample_weight: As for every loss.
         normal: Normalize the weights of Gradient Rescaling, as in `loss_plan`, for a mean or sum.
+        later: With `normal`, write the gradient in the backward pass.
         level: λ of self-paced learning, on the device.
     """
     needed = logits.requires_grad and torch.is_grad_enabled()
@@ -62,7 +64,7 @@ def fused_loss(
     each = sample_weight
     if each is not None:
         weights = (weights, each.shape, each.dtype, each.get_device(), each.requires_grad)  # type: ignore[assignment]
-    key = (curve.number, *kind, weights, ignore_index, reduction, label_smoothing != 0, needed, normal, can_sum(logits))
+    key = (curve.number, *kind, weights, ignore_index, reduction, label_smoothing != 0, needed, normal, later, can_sum(logits))
     plan: Plan | None = _plans.get(key, UNKNOWN)
     if plan is UNKNOWN:
         if len(_plans) >= MOST:
@@ -82,6 +84,8 @@ def fused_loss(
     if not needed:
         value, _ = plan.run(three(logits), y, weight, each, floats, None, level=level)
         return value.view(labels.shape) if reduction == "none" else value
+    if later:
+        return apply_eagerly(_Normalized, logits, (plan, y, weight, each, floats, plain))  # type: ignore[no-any-return]
     if reduction == "none" or logits.dtype == torch.float16:
         call = (labels, y, curve, weight, each, ignore_index, reduction, label_smoothing, level, plain)
         return apply_eagerly(_LaterGradient, logits, call)  # type: ignore[no-any-return]
@@ -90,12 +94,12 @@ def fused_loss(
 
 def _plan(curve: Curve, logits: Tensor, labels: Tensor, weight: Tensor | None, each: Tensor | None, key: Any) -> Plan:
     """The plan of a call that writes value and gradient at once, or, without a gradient, the value."""
-    *_, ignore_index, reduction, smooth, needed, normal, sums = key
+    *_, ignore_index, reduction, smooth, needed, normal, later, sums = key
     z = three(logits)
-    return loss_plan(
+    plan = loss_plan(
         z.shape,
         z.stride(),
-        torch.empty_like(z, device="meta").stride() if needed else None,
+        torch.empty_like(z, device="meta").stride() if needed and not later else None,
         (logits.dtype, labels.dtype, *(None if t is None else t.dtype for t in (weight, each)), None, None),
         ignore_index,
         curve.number,
@@ -104,7 +108,12 @@ def _plan(curve: Curve, logits: Tensor, labels: Tensor, weight: Tensor | None, e
         total=reduction != "none",
         sums=sums,
         normal=normal,
+        pull=needed and later,
+        save=needed and later,
     )
+    if later:
+        return plan._replace(after=factor_launcher(z.shape, z.stride(), z.dtype, labels.dtype, ignore_index))
+    return plan._replace(after=scale_launcher(z.numel(), z.dtype, normal)) if needed else plan
 
 
 class _Gradient(torch.autograd.Function):
@@ -117,7 +126,8 @@ class _Gradient(torch.autograd.Function):
         grad = torch.empty_like(z)
         value, ctx.factor = plan.run(z, y, weight, each, floats, grad, level=level)
         ctx.save_for_backward(logits)
-        ctx.written, ctx.plain = grad if z is logits else grad.view(logits.shape), plain
+        ctx.scale, ctx.plain = plan.after, plain
+        ctx.written = grad if z is logits else grad.view(logits.shape)
         return value  # type: ignore[no-any-return]
 
     @staticmethod
@@ -128,7 +138,7 @@ class _Gradient(torch.autograd.Function):
         if keeps_graph():
             return grad * (g if ctx.factor is None else g * ctx.factor), None
         ctx.written = None
-        scale_(grad, g, ctx.factor)
+        scale_(grad, g, ctx.factor, ctx.scale)
         return grad, None
 
 
@@ -165,3 +175,27 @@ class _LaterGradient(LaterGradient):
         ctx.save_for_backward(logits, y, rows.pull, rows.top, rows.total)
         ctx.plain, ctx.ignore_index = plain, ignore_index
         return rows.value.view(labels.shape) if reduction == "none" else rows.value
+
+
+class _Normalized(torch.autograd.Function):
+    """Gradient Rescaling normalized over the batch: ∂L/∂m lacks a factor, which the launch leaves with the value."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, call: tuple[Any, ...]) -> Tensor:
+        plan, y, weight, each, floats, ctx.plain = call
+        room = -(-plan.rows // 32) * 32  # for each at an aligned address
+        pull, top, total = torch.empty((3, room), dtype=torch.float32, device=logits.device).unbind(0)
+        value, factor = plan.run(three(logits), y, weight, each, floats, None, left=(pull, top, total, None, None, None, None))
+        ctx.save_for_backward(logits, y)
+        ctx.left, ctx.write = (top, total, pull, factor), plan.after
+        return value  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        logits, y = ctx.saved_tensors
+        if needs_plain(grads[0]):
+            return plain_gradient(ctx.plain, logits, grads[0]), None
+        z, (top, total, pull, factor) = three(logits), ctx.left
+        grad = torch.empty_like(z)
+        ctx.write((z, y, top, total, pull, pull, grads[0], factor, grad))
+        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None

@@ -12,9 +12,11 @@ from mohs.losses._kernels.add_up import MOST_SUMMED, can_sum, sum_of
 from mohs.losses._kernels.curves import SELF_PACED, Curve
 from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
 from mohs.margin._launch import Launcher
-from mohs.margin._triton import layout, padded, width
+from mohs.margin._triton import IN_REGISTERS, layout, padded, width
 
-COUNTED = 1 << 24  # labels that all programs together read to add up the weights themselves, instead of one more launch
+COUNTED = 1 << 24  # labels that all programs together read to add up the weights themselves
+TURNS = 4096  # programs that take the rows in turn, where with one for each tile there would be too many to sum in the launch
+ONE_LAUNCH = True  # whether programs take rows in turn, and a few add up the weights for all
 
 
 class Rows(NamedTuple):
@@ -129,6 +131,7 @@ class Plan(NamedTuple):
         total: Whether the values are summed.
         sums: Whether the launch itself adds them up.
         normal: Whether it normalizes Gradient Rescaling.
+        after: The launch of the backward pass, which scales the gradient, or writes it.
     """
 
     rows: int
@@ -137,6 +140,7 @@ class Plan(NamedTuple):
     total: bool
     sums: bool
     normal: bool
+    after: Launcher | None = None
 
     def run(
         self,
@@ -198,22 +202,31 @@ def loss_plan(
         ignore_index: Label of examples to ignore.
         curve: Number of the curve.
         sums: Whether a launch may add up what its programs leave.
-        normal: Normalize the weights of Gradient Rescaling: for at most MOST_SUMMED programs, where launches may add up.
+        normal: Normalize the weights of Gradient Rescaling, where the launch sums the values (`adds_up`).
         smooth, mean, total, pull, save, stats: As in `launch_loss`.
     """
     how = layout(shape)
     read, written = (padded(steps if one is None else one) for one in (steps, grad_steps))
     weight, sample_weight, target, denominator = (one is not None for one in dtypes[2:])
-    added = total and sums and how.programs <= MOST_SUMMED
-    counted = mean and not denominator and how.rows * how.programs <= COUNTED
+    turns = total and sums and ONE_LAUNCH and how.programs > MOST_SUMMED and not how.loop
+    programs = TURNS if turns else how.programs
+    added = total and sums and programs <= MOST_SUMMED
+    counted = mean and not denominator and how.rows * programs <= COUNTED
+    shared = mean and not denominator and not counted and added and ONE_LAUNCH
     first = None
-    if mean and not denominator and not counted:
+    if mean and not denominator and not counted and not shared:
         first = denominator_of(how.rows, how.classes, ignore_index, weight, sample_weight, sums)
-    kind = (how.classes, width(read, written), curve, weight, sample_weight, smooth, target, mean, counted, added)
-    constants = (*kind, normal, curve == SELF_PACED, grad_steps is not None, pull, save, stats, how.tile, how.block, how.loop)
+    kind = (how.classes, width(read, written), curve, weight, sample_weight, smooth, target, mean, counted, shared, added)
+    outputs = (grad_steps is not None, pull, save, stats)
+    constants = (*kind, normal, turns, curve == SELF_PACED, *outputs, how.tile, how.block, how.loop)
     integers = (how.rows, how.inner, *read, *written, ignore_index)
-    launcher = Launcher(loss_kernel, how.programs, how.warps, integers, constants)
+    launcher = Launcher(loss_kernel, programs, how.warps, integers, constants)
     return Plan(how.rows, launcher, first, total, added, normal)
+
+
+def adds_up(rows: int, classes: int) -> bool:
+    """Whether one launch sums the values of so many rows, where launches may add up what their programs leave."""
+    return rows <= MOST_SUMMED or (ONE_LAUNCH and classes <= IN_REGISTERS)
 
 
 def _numbers(like: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from mohs.losses._kernels.add_up import MOST, add_up, is_last
-from mohs.losses._kernels.curves import curve, parts, rescaling_weight
+from mohs.losses._kernels.add_up import GROUP, MOST, PATIENCE, READY, SHARES, add_up, is_last
+from mohs.losses._kernels.curves import curve, exact_exp, long_margin, parts, rescaling_weight
 from mohs.margin._triton import INF, label_logit, load, margin_of, offsets, store_gradient
 
 
@@ -61,8 +61,44 @@ def weight_total(
 
 
 @triton.jit
-def fold_more(z, cols, y, top, total, spread, best, STATS: tl.constexpr):
-    """`fold` of `mohs.margin._triton`, with what entropy and prediction need: Σ e (z − top), and the class of the top."""
+def shared_total(
+    y_ptr, weight_ptr, sample_ptr, parts_ptr, counter_ptr, rows, classes, ignore, WEIGHT: tl.constexpr, SAMPLE: tl.constexpr
+):  # fmt: skip
+    """`weight_total` of all rows, in every program: the first SHARES programs add up one part each, and all wait for them.
+
+    A program that has waited too long adds up all parts itself, for it may be what keeps the others from running.
+    """
+    program, at = tl.program_id(0), tl.arange(0, SHARES)
+    number = tl.minimum(tl.num_programs(0), SHARES)
+    step = tl.cdiv(rows, number)
+    if program < number:
+        stop = tl.minimum((program + 1) * step, rows)
+        own = weight_total(y_ptr, weight_ptr, sample_ptr, program * step, stop, classes, ignore, WEIGHT, SAMPLE, 1024)
+        tl.store(parts_ptr + 3 * MOST + program, own)
+        tl.debug_barrier()
+        tl.atomic_add(counter_ptr + READY, 1, sem="acq_rel")
+    ready = tl.atomic_add(counter_ptr + READY, 0, sem="acq_rel")
+    asked = 0
+    while (ready < number) & (asked < PATIENCE):
+        ready = tl.atomic_add(counter_ptr + READY, 0, sem="acq_rel")
+        asked += 1
+    parts = tl.zeros((SHARES,), tl.float32)
+    if ready >= number:
+        parts = tl.load(parts_ptr + 3 * MOST + at, mask=at < number, other=0.0, cache_modifier=".cg")
+    else:
+        for part in range(number):
+            stop = tl.minimum((part + 1) * step, rows)
+            one = weight_total(y_ptr, weight_ptr, sample_ptr, part * step, stop, classes, ignore, WEIGHT, SAMPLE, 1024)
+            parts = tl.where(at == part, one, parts)
+    return tl.sum(parts, 0)
+
+
+@triton.jit
+def fold_more(z, cols, y, top, total, spread, best, STATS: tl.constexpr, EXACT: tl.constexpr):
+    """`fold` of `mohs.margin._triton`, with what entropy and prediction need: Σ e (z − top), and the class of the top.
+
+    EXACT: exponentials to the last digit, and their sum in float64.
+    """
     others = tl.where(cols[None, :] == y[:, None], -INF, z)
     if STATS:
         here, place = tl.max(others, 1, return_indices=True)
@@ -71,13 +107,18 @@ def fold_more(z, cols, y, top, total, spread, best, STATS: tl.constexpr):
         here = tl.max(others, 1)
     higher = tl.maximum(top, here)
     base = tl.where(higher == -INF, 0.0, higher)
-    e = tl.exp(others - base[:, None])
-    shrink = tl.exp(top - base)
+    if EXACT:
+        e, shrink = exact_exp(others - base[:, None]), exact_exp(top - base)
+    else:
+        e, shrink = tl.exp(others - base[:, None]), tl.exp(top - base)
     if STATS:
         moved = tl.where(top == -INF, 0.0, top - base)
         below = tl.where(e == 0.0, 0.0, e * (others - base[:, None]))
         spread = shrink * (spread + moved * total) + tl.sum(below, 1)
-    total = total * shrink + tl.sum(e, 1)
+    if EXACT:
+        total = total * shrink + tl.sum(e.to(tl.float64), 1)
+    else:
+        total = total * shrink + tl.sum(e, 1)
     return higher, total, spread, best
 
 
@@ -104,15 +145,17 @@ def loss_kernel(
     rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
     classes: tl.constexpr, WIDTH: tl.constexpr, CURVE: tl.constexpr,
     WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
-    MEAN: tl.constexpr, COUNT: tl.constexpr, SUM: tl.constexpr, NORMAL: tl.constexpr, LEVEL: tl.constexpr,
+    MEAN: tl.constexpr, COUNT: tl.constexpr, SHARED: tl.constexpr, SUM: tl.constexpr, NORMAL: tl.constexpr, TURNS: tl.constexpr,
+    LEVEL: tl.constexpr,
     GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """One tile of rows.
+    """Tiles of rows: one in each program, or with TURNS every so many, one after another.
 
-    MEAN: divide by the denominator, which with COUNT each program adds up itself. SUM: write the sum of the values instead of
-    each. NORMAL: the same for Gradient Rescaling, with its normalization, a factor that ∂z lacks and that is written apart.
-    LEVEL: the first parameter of the curve is `level`. GRAD: write ∂z, which may overwrite z.
+    MEAN: divide by the denominator, which with COUNT each program adds up itself, and with SHARED some for all. SUM: write the
+    sum of the values instead of each. NORMAL: the same for Gradient Rescaling, with its normalization, a factor that ∂z and
+    ∂L/∂m lack and that is written apart. LEVEL: the first parameter of the curve is `level`. GRAD: write ∂z, which may
+    overwrite z.
     PULL: write the row's ∂L/∂m; SAVE: write top and total. TARGET: the label's logit is `target` instead of z_y, and its
     gradient is `pull`, so that ∂z_y = 0; otherwise it is z_y − shift. STATS: write margin, gap to the largest other logit,
     entropy and most likely class, all of the logits as they are, without target and shift.
@@ -120,22 +163,76 @@ def loss_kernel(
     if WIDTH:
         stride_n = WIDTH
         grad_n = WIDTH
-    row = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    share = 1.0
+    if MEAN:
+        if COUNT:
+            share = weight_total(y_ptr, weight_ptr, sample_ptr, 0, rows, classes, ignore, WEIGHT, SAMPLE, 1024)
+        elif SHARED:
+            share = shared_total(
+                y_ptr, weight_ptr, sample_ptr, value_ptr, counter_ptr, rows, classes, ignore, WEIGHT, SAMPLE
+            )  # fmt: skip
+        else:
+            share = tl.load(denominator_ptr)
+    if LEVEL:
+        a = tl.load(level_ptr)
+    if TURNS:
+        value = 0.0
+        weight = 0.0
+        count = 0.0
+        for tile in range(tl.program_id(0), tl.cdiv(rows, TILE), tl.num_programs(0)):
+            one, its_weight, its_count = loss_tile(
+                tile, share, z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, value_ptr, sum_ptr, counter_ptr, factor_ptr,
+                pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
+                rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
+                classes, CURVE, WEIGHT, SAMPLE, SMOOTH, TARGET, MEAN, SUM, NORMAL, TURNS, LEVEL, GRAD, PULL, SAVE, STATS,
+                TILE, BLOCK, LOOP,
+            )  # fmt: skip
+            value += one
+            weight += its_weight
+            count += its_count
+        if NORMAL:
+            add_up_normalized(value, weight, count, value_ptr, sum_ptr, factor_ptr, counter_ptr)
+        else:
+            add_up(value, value_ptr, sum_ptr, counter_ptr)
+    else:
+        loss_tile(
+            tl.program_id(0), share,
+            z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, value_ptr, sum_ptr, counter_ptr, factor_ptr,
+            pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
+            rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
+            classes, CURVE, WEIGHT, SAMPLE, SMOOTH, TARGET, MEAN, SUM, NORMAL, TURNS, LEVEL, GRAD, PULL, SAVE, STATS,
+            TILE, BLOCK, LOOP,
+        )  # fmt: skip
+
+
+@triton.jit
+def loss_tile(
+    tile, share,
+    z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, value_ptr, sum_ptr, counter_ptr, factor_ptr,
+    pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
+    rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
+    classes: tl.constexpr, CURVE: tl.constexpr,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, SMOOTH: tl.constexpr, TARGET: tl.constexpr,
+    MEAN: tl.constexpr, SUM: tl.constexpr, NORMAL: tl.constexpr, TURNS: tl.constexpr, LEVEL: tl.constexpr,
+    GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+):  # fmt: skip
+    """One tile of rows of `loss_kernel`.
+
+    Returns what a program with TURNS adds up: the sum of the values, and for NORMAL of the weights and of the rows that count.
+    """
+    row = tile * TILE + tl.arange(0, TILE)
     live = row < rows
     y = tl.load(y_ptr + row, mask=live, other=ignore).to(tl.int64)
     kept = live & (y != ignore)
     known = kept & (y >= 0) & (y < classes)
     w_own, s = row_weights(y, row, known, kept, weight_ptr, sample_ptr, WEIGHT, SAMPLE)
     if MEAN:
-        if COUNT:
-            share = weight_total(y_ptr, weight_ptr, sample_ptr, 0, rows, classes, ignore, WEIGHT, SAMPLE, 1024)
-        else:
-            share = tl.load(denominator_ptr)
         s = s / share
     start = offsets(row, inner, stride_n, stride_d)
     own = label_logit(z_ptr, start, y, kept, classes, stride_k, tl.float32)
     top = tl.full((TILE,), -INF, tl.float32)
-    total = tl.zeros((TILE,), tl.float32)
+    total = tl.zeros((TILE,), tl.float64 if LEVEL else tl.float32)
     spread = tl.zeros((TILE,), tl.float32)
     lean = tl.zeros((TILE,), tl.float32)
     best = tl.zeros((TILE,), tl.int32)
@@ -144,7 +241,7 @@ def loss_kernel(
         for first in range(0, classes, BLOCK):
             cols = first + tl.arange(0, BLOCK)
             z = load(z_ptr, start, cols, kept, classes, stride_k, tl.float32)
-            top, total, spread, best = fold_more(z, cols, y, top, total, spread, best, STATS)
+            top, total, spread, best = fold_more(z, cols, y, top, total, spread, best, STATS, LEVEL)
             if SMOOTH:
                 w = class_weights(weight_ptr, cols, classes, WEIGHT)
                 weights += tl.sum(w, 0)
@@ -152,11 +249,14 @@ def loss_kernel(
     else:
         cols = tl.arange(0, BLOCK)
         z = load(z_ptr, start, cols, kept, classes, stride_k, tl.float32)
-        top, total, spread, best = fold_more(z, cols, y, top, total, spread, best, STATS)
+        top, total, spread, best = fold_more(z, cols, y, top, total, spread, best, STATS, LEVEL)
         if SMOOTH:
             w = class_weights(weight_ptr, cols, classes, WEIGHT)
             weights = tl.sum(w, 0)
             lean = tilt(z, cols, own, w, classes)
+    if LEVEL:
+        long_total = total
+        total = total.to(tl.float32)
     if STATS:
         m, base = margin_of(own, top, total)
         ce, rest, p, n = parts(m)
@@ -172,8 +272,8 @@ def loss_kernel(
         own = own - shift
     m, base = margin_of(own, top, total)
     if LEVEL:
-        a = tl.load(level_ptr)
-    value, slope = curve(m, a, b, c, d, CURVE)
+        m, c = long_margin(own, base, total, long_total)
+    value, slope = curve(m, a, b, c, d, CURVE, LEVEL)
     each = smoothing / classes
     if SMOOTH:
         factor = (1.0 - smoothing) * w_own + each * weights
@@ -186,15 +286,20 @@ def loss_kernel(
         extra = tl.zeros((TILE,), tl.float32)
     pull = s * slope
     value = tl.where(kept, s * value, 0.0 * s)
+    one = tl.sum(tl.where(live, value, 0.0), 0)
+    weight = 0.0
+    count = 0.0
     if NORMAL:
         ce, _, _, n = parts(m)
         weight = tl.sum(tl.where(kept, rescaling_weight(ce, n, a, b, c), 0.0), 0)
-        value = tl.sum(tl.where(live, value, 0.0), 0)
-        add_up_normalized(value, weight, y_ptr, value_ptr, sum_ptr, factor_ptr, counter_ptr, rows, classes, ignore)
-    elif SUM:
-        add_up(tl.sum(tl.where(live, value, 0.0), 0), value_ptr, sum_ptr, counter_ptr)
-    else:
+        count = tl.sum(kept.to(tl.float32), 0)
+    if not SUM:
         tl.store(value_ptr + row, value, mask=live)
+    elif not TURNS:
+        if NORMAL:
+            add_up_normalized(one, weight, count, value_ptr, sum_ptr, factor_ptr, counter_ptr)
+        else:
+            add_up(one, value_ptr, sum_ptr, counter_ptr)
     if PULL:
         tl.store(pull_ptr + row, tl.where(kept, pull, 0.0), mask=live)
     if SAVE:
@@ -222,24 +327,31 @@ def loss_kernel(
                 store_gradient(out, z, cols, y, base, at_label, scale, even * w[None, :], live, kept, classes, grad_k)
             else:
                 store_gradient(out, z, cols, y, base, at_label, scale, 0.0, live, kept, classes, grad_k)
+    return one, weight, count
 
 
 @triton.jit
-def add_up_normalized(value, weight, y_ptr, parts_ptr, sum_ptr, factor_ptr, counter_ptr, rows, classes, ignore):
+def add_up_normalized(value, weight, count, parts_ptr, sum_ptr, factor_ptr, counter_ptr):
     """`add_up` of the values, times N/Σ weight over the N rows that count, which is written too. For at most MOST programs."""
     program, programs = tl.program_id(0), tl.num_programs(0)
+    group, at = program // GROUP, tl.arange(0, GROUP)
+    size = tl.minimum(programs - group * GROUP, GROUP)
+    sums_ptr = parts_ptr + 3 * MOST + SHARES
     tl.store(parts_ptr + program, value)
     tl.store(parts_ptr + MOST + program, weight)
-    if is_last(counter_ptr, programs):
-        values = tl.zeros((1024,), tl.float32)
-        weights = tl.zeros((1024,), tl.float32)
-        for first in range(0, programs, 1024):
-            at = first + tl.arange(0, 1024)
-            values += tl.load(parts_ptr + at, mask=at < programs, other=0.0, cache_modifier=".cg")
-            weights += tl.load(parts_ptr + MOST + at, mask=at < programs, other=0.0, cache_modifier=".cg")
-        count = weight_total(y_ptr, y_ptr, y_ptr, 0, rows, classes, ignore, False, False, 1024)
-        whole = tl.sum(weights, 0)
-        whole = tl.where(whole < 1.1754943508222875e-38, 1.1754943508222875e-38, whole)
-        factor = tl.where(count == 0.0, 1.0, count / whole)
-        tl.store(factor_ptr, factor)
-        tl.store(sum_ptr, factor * tl.sum(values, 0))
+    tl.store(parts_ptr + 2 * MOST + program, count)
+    if is_last(counter_ptr + 1 + group, size):
+        for number in tl.static_range(3):
+            own = tl.load(parts_ptr + number * MOST + group * GROUP + at, mask=at < size, other=0.0, cache_modifier=".cg")
+            tl.store(sums_ptr + number * GROUP + group, tl.sum(own, 0))
+        groups = tl.cdiv(programs, GROUP)
+        if is_last(counter_ptr, groups):
+            values = tl.load(sums_ptr + at, mask=at < groups, other=0.0, cache_modifier=".cg")
+            weights = tl.load(sums_ptr + GROUP + at, mask=at < groups, other=0.0, cache_modifier=".cg")
+            counts = tl.load(sums_ptr + 2 * GROUP + at, mask=at < groups, other=0.0, cache_modifier=".cg")
+            whole, rows = tl.sum(weights, 0), tl.sum(counts, 0)
+            whole = tl.where(whole < 1.1754943508222875e-38, 1.1754943508222875e-38, whole)
+            factor = tl.where(rows == 0.0, 1.0, rows / whole)
+            tl.store(factor_ptr, factor)
+            tl.store(sum_ptr, factor * tl.sum(values, 0))
+            tl.store(counter_ptr + READY, 0)

@@ -2,8 +2,9 @@
 
     wᵢ = N softmax(β p^λ (1 − p))ᵢ, or N xᵢ/Σx for the identity          over the N rows that count
 
-Few rows of float32 take one launch, which leaves out the normalization of the gradient, a factor: the backward pass multiplies by
-it. Otherwise the margins come first, then the weights, of parts of the rows, then the gradient.
+Where one launch can sum over the batch, it leaves out the normalization, a factor: the backward pass multiplies by it, a gradient
+already written for few rows of float32, and otherwise the ∂L/∂m with which it writes the gradient. Elsewhere the margins come
+first, then the weights, of parts of the rows, then the gradient.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from mohs.losses._kernels.call import admits
 from mohs.losses._kernels.curves import NUMBERS, Curve, exact_exp, half_gradient
 from mohs.losses._kernels.curves import parts as parts_of
 from mohs.losses._kernels.fused_loss import LaterGradient, fused_loss
+from mohs.losses._kernels.launch import adds_up
 from mohs.losses._kernels.loss_kernel import row_weights
 from mohs.losses._reduction import spread_sample_weight
 from mohs.margin import NO_LABEL
@@ -28,7 +30,7 @@ from mohs.margin._choose import Plain, apply_eagerly
 from mohs.margin._launch import Launcher
 from mohs.margin._triton import INF, flat, margin_forward, three
 
-FEW, PARTS = MOST_SUMMED, 64  # rows that take one launch; parts of more
+FEW, PARTS = MOST_SUMMED, 64  # rows whose gradient is written at once; parts of more
 STEEP = 40.0  # largest exponent with whose exponential, left out at first, float32 still has all digits
 
 
@@ -71,15 +73,16 @@ def fused_rescaling(
     sample_weight: Tensor | None = None,
 ) -> Tensor | None:
     """The reduced loss, or None where the kernels do not take such a call; the arguments as in `fused_loss`."""
+    rows = labels.numel()
+    at_once = rows <= FEW and logits.dtype == torch.float32
     if (
-        labels.numel() <= FEW
+        (at_once or (rows and adds_up(rows, logits.shape[1])))
         and reduction != "none"
-        and logits.dtype == torch.float32
         and how.highest <= STEEP
         and can_sum(logits)
     ):
         options = (weight, ignore_index, reduction, 0.0, sample_weight)
-        return fused_loss(_curve(how), logits, labels, plain, *options, normal=True)
+        return fused_loss(_curve(how), logits, labels, plain, *options, normal=True, later=not at_once)
     if not admits(logits, labels, weight, ignore_index, reduction, sample_weight):
         return None
     each = None if sample_weight is None else flat(spread_sample_weight(sample_weight, labels))
