@@ -250,7 +250,7 @@ def _log_odds(p: Array, least: float) -> Array:
 
 @cache
 def networks(kind: str) -> dict[str, Any]:
-    """The networks of a kind (`KINDS`): mean and deviation of inputs (I,), weights (R, out, in) and biases (R, out) of R of them."""
+    """R networks of a kind (`KINDS`): mean and deviation of the inputs (I,), weights (R, out, in), biases (R, out)."""
     held = json.loads(files(__package__).joinpath(WEIGHTS).read_text(encoding="utf-8"))
     if tuple(held["signs"]) != SIGNS:
         raise RuntimeError(f"{WEIGHTS} was trained on other signs: run benchmarks/train_judge.py again")
