@@ -29,7 +29,7 @@ UNTRACEABLE = {  # rows made before the code was recorded; run them again, and s
     "el/table4.csv": 12, "el/table5-small.csv": 1, "gr/figure5-fashion.csv": 8, "gr/table11-fashion.csv": 1, "gr/table2.csv": 9,
     "gr/table3-fashion.csv": 38, "gr/table4-fashion.csv": 12, "gr/table8-fashion.csv": 12,
     "noise_rate.csv": 375, "train/resnet20.csv": 51, "wrong_labels.csv": 112,
-    "audit/cifar10n.json": 1, "benchmarks/audit.json": 1, "benchmarks/hardness-cpu.json": 1,
+    "benchmarks/audit.json": 1, "benchmarks/hardness-cpu.json": 1,
     "benchmarks/regularizers-cpu-fresh-arrays.json": 1, "benchmarks/regularizers-cpu-kept-arrays.json": 1,
     "benchmarks/train-slower-host.json": 1, "benchmarks/train.json": 1,
     "train/resnet20.json": 1,
