@@ -19,7 +19,7 @@ from mohs.models.network import head_weight
 from mohs.models.twins import Twins, members
 from mohs.train.augment import create_augment
 from mohs.train.build import build
-from mohs.train.consistency import Consistency, SecondTargets
+from mohs.train.consistency import Consistency
 from mohs.train.feed import Feed
 from mohs.train.graph import can_graph
 from mohs.train.loop import train
@@ -249,22 +249,6 @@ def test_consistency_aligns_guesses_with_the_class_shares_and_teaches_second_vie
     torch.testing.assert_close(term.mean, guess.mean(0))
 
 
-def test_second_views_are_taught_the_target_after_the_warm_up() -> None:
-    recipe = "robust:second=0.5,early=0"
-    run, data, _ = resolve(Run(data="x", model="cnn:width=4", recipe=recipe, validation=0.0, batch=24), bright_and_dark())
-    job = build(run, data, device="cpu")
-    warmup = job.refinement.warmup
-    assert [job.training.objective.weights_at(epoch) for epoch in (0, warmup - 1, warmup, 59)] == [[1, 0]] * 2 + [[1, 0.5]] * 2
-    second, soft = torch.randn(4, 2), torch.tensor([[1.0, 0], [0, 0], [0.2, 0.8], [0, 1]])
-    expected = -(soft * torch.log_softmax(second, 1)).sum() / 4  # an example without a target has no loss
-    torch.testing.assert_close(SecondTargets()(second, soft), expected)
-    draw = next(job.feed.epoch(0))
-    labels, first, other = data.train.labels[draw.ids], job.feed.load(draw), job.feed.second_view(draw)
-    job.training(first, labels, [1.0, 0.5], draw.ids, job.soft[draw.ids], other)
-    parts = job.training.objective.parts
-    assert float(parts["total"]) == pytest.approx(float(parts["loss"] + parts["consistency"] + 0.5 * parts["second_targets"]))
-
-
 @pytest.mark.parametrize("unlabeled", UNLABELED)
 def test_examples_are_seen_in_two_views(unlabeled: str) -> None:
     recipe = f"robust-two:unlabeled={unlabeled}"
@@ -340,7 +324,6 @@ def test_every_second_prediction_is_that_of_the_mirror_images() -> None:
         {"recipe": "robust"},
         {"recipe": "robust-two", "head": "arcface", "accumulate": 2},
         {"recipe": "robust-two:unlabeled=believed", "epochs": 6},
-        {"recipe": "robust-two:second=1", "epochs": 6},
     ],
 )
 def test_a_robust_run_on_images_resumes_to_the_same_result(changes: dict[str, Any], tmp_path: Path) -> None:
@@ -378,7 +361,6 @@ def test_given_targets_are_early_learning_alone(blobs: Data, tmp_path: Path) -> 
         ("robust:temperature=0", "temperature"),
         ("robust:consistency=-1", "consistency"),
         ("robust:confidence=2", "confidence"),
-        ("robust:second=-1", "second"),
     ],
 )
 def test_wrong_settings_are_named_before_any_training(recipe: str, message: str, blobs: Data, tmp_path: Path) -> None:
@@ -429,7 +411,7 @@ def test_two_processes_give_two_networks_the_same_views_of_their_own(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("recipe", [*RECIPES, "robust-two:unlabeled=believed", "robust-two:second=1,own_views=False"])
+@pytest.mark.parametrize("recipe", [*RECIPES, "robust-two:unlabeled=believed", "robust-two:own_views=False"])
 def test_robust_runs_are_captured_as_graphs(recipe: str, tmp_path: Path) -> None:
     data = bright_and_dark(256)
     run = Run(data="x", model="cnn", recipe=recipe, epochs=6, batch=64, validation=0.0)

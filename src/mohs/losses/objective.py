@@ -2,10 +2,9 @@
 
     L(t) = loss(logits, labels) + Σ_r weight_r(t) · r(...)
 
-A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids", "pair_labels", "soft", "guess" or "second".
+A regularizer names its inputs in `takes`: "logits", "features", "labels", "ids", "pair_labels", "guess" or "second".
 pair_labels are the labels to pair examples by: the network's own predictions (AMC's eq. 3, the default) or the given labels.
-soft are the soft labels (N, K), if any. With two views of each example, guess is the prediction (N, K) of the first, and second
-are the logits of the other.
+With two views of each example, guess is the prediction (N, K) of the first, and second are the logits of the other.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Objective(nn.Module):
         parts: dict[str, Tensor | float] = {"loss": total.detach()}
         paired = logits.detach().argmax(1) if self.regularizers and self.pair_labels == "predicted" else labels
         inputs = {"logits": logits, "labels": labels, "features": features, "pair_labels": paired, "ids": ids}
-        inputs |= {"soft": soft, "guess": guess, "second": second}
+        inputs |= {"guess": guess, "second": second}
         for weight, regularizer in zip(weights, self.regularizers, strict=True):
             value = regularizer(*_inputs(regularizer, inputs))
             total = total + weight * value

@@ -24,7 +24,7 @@ from mohs.train.accelerator import create_accelerator
 from mohs.train.augment import create_augment
 from mohs.train.build_objective import build_objective
 from mohs.train.compiled import Compiled
-from mohs.train.consistency import Consistency, SecondTargets
+from mohs.train.consistency import Consistency
 from mohs.train.device_cache import fits, on_device
 from mohs.train.ema import EMA
 from mohs.train.epoch_means import EpochMeans
@@ -156,7 +156,7 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
 
 
 def add_terms(objective: Objective, recipe: Robust, epochs: int, train: Examples, *, networks: int) -> None:
-    """Add the recipe's early-learning regularization and the terms of its second view to the objective."""
+    """Add the recipe's early-learning regularization and consistency to the objective."""
     warmup = recipe.warmup_epochs(epochs)
     if recipe.early:
         objective.add(Phase(recipe.early, warmup), EarlyLearning(len(train) * networks, len(train.classes)))
@@ -164,8 +164,6 @@ def add_terms(objective: Objective, recipe: Robust, epochs: int, train: Examples
         counts = class_counts(train.labels, len(train.classes))
         end = epochs if recipe.unlabeled == "consistency" else warmup
         objective.add(Phase(recipe.consistency, end), Consistency(counts / counts.sum()))
-        if recipe.second:
-            objective.add(Phase(recipe.second, end, begin=warmup), SecondTargets())
 
 
 def channels_last(module: nn.Module) -> None:

@@ -2,12 +2,9 @@
 
     q ∝ (p(x) π / m)^(1/T),      R = mean of −⟨q, log p(x′)⟩                x: first view; x′: second, strongly augmented view
 
-    R = mean of −⟨t, log p(x′)⟩                                             t: the target, 0 where it is not certain
-
 q gets no gradient. π are the class shares of the labels and m is the running mean of p by class: distribution alignment, which
 keeps hard classes from dying out. Labels take no part, so that wrong ones do no harm here, and a network that has to find the
-same class in very different views has less room to memorize them. The second term teaches the target in the second view, where
-it is harder to memorize than in the first.
+same class in very different views has less room to memorize them.
 Xie et al., "Unsupervised data augmentation" (NeurIPS 2020); Berthelot et al., "ReMixMatch" (ICLR 2020) for the alignment.
 """
 
@@ -44,12 +41,3 @@ class Consistency(nn.Module):
     def end_epoch(self) -> None:
         """Average the running mean over processes, each of which saw its part of the batches."""
         self.mean.copy_(add_over_ranks(self.mean.clone()) / ranks()[1])
-
-
-class SecondTargets(nn.Module):
-    """`SecondTargets()`: called with the logits of second views (N, K) and the targets (N, K), some of which may be 0."""
-
-    takes = ("second", "soft")
-
-    def forward(self, second: Tensor, soft: Tensor) -> Tensor:
-        return -(soft * torch.log_softmax(second.float(), 1)).sum(1).mean()

@@ -54,7 +54,6 @@ class Robust:
         augment: Augmentation after the warm-up, as `Run.augment`; None chooses by the data and `unlabeled`.
         consistency: Weight of consistency between two views (`train.consistency`); 0: one view.
         view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
-        second: Weight of the target in the second view, after the warm-up, beside consistency; 0: none.
         confidence: Examples whose target is less certain than this (largest probability, before sharpening) are left out for
             an epoch.
     """
@@ -72,7 +71,6 @@ class Robust:
     augment: Sequence[str | Mapping[str, Any]] | None = None
     consistency: float = 1.0
     view: Sequence[str | Mapping[str, Any]] | None = None
-    second: float = 0.0
     confidence: float = 0.8
 
     def __post_init__(self) -> None:
@@ -84,7 +82,6 @@ class Robust:
         check_between("memory", self.memory, 0, 1, ends="[)")
         check_between("temperature", self.temperature, 0, ends="(]")
         check_between("consistency", self.consistency, 0)
-        check_between("second", self.second, 0)
         check_between("confidence", self.confidence, 0, 1)
 
         mixes = any(as_spec(step).get("name") == "mixup" for step in self.augment or ())
@@ -252,11 +249,10 @@ def joined(part: Tensor, rows: Tensor, total: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Phase:
-    """The weight of a term from the epoch `begin` until the epoch `end`."""
+    """The weight of a term until the epoch `end`."""
 
     weight: float
     end: float
-    begin: float = 0.0
 
     def __call__(self, epoch: float) -> float:
-        return self.weight if self.begin <= epoch < self.end else 0.0
+        return self.weight if epoch < self.end else 0.0
