@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,8 @@ def test_a_full_disk_stops_and_leaves_the_run_resumable(blobs: Data, tmp_path: P
         nonlocal left
         left -= "seconds" in event
         if event["epoch"] == 1 and "step" in event:
+            while not (tmp_path / "full" / "checkpoint.safetensors").exists():  # of epoch 0, which a thread writes
+                time.sleep(0.001)
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
 
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
