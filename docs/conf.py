@@ -118,8 +118,12 @@ def copy_results(folder: Path) -> None:
 
 
 def links_to_results(app: Any, name: str, content: list[str]) -> None:
-    """In the source tree the results lie beside docs/, on the site below it."""
-    content[0] = content[0].replace("](../results/", "](results/")
+    """In the source tree the results lie beside docs/, on the site below it; benchmarks and recipes are not on the site."""
+    text = content[0].replace("](../results/", "](results/")
+    if name.startswith("results/"):
+        text = re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1", text)
+        text = re.sub(r"\[`?([^\]`]+)`?\]\((?:\.\./)+(?:benchmarks|recipes)/[^)]*\)", r"`\1`", text)
+    content[0] = text
 
 
 def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
