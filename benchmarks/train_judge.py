@@ -49,9 +49,7 @@ TABLES = tuple(
 EMBEDDED = tuple(one for one in REAL if one not in SKLEARN)  # all others are columns; synthetic ones serve for both
 KINDS = ("none", "uniform", "pairs", "table", "instance", "both")
 ROWS = 250  # labels kept of each cell
-CLEAN = (
-    0.25  # weight of draws without wrong labels for columns and tables, of which they are 40 %; so that they count as others' do
-)
+CLEAN = 0.25  # weight of draws of columns and tables without wrong labels, which are 40 %, so that they count as others' do
 SHARE = 0.17  # synthetic data sets for each table of a folder
 POOL = 1500  # examples of a data set of images or texts that draws are taken from
 GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 32, 4, 4, 0.1
@@ -85,7 +83,6 @@ def synthetic(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
 
 def draw(seed: int, features: str | None, kinds: list[str] | None = None, most: int = 2500) -> dict[str, Any]:
     """One cell: sets of features or columns, labels and truth; at most so many examples."""
-
     rng = np.random.default_rng(seed)
     name = str(rng.choice(kinds or (SYNTHETIC, REAL, TABLES)[rng.choice(3, p=(0.3, 0.4, 0.3))]))
     if name in SYNTHETIC:
@@ -114,7 +111,6 @@ def _rows(x: Any, rows: Array) -> Any:
 
 def noisy(x: Array, truth: Array, rng: np.random.Generator, clean: float) -> tuple[Array, str]:
     """Labels some of which are wrong, and how they were made; none with the probability `clean`."""
-
     if rng.random() < clean:
         return truth.copy(), "none"
     k, n = int(truth.max()) + 1, len(truth)
@@ -361,6 +357,8 @@ def report(wrong: Array, judged: list[tuple[str, Array]], cell: Array) -> None:
 
 
 def main() -> None:
+    from mohs.hardness.learned_odds import KINDS as FEATURES
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     make = commands.add_parser("cells")
@@ -377,7 +375,7 @@ def main() -> None:
     make.set_defaults(run=cells)
     learn = commands.add_parser("fit")
     learn.add_argument("files", nargs="+", type=Path)
-    learn.add_argument("--kind", choices=("embedding", "columns", "table"), required=True, help="which networks to train")
+    learn.add_argument("--kind", choices=FEATURES, required=True, help="which networks to train")
     learn.add_argument("--onward", action="store_true", help="start from the package's weights and stay near them")
     learn.add_argument("--beside", action="store_true", help="with --onward: keep the networks before too, beside the new ones")
     learn.add_argument("--write", action="store_true")

@@ -350,3 +350,27 @@ def test_unknown_options_are_refused(tmp_path: Path) -> None:
 def test_sizes() -> None:
     assert [default_epochs(n, gpu=False) for n in (100, 30_000, 10**6)] == [30, 20, 10]
     assert [default_batch(n) for n in (2, 400, 1797, 10**6)] == [8, 28, 128, 128]
+
+
+def test_scores_kept_by_an_earlier_version_are_made_again(tmp_path: Path) -> None:
+    """An audit that was interrupted before an upgrade goes on: earlier versions kept `columns` instead of `kind`."""
+    from mohs.audit.judge_features import head_scores, kept_scores
+    from mohs.train.checkpoint import load_tree, save_tree
+
+    data = mohs.open_data("digits").train.take(torch.arange(200))
+    features, made = {"features": data.inputs.flatten(1).float().numpy()}, []
+
+    def make() -> Any:
+        made.append(1)
+        return head_scores(features, data, AuditOptions(device="cpu"))
+
+    file = tmp_path / "fold-scores.safetensors"
+    first = kept_scores(file, data, make)
+    assert kept_scores(file, data, make).refit.kind == first.refit.kind == "columns"  # type: ignore[union-attr]
+    assert len(made) == 1
+    old = load_tree(file)
+    del old["refit"]["kind"]
+    save_tree(old | {"refit": {**old["refit"], "columns": True}}, file)
+    again = kept_scores(file, data, make)
+    assert len(made) == 2
+    np.testing.assert_array_equal(again.scores, first.scores)

@@ -19,9 +19,7 @@ MOST_FEATURES = 8192  # that a program holds
 CHUNK_ENTRIES = 2**26  # 256 MB of unit vectors at a time
 ROWS = 128  # of a program
 DEPTH = 32  # features of a step of the product
-PRECISION = (
-    "ieee" if torch.version.hip else "tf32x3"
-)  # three products of halves on the matrix units, nearly as exact as float32's
+PRECISION = "ieee" if torch.version.hip else "tf32x3"  # three products of halves on the matrix units, nearly float32's digits
 
 
 @triton.jit(do_not_specialize=["rows"])
