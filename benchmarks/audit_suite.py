@@ -438,8 +438,14 @@ def calibration_error(wrong: Array, p: Array) -> float:
     return float(sum(abs(p[bins == b].sum() - wrong[bins == b].sum()) for b in range(BINS)) / len(p))
 
 
-def run_cell(cell: Cell, known: dict[str, str] | None = None) -> dict[str, Any]:
-    """Audit one cell and its peers; known: an earlier row of the same cell, whose peers are taken over."""
+def run_cell(cell: Cell, known: dict[str, str] | None = None, keep: Path | None = None) -> dict[str, Any]:
+    """Audit one cell and its peers.
+
+    Args:
+        cell: Which one.
+        known: An earlier row of the same cell, whose peers are taken over.
+        keep: Folder for the probability of each label and whether it is flagged and wrong, to study other ways to flag.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -460,7 +466,10 @@ def run_cell(cell: Cell, known: dict[str, str] | None = None) -> dict[str, Any]:
     if known is not None and any(int(known[name]) != row[name] for name in ("n", "classes", "wrong")):
         raise ValueError(f"{cell}: the earlier row is of other examples")
     others = {name: known[name] for name in PEERS} if known is not None else peers(numbers(inputs), labels, wrong, cell.seed)
-    found, p = audited(inputs, labels, truth, wrong)
+    found, p, flagged = audited(inputs, labels, truth, wrong)
+    if keep is not None:
+        name = "-".join(str(one) for one in asdict(cell).values()).replace(":", "-")
+        np.savez(keep / f"{name}.npz", p=p, wrong=wrong, flagged=flagged)
     return row | found | others | {"precision_there": precision_at(wrong, p, float(others["cleanlab_recall"]))}
 
 
@@ -473,8 +482,8 @@ def precision_at(wrong: Array, p: Array, recall: float) -> float:
     return float(hits[place] / (place + 1))
 
 
-def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> tuple[dict[str, Any], Array]:
-    """What `mohs.audit` finds, with default options, and its p_mislabeled (N,)."""
+def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> tuple[dict[str, Any], Array, Array]:
+    """What `mohs.audit` finds, with default options, its p_mislabeled (N,), and which labels it flags (N,)."""
     import mohs
 
     with tempfile.TemporaryDirectory() as folder:
@@ -507,7 +516,7 @@ def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> tuple[dic
         "rate_high": estimate.high,
         "seconds": round(seconds, 2),
     }
-    return row, p
+    return row, p, flagged
 
 
 def peers(features: Array, labels: Array, wrong: Array, seed: int) -> dict[str, Any]:
@@ -657,7 +666,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--peers", type=Path, help="CSV of an earlier run: its figures of the peers are taken over, cell by cell")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no cell after this many seconds")
+    parser.add_argument("--keep", type=Path, help="folder for each cell's probabilities and flags, as .npz")
     options = parser.parse_args()
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
     if options.folder and not options.folder.is_dir():
         parser.error(f"--folder {options.folder} is not a folder")
     if options.folder:
@@ -674,7 +686,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     header = list(rows[0]) if rows else None  # that of the CSV, which may be older than some columns
     with ProcessPoolExecutor(options.jobs) as pool:
-        waiting = {pool.submit(run_if_time, c, known.get(c), began + options.seconds): c for c in todo}
+        waiting = {pool.submit(run_if_time, c, known.get(c), began + options.seconds, options.keep): c for c in todo}
         for future in as_completed(waiting):
             cell = waiting[future]
             try:
@@ -695,13 +707,13 @@ def main() -> None:
     print(summarize(rows))
 
 
-def run_if_time(cell: Cell, known: dict[str, str] | None, until: float) -> dict[str, Any] | None:
+def run_if_time(cell: Cell, known: dict[str, str] | None, until: float, keep: Path | None) -> dict[str, Any] | None:
     """The cell, or nothing where the time is up (perf_counter is shared by the processes of one machine)."""
     from mohs._core.errors import FolderInUse
 
     while time.perf_counter() <= until:
         try:
-            return run_cell(cell, known)
+            return run_cell(cell, known, keep)
         except FolderInUse:  # another cell of the same examples is embedding them
             time.sleep(2)
     return None
