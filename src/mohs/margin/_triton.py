@@ -112,14 +112,14 @@ def margin_of(own, top, total):
     return tl.where(own == INF, float("nan"), own - base - tl.log(total)), base
 
 
-@triton.jit(do_not_specialize=["rows", "ignore"])
-def margin_kernel(
+@triton.jit
+def margin_tile(
     z_ptr, y_ptr, m_ptr, top_ptr, total_ptr,
     rows, inner, stride_n, stride_k, stride_d, ignore,
     dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """m, the base of the exponentials and their sum, one of each per row; an ignored label is read as class 0."""
+    """Of one tile: m, the base of the exponentials and their sum, for each row; an ignored label is read as class 0."""
     if WIDTH:
         stride_n = WIDTH
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
@@ -143,6 +143,20 @@ def margin_kernel(
     tl.store(m_ptr + row, m, mask=live)
     tl.store(top_ptr + row, base, mask=live)
     tl.store(total_ptr + row, total, mask=live)
+
+
+@triton.jit(do_not_specialize=["rows", "ignore"])
+def margin_kernel(
+    z_ptr, y_ptr, m_ptr, top_ptr, total_ptr,
+    rows, inner, stride_n, stride_k, stride_d, ignore,
+    dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
+):  # fmt: skip
+    """`margin_tile` in each program."""
+    margin_tile(
+        z_ptr, y_ptr, m_ptr, top_ptr, total_ptr, rows, inner, stride_n, stride_k, stride_d, ignore,
+        dtype, classes, WIDTH, TILE, BLOCK, LOOP,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows", "ignore"])
@@ -226,13 +240,13 @@ def margin_forward(
         m = torch.empty(labels.shape[0], dtype=kept, device=logits.device)
         out = (m, torch.empty_like(m), torch.empty_like(m))
     if labels.shape[0]:
-        launcher = _margin_launcher(logits.shape, logits.stride(), logits.dtype, labels.dtype, ignore_index)
+        launcher = margin_launcher(logits.shape, logits.stride(), logits.dtype, labels.dtype, ignore_index)
         launcher((logits, labels, *out))
     return out
 
 
 @lru_cache(1024)
-def _margin_launcher(
+def margin_launcher(
     shape: tuple[int, ...], steps: tuple[int, ...], dtype: torch.dtype, labels: torch.dtype, ignore_index: int
 ) -> Launcher:
     """For logits of this shape, strides and dtype, and labels of this dtype."""
@@ -312,11 +326,12 @@ def scale_launcher(entries: int, dtype: torch.dtype, second: bool) -> Launcher:
 
 @lru_cache(1024)
 def factor_launcher(
-    shape: tuple[int, ...], steps: tuple[int, ...], dtype: torch.dtype, labels: torch.dtype, ignore_index: int
+    shape: tuple[int, ...], steps: tuple[int, ...], dtype: torch.dtype, labels: torch.dtype, ignore_index: int, factors: int
 ) -> Launcher:
-    """What `write_gradient` launches with two scalars as factors, into a tensor like the logits: see there for the arguments."""
-    numbers = (torch.float32,) * 6
-    grad_steps = torch.empty_strided(shape, steps, dtype=dtype, device="meta")
-    return _gradient_launcher(
-        shape, steps, torch.empty_like(grad_steps).stride(), (dtype, labels, *numbers, dtype), ignore_index, True, True, 3
-    )
+    """What `write_gradient` launches with skip and one or two scalars as factors, into a tensor like the logits.
+
+    Its tensors: logits, labels, top, total, own, own, the first factor, the second or None, and where the gradient goes.
+    """
+    like = torch.empty_strided(shape, steps, dtype=dtype, device="meta")
+    dtypes = (dtype, labels, *(torch.float32,) * (4 + factors), dtype)
+    return _gradient_launcher(shape, steps, torch.empty_like(like).stride(), dtypes, ignore_index, True, True, 2 * factors - 1)

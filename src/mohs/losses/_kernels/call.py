@@ -31,6 +31,15 @@ def admits(
     return known
 
 
+def kind_of(logits: Tensor, labels: Tensor, weight: Tensor | None, sample_weight: Tensor | None) -> tuple[Any, ...]:
+    """What calls with the same plan have in common, as a key."""
+    weights = None if weight is None else (weight.shape, weight.dtype, weight.get_device(), weight.requires_grad)
+    key = (logits.shape, logits.stride(), logits.dtype, labels.shape, labels.dtype, labels.get_device(), weights)
+    if sample_weight is None:
+        return key
+    return *key, sample_weight.shape, sample_weight.dtype, sample_weight.get_device(), sample_weight.requires_grad
+
+
 def _validated(
     logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, sample_weight: Tensor | None
 ) -> bool:

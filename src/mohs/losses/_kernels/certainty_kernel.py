@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, can_sum, sum_of
+from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, sum_of
 from mohs.losses._kernels.curves import exact_exp, log1p
 from mohs.margin._choose import apply_eagerly, keeps_graph, needs_plain, plain_gradient
 from mohs.margin._launch import Launcher
@@ -223,7 +223,7 @@ class _FusedCertainty(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, asked: Certainty) -> Tensor:
         z = three(logits)
         grad = torch.empty_like(z) if ctx.needs_input_grad[0] else None
-        launcher, sums = _plan(z.shape, z.stride(), None if grad is None else grad.stride(), z.dtype, asked[1:], can_sum(z))
+        launcher, sums = _plan(z.shape, z.stride(), None if grad is None else grad.stride(), z.dtype, asked[1:])
         if sums:
             value, whole, counter = sum_of(z)
         else:
@@ -253,13 +253,12 @@ def _plan(
     grad_steps: tuple[int, ...] | None,
     dtype: torch.dtype,
     settings: tuple[Any, ...],
-    sums: bool,
 ) -> tuple[Launcher, bool]:
-    """The launch for logits of this shape, strides and dtype, and whether it adds up the values; sums: whether it may."""
+    """The launch for logits of this shape, strides and dtype, and whether it adds up the values."""
     how = layout(shape)
     entropy, tau, normalizer, detach, _ = settings
     read, written = (padded(steps if one is None else one) for one in (steps, grad_steps))
-    sums = sums and how.programs <= MOST_SUMMED
+    sums = how.programs <= MOST_SUMMED
     kind = (
         how.classes,
         width(read, written),

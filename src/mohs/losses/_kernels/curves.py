@@ -118,6 +118,27 @@ def two_sum(x, y):
 
 
 @triton.jit
+def long_exp(x, y):
+    """exp(x + y) of a sum that is not positive, as the sum of two float32, to about 1e-8; 0 below exp(−86).
+
+    x + y = k log 2 + r with |r| ≤ ½ log 2, and exp r by its series.
+    """
+    total, rest = two_sum(x, y)
+    gone = total <= -86.0
+    total, rest = tl.where(gone, 0.0, total), tl.where(gone, 0.0, rest)
+    k = tl.floor(total * 1.4426950408889634 + 0.5)
+    r = total - k * 0.693145751953125  # log 2 in two parts, of which the first has few digits
+    rest -= k * 1.4286067653302e-06
+    series = 0.16666667 + r * (0.041666668 + r * (0.008333334 + r * (0.0013888889 + r * 1.984127e-04)))
+    curved = r * r * (0.5 + r * series)
+    more = r + curved
+    high = 1.0 + more
+    low = (more - (high - 1.0)) + (curved - (more - r)) + rest * high
+    scale = tl.where(gone, 0.0, ((k.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True))
+    return high * scale, low * scale
+
+
+@triton.jit
 def long_log(x):
     """log(x) of normal numbers as the sum of two float32, to about 1e-9; for others, log(x) and 0.
 

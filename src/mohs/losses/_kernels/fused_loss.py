@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.losses._kernels.add_up import can_sum
-from mohs.losses._kernels.call import admits
+from mohs.losses._kernels.call import admits, kind_of
 from mohs.losses._kernels.curves import Curve, curve_of
 from mohs.losses._kernels.launch import Plan, launch_loss, loss_plan
 from mohs.losses._reduction import spread_sample_weight
@@ -59,12 +58,9 @@ def fused_loss(
         level: λ of self-paced learning, on the device.
     """
     needed = logits.requires_grad and torch.is_grad_enabled()
-    kind = (logits.shape, logits.stride(), logits.dtype, labels.shape, labels.dtype, labels.get_device())
-    weights = None if weight is None else (weight.shape, weight.dtype, weight.get_device(), weight.requires_grad)
     each = sample_weight
-    if each is not None:
-        weights = (weights, each.shape, each.dtype, each.get_device(), each.requires_grad)  # type: ignore[assignment]
-    key = (curve.number, *kind, weights, ignore_index, reduction, label_smoothing != 0, needed, normal, later, can_sum(logits))
+    kind = kind_of(logits, labels, weight, each)
+    key = (curve.number, *kind, ignore_index, reduction, label_smoothing != 0, needed, normal, later)
     plan: Plan | None = _plans.get(key, UNKNOWN)
     if plan is UNKNOWN:
         if len(_plans) >= MOST:
@@ -94,7 +90,7 @@ def fused_loss(
 
 def _plan(curve: Curve, logits: Tensor, labels: Tensor, weight: Tensor | None, each: Tensor | None, key: Any) -> Plan:
     """The plan of a call that writes value and gradient at once, or, without a gradient, the value."""
-    *_, ignore_index, reduction, smooth, needed, normal, later, sums = key
+    *_, ignore_index, reduction, smooth, needed, normal, later = key
     z = three(logits)
     plan = loss_plan(
         z.shape,
@@ -106,13 +102,12 @@ def _plan(curve: Curve, logits: Tensor, labels: Tensor, weight: Tensor | None, e
         smooth=smooth,
         mean=reduction == "mean",
         total=reduction != "none",
-        sums=sums,
         normal=normal,
         pull=needed and later,
         save=needed and later,
     )
     if later:
-        return plan._replace(after=factor_launcher(z.shape, z.stride(), z.dtype, labels.dtype, ignore_index))
+        return plan._replace(after=factor_launcher(z.shape, z.stride(), z.dtype, labels.dtype, ignore_index, factors=2))
     return plan._replace(after=scale_launcher(z.numel(), z.dtype, normal)) if needed else plan
 
 

@@ -8,15 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mohs.losses._kernels.add_up import MOST_SUMMED, can_sum, sum_of
+from mohs.losses._kernels.add_up import MOST_SUMMED, sum_of
 from mohs.losses._kernels.curves import SELF_PACED, Curve
 from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
 from mohs.margin._launch import Launcher
-from mohs.margin._triton import IN_REGISTERS, layout, padded, width
+from mohs.margin._triton import layout, padded, width
 
 COUNTED = 1 << 24  # labels that all programs together read to add up the weights themselves
 TURNS = 4096  # programs that take the rows in turn, where with one for each tile there would be too many to sum in the launch
-ONE_LAUNCH = True  # whether programs take rows in turn, and a few add up the weights for all
 
 
 class Rows(NamedTuple):
@@ -45,11 +44,11 @@ class Denominator(NamedTuple):
         return out
 
 
-def denominator_of(rows: int, classes: int, ignore_index: int, weight: bool, sample_weight: bool, sums: bool) -> Denominator:
-    """For labels (R,) of so many rows; sums: whether a launch may add up what its programs leave."""
+def denominator_of(rows: int, classes: int, ignore_index: int, weight: bool, sample_weight: bool) -> Denominator:
+    """For labels (R,) of so many rows."""
     block = 1024
     programs = -(-rows // block)
-    sums = sums and 1 < programs <= MOST_SUMMED
+    sums = 1 < programs <= MOST_SUMMED
     integers, constants = (rows, classes, ignore_index), (weight, sample_weight, sums, block)
     return Denominator(Launcher(denominator_kernel, programs if sums else 1, 4, integers, constants), sums)
 
@@ -102,7 +101,6 @@ def launch_loss(
         smooth=smoothing != 0,
         mean=mean,
         total=total,
-        sums=can_sum(logits),
         pull=pull,
         save=save,
         stats=stats,
@@ -188,7 +186,6 @@ def loss_plan(
     smooth: bool,
     mean: bool,
     total: bool,
-    sums: bool,
     normal: bool = False,
     pull: bool = False,
     save: bool = False,
@@ -201,32 +198,26 @@ def loss_plan(
         dtypes: Of logits, labels, weight, sample_weight, target and denominator; None for one that is not given.
         ignore_index: Label of examples to ignore.
         curve: Number of the curve.
-        sums: Whether a launch may add up what its programs leave.
-        normal: Normalize the weights of Gradient Rescaling, where the launch sums the values (`adds_up`).
+        normal: Normalize the weights of Gradient Rescaling, of at most MOST_SUMMED rows.
         smooth, mean, total, pull, save, stats: As in `launch_loss`.
     """
     how = layout(shape)
     read, written = (padded(steps if one is None else one) for one in (steps, grad_steps))
     weight, sample_weight, target, denominator = (one is not None for one in dtypes[2:])
-    turns = total and sums and ONE_LAUNCH and how.programs > MOST_SUMMED and not how.loop
+    turns = total and how.programs > MOST_SUMMED and not how.loop
     programs = TURNS if turns else how.programs
-    added = total and sums and programs <= MOST_SUMMED
+    added = total and programs <= MOST_SUMMED
     counted = mean and not denominator and how.rows * programs <= COUNTED
-    shared = mean and not denominator and not counted and added and ONE_LAUNCH
+    shared = mean and not denominator and not counted and added
     first = None
     if mean and not denominator and not counted and not shared:
-        first = denominator_of(how.rows, how.classes, ignore_index, weight, sample_weight, sums)
+        first = denominator_of(how.rows, how.classes, ignore_index, weight, sample_weight)
     kind = (how.classes, width(read, written), curve, weight, sample_weight, smooth, target, mean, counted, shared, added)
     outputs = (grad_steps is not None, pull, save, stats)
     constants = (*kind, normal, turns, curve == SELF_PACED, *outputs, how.tile, how.block, how.loop)
     integers = (how.rows, how.inner, *read, *written, ignore_index)
     launcher = Launcher(loss_kernel, programs, how.warps, integers, constants)
     return Plan(how.rows, launcher, first, total, added, normal)
-
-
-def adds_up(rows: int, classes: int) -> bool:
-    """Whether one launch sums the values of so many rows, where launches may add up what their programs leave."""
-    return rows <= MOST_SUMMED or (ONE_LAUNCH and classes <= IN_REGISTERS)
 
 
 def _numbers(like: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from mohs.losses._kernels.add_up import GROUP, MOST, PATIENCE, READY, SHARES, add_up, is_last
-from mohs.losses._kernels.curves import curve, exact_exp, long_margin, parts, rescaling_weight
+from mohs.losses._kernels.curves import curve, long_exp, long_margin, parts, rescaling_weight
 from mohs.margin._triton import INF, label_logit, load, margin_of, offsets, store_gradient
 
 
@@ -97,7 +97,7 @@ def shared_total(
 def fold_more(z, cols, y, top, total, spread, best, STATS: tl.constexpr, EXACT: tl.constexpr):
     """`fold` of `mohs.margin._triton`, with what entropy and prediction need: Σ e (z − top), and the class of the top.
 
-    EXACT: exponentials to the last digit, and their sum in float64.
+    EXACT: exponentials with more digits than float32 has, and their sum in float64.
     """
     others = tl.where(cols[None, :] == y[:, None], -INF, z)
     if STATS:
@@ -108,7 +108,8 @@ def fold_more(z, cols, y, top, total, spread, best, STATS: tl.constexpr, EXACT: 
     higher = tl.maximum(top, here)
     base = tl.where(higher == -INF, 0.0, higher)
     if EXACT:
-        e, shrink = exact_exp(others - base[:, None]), exact_exp(top - base)
+        e, e_rest = long_exp(others, -base[:, None])
+        shrink, shrink_rest = long_exp(top, -base)
     else:
         e, shrink = tl.exp(others - base[:, None]), tl.exp(top - base)
     if STATS:
@@ -116,7 +117,8 @@ def fold_more(z, cols, y, top, total, spread, best, STATS: tl.constexpr, EXACT: 
         below = tl.where(e == 0.0, 0.0, e * (others - base[:, None]))
         spread = shrink * (spread + moved * total) + tl.sum(below, 1)
     if EXACT:
-        total = total * shrink + tl.sum(e.to(tl.float64), 1)
+        total *= shrink.to(tl.float64) + shrink_rest
+        total += tl.sum(e.to(tl.float64), 1) + tl.sum(e_rest, 1)
     else:
         total = total * shrink + tl.sum(e, 1)
     return higher, total, spread, best
@@ -177,23 +179,15 @@ def loss_kernel(
         a = tl.load(level_ptr)
     if TURNS:
         value = 0.0
-        weight = 0.0
-        count = 0.0
         for tile in range(tl.program_id(0), tl.cdiv(rows, TILE), tl.num_programs(0)):
-            one, its_weight, its_count = loss_tile(
+            value += loss_tile(
                 tile, share, z_ptr, y_ptr, weight_ptr, sample_ptr, target_ptr, value_ptr, sum_ptr, counter_ptr, factor_ptr,
                 pull_ptr, top_ptr, total_ptr, m_ptr, gap_ptr, entropy_ptr, best_ptr, grad_ptr,
                 rows, inner, stride_n, stride_k, stride_d, grad_n, grad_k, grad_d, ignore, smoothing, shift, a, b, c, d,
                 classes, CURVE, WEIGHT, SAMPLE, SMOOTH, TARGET, MEAN, SUM, NORMAL, TURNS, LEVEL, GRAD, PULL, SAVE, STATS,
                 TILE, BLOCK, LOOP,
             )  # fmt: skip
-            value += one
-            weight += its_weight
-            count += its_count
-        if NORMAL:
-            add_up_normalized(value, weight, count, value_ptr, sum_ptr, factor_ptr, counter_ptr)
-        else:
-            add_up(value, value_ptr, sum_ptr, counter_ptr)
+        add_up(value, value_ptr, sum_ptr, counter_ptr)
     else:
         loss_tile(
             tl.program_id(0), share,
@@ -217,10 +211,7 @@ def loss_tile(
     GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """One tile of rows of `loss_kernel`.
-
-    Returns what a program with TURNS adds up: the sum of the values, and for NORMAL of the weights and of the rows that count.
-    """
+    """One tile of rows of `loss_kernel`; returns the sum of the values."""
     row = tile * TILE + tl.arange(0, TILE)
     live = row < rows
     y = tl.load(y_ptr + row, mask=live, other=ignore).to(tl.int64)
@@ -287,16 +278,13 @@ def loss_tile(
     pull = s * slope
     value = tl.where(kept, s * value, 0.0 * s)
     one = tl.sum(tl.where(live, value, 0.0), 0)
-    weight = 0.0
-    count = 0.0
-    if NORMAL:
-        ce, _, _, n = parts(m)
-        weight = tl.sum(tl.where(kept, rescaling_weight(ce, n, a, b, c), 0.0), 0)
-        count = tl.sum(kept.to(tl.float32), 0)
     if not SUM:
         tl.store(value_ptr + row, value, mask=live)
     elif not TURNS:
         if NORMAL:
+            ce, _, _, n = parts(m)
+            weight = tl.sum(tl.where(kept, rescaling_weight(ce, n, a, b, c), 0.0), 0)
+            count = tl.sum(kept.to(tl.float32), 0)
             add_up_normalized(one, weight, count, value_ptr, sum_ptr, factor_ptr, counter_ptr)
         else:
             add_up(one, value_ptr, sum_ptr, counter_ptr)
@@ -327,7 +315,7 @@ def loss_tile(
                 store_gradient(out, z, cols, y, base, at_label, scale, even * w[None, :], live, kept, classes, grad_k)
             else:
                 store_gradient(out, z, cols, y, base, at_label, scale, 0.0, live, kept, classes, grad_k)
-    return one, weight, count
+    return one
 
 
 @triton.jit

@@ -2,35 +2,33 @@
 
     wᵢ = N softmax(β p^λ (1 − p))ᵢ, or N xᵢ/Σx for the identity          over the N rows that count
 
-Where one launch can sum over the batch, it leaves out the normalization, a factor: the backward pass multiplies by it, a gradient
-already written for few rows of float32, and otherwise the ∂L/∂m with which it writes the gradient. Elsewhere the margins come
-first, then the weights, of parts of the rows, then the gradient.
+Of few rows, one launch leaves out the normalization, a factor: the backward pass multiplies by it, a gradient already written in
+float32, and otherwise the ∂L/∂m with which it writes the gradient. Of more, the margins come first, then the weights, of parts
+of the rows, then the gradient.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from mohs.losses._kernels.add_up import MOST_SUMMED, add_up, can_sum, sum_of
-from mohs.losses._kernels.call import admits
+from mohs.losses._kernels.add_up import MOST, MOST_SUMMED, READY, add_up, all_here
 from mohs.losses._kernels.curves import NUMBERS, Curve, exact_exp, half_gradient
 from mohs.losses._kernels.curves import parts as parts_of
-from mohs.losses._kernels.fused_loss import LaterGradient, fused_loss
-from mohs.losses._kernels.launch import adds_up
+from mohs.losses._kernels.fused_loss import fused_loss
 from mohs.losses._kernels.loss_kernel import row_weights
-from mohs.losses._reduction import spread_sample_weight
+from mohs.losses._kernels.over_batch import PARTS, Asked, over_batch
 from mohs.margin import NO_LABEL
-from mohs.margin._choose import Plain, apply_eagerly
+from mohs.margin._choose import Plain
 from mohs.margin._launch import Launcher
-from mohs.margin._triton import INF, flat, margin_forward, three
+from mohs.margin._triton import INF
 
-FEW, PARTS = MOST_SUMMED, 64  # rows whose gradient is written at once; parts of more
+FEW = MOST_SUMMED  # rows of which one launch sums over the batch
 STEEP = 40.0  # largest exponent with whose exponential, left out at first, float32 still has all digits
 
 
@@ -73,75 +71,35 @@ def fused_rescaling(
     sample_weight: Tensor | None = None,
 ) -> Tensor | None:
     """The reduced loss, or None where the kernels do not take such a call; the arguments as in `fused_loss`."""
-    rows = labels.numel()
-    at_once = rows <= FEW and logits.dtype == torch.float32
-    if (
-        (at_once or (rows and adds_up(rows, logits.shape[1])))
-        and reduction != "none"
-        and how.highest <= STEEP
-        and can_sum(logits)
-    ):
+    if 0 < labels.numel() <= FEW and reduction != "none" and how.highest <= STEEP:
         options = (weight, ignore_index, reduction, 0.0, sample_weight)
-        return fused_loss(_curve(how), logits, labels, plain, *options, normal=True, later=not at_once)
-    if not admits(logits, labels, weight, ignore_index, reduction, sample_weight):
-        return None
-    each = None if sample_weight is None else flat(spread_sample_weight(sample_weight, labels))
-    call = (labels, how, weight, each, ignore_index, reduction, plain)
-    return apply_eagerly(_ManyRows, logits, call)  # type: ignore[no-any-return]
+        later = logits.dtype != torch.float32
+        return fused_loss(_curve(how), logits, labels, plain, *options, normal=True, later=later)
+    return over_batch(
+        _by_exp if how.transform == "exp" else _by_identity,
+        logits,
+        labels,
+        lambda _: plain,
+        (how.beta, how.lam, how.eps),
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        sample_weight=sample_weight,
+    )
 
 
-class _ManyRows(LaterGradient):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, call: tuple[Any, ...]) -> Tensor:
-        labels, how, weight, each, ignore_index, reduction, plain = call
-        y = labels if labels.dim() == 1 and labels.is_contiguous() else flat(labels)
-        value, pull, top, total = _in_parts(three(logits), y, weight, each, how, ignore_index, reduction)
-        ctx.plain, ctx.ignore_index = plain, ignore_index
-        if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(logits, y, pull, top, total)
-        return value.view(labels.shape) if reduction == "none" else value
+def _by_exp(asked: Asked, z: Tensor) -> Launcher:
+    return _values(asked, exp=True)
 
 
-def _in_parts(
-    z: Tensor, y: Tensor, weight: Tensor | None, each: Tensor | None, how: Rescaling, ignore_index: int, reduction: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """logits (N, K, D), labels (N · D,) -> value, ∂L/∂m of each row, and what `margin_forward` gives to write the gradient."""
-    rows, classes, exp = y.shape[0], z.shape[1], how.transform == "exp"
-    width = max(4 * PARTS, -(-rows // 32) * 32)  # room for each at an aligned address
-    m, top, total, pull, left = torch.empty((5, width), dtype=torch.float32, device=z.device).unbind(0)
-    margin_forward(z, y, ignore_index, out=(m, top, total))
-    apart, sums = reduction == "none", can_sum(z)
-    dtypes = (y.dtype, *(None if t is None else t.dtype for t in (weight, each)))
-    add, rescale = _plans(rows, classes, ignore_index, dtypes, exp, reduction == "mean", apart, sums)
-    tensors = (m, y, weight, each, left)
-    add(tensors, (how.beta, how.lam))
-    whole = counter = None
-    if apart:
-        value = m.new_empty(rows)
-    elif sums:
-        value, whole, counter = sum_of(z)
-    else:
-        value = m.new_empty(PARTS)
-    rescale((*tensors, value, whole, counter, pull), (how.beta, how.lam, how.eps))
-    return value if apart else value.sum() if whole is None else whole, pull, top, total
+def _by_identity(asked: Asked, z: Tensor) -> Launcher:
+    return _values(asked, exp=False)
 
 
-@lru_cache(1024)
-def _plans(
-    rows: int,
-    classes: int,
-    ignore_index: int,
-    dtypes: tuple[torch.dtype | None, ...],
-    exp: bool,
-    mean: bool,
-    apart: bool,
-    sums: bool,
-) -> tuple[Launcher, Launcher]:
-    """The launches of `sums_kernel` and `rescaling_kernel`; dtypes: of labels, weight and sample_weight."""
-    integers, kind = (rows, classes, ignore_index), (dtypes[1] is not None, dtypes[2] is not None, exp)
+def _values(asked: Asked, *, exp: bool) -> Launcher:
+    rows, classes, ignore_index, *kind = asked
     block = 256 if rows <= 256 * PARTS else 1024
-    add = Launcher(sums_kernel, PARTS, 8, integers, (*kind, PARTS, block))
-    return add, Launcher(rescaling_kernel, PARTS, 8, integers, (*kind, mean, not apart, sums and not apart, PARTS, block))
+    return Launcher(rescaling_kernel, PARTS, 8, (rows, classes, ignore_index), (*kind, exp, PARTS, block))
 
 
 @triton.jit
@@ -154,10 +112,13 @@ def share_of(m, kept, beta, lam, EXP: tl.constexpr):
 
 @triton.jit
 def sums(
-    m_ptr, y_ptr, weight_ptr, sample_ptr, first, stop, classes, ignore, beta, lam,
-    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, BLOCK: tl.constexpr,
+    part, m_ptr, y_ptr, weight_ptr, sample_ptr, rows, classes, ignore, beta, lam,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Over rows from first to stop: the largest x, Σ exp(x − it) (or 0 and Σ x), the number that count, Σ of their weights."""
+    """Over a part of the rows: the largest x, Σ exp(x − it) (or 0 and Σ x), the number that count, Σ of their weights."""
+    step = tl.cdiv(rows, PARTS)
+    first = part * step
+    stop = tl.minimum(first + step, rows)
     top = tl.full((BLOCK,), -INF, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     count = tl.zeros((BLOCK,), tl.float32)
@@ -192,43 +153,50 @@ def merged(top, total, EXP: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["rows", "classes", "ignore"])
-def sums_kernel(
-    m_ptr, y_ptr, weight_ptr, sample_ptr, part_ptr, rows, classes, ignore, beta, lam,
-    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """`sums` of one of PARTS parts of the rows, side by side."""
-    part = tl.program_id(0)
-    step = tl.cdiv(rows, PARTS)
-    first = part * step
-    base, whole, count, weights = sums(
-        m_ptr, y_ptr, weight_ptr, sample_ptr, first, tl.minimum(first + step, rows), classes, ignore, beta, lam,
-        WEIGHT, SAMPLE, EXP, BLOCK,
-    )  # fmt: skip
-    tl.store(part_ptr + part, base)
-    tl.store(part_ptr + PARTS + part, whole)
-    tl.store(part_ptr + 2 * PARTS + part, count)
-    tl.store(part_ptr + 3 * PARTS + part, weights)
-
-
-@triton.jit(do_not_specialize=["rows", "classes", "ignore"])
 def rescaling_kernel(
-    m_ptr, y_ptr, weight_ptr, sample_ptr, part_ptr, value_ptr, sum_ptr, counter_ptr, pull_ptr,
+    m_ptr, y_ptr, weight_ptr, sample_ptr, threshold_ptr, level_ptr, pull_ptr, value_ptr, parts_ptr, sum_ptr, counter_ptr,
     rows, classes, ignore, beta, lam, eps,
-    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, EXP: tl.constexpr, MEAN: tl.constexpr, SUM: tl.constexpr, WHOLE: tl.constexpr,
+    WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, MEAN: tl.constexpr, APART: tl.constexpr, EXP: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """∂L/∂m of one of PARTS parts of the rows, and their values; with SUM the sum of these, with WHOLE that of all parts."""
-    every = tl.arange(0, PARTS)
-    base, whole = merged(tl.load(part_ptr + every), tl.load(part_ptr + PARTS + every), EXP)
-    count = tl.sum(tl.load(part_ptr + 2 * PARTS + every), 0)
-    weights = tl.sum(tl.load(part_ptr + 3 * PARTS + every), 0)
+    """∂L/∂m of one of PARTS parts of the rows, and with APART their values, otherwise the sum of all.
+
+    Each program sums its part and waits for the others. One that has waited too long sums all parts itself.
+    """
+    part, every = tl.program_id(0), tl.arange(0, PARTS)
+    own_top, own_total, own_count, own_weights = sums(
+        part, m_ptr, y_ptr, weight_ptr, sample_ptr, rows, classes, ignore, beta, lam, WEIGHT, SAMPLE, EXP, PARTS, BLOCK
+    )  # fmt: skip
+    top_ptr = parts_ptr + 2 * MOST
+    total_ptr, count_ptr, weights_ptr = top_ptr + PARTS, top_ptr + 2 * PARTS, top_ptr + 3 * PARTS
+    tl.store(top_ptr + part, own_top)
+    tl.store(total_ptr + part, own_total)
+    tl.store(count_ptr + part, own_count)
+    tl.store(weights_ptr + part, own_weights)
+    top = tl.zeros((PARTS,), tl.float32)
+    total = tl.zeros((PARTS,), tl.float32)
+    count = tl.zeros((PARTS,), tl.float32)
+    weights = tl.zeros((PARTS,), tl.float32)
+    if all_here(counter_ptr + READY, PARTS):
+        top = tl.load(top_ptr + every, cache_modifier=".cg")
+        total = tl.load(total_ptr + every, cache_modifier=".cg")
+        count = tl.load(count_ptr + every, cache_modifier=".cg")
+        weights = tl.load(weights_ptr + every, cache_modifier=".cg")
+    else:
+        for other in range(PARTS):
+            one, two, three, four = sums(
+                other, m_ptr, y_ptr, weight_ptr, sample_ptr, rows, classes, ignore, beta, lam, WEIGHT, SAMPLE, EXP, PARTS, BLOCK
+            )  # fmt: skip
+            top, total = tl.where(every == other, one, top), tl.where(every == other, two, total)
+            count, weights = tl.where(every == other, three, count), tl.where(every == other, four, weights)
+    base, whole = merged(top, total, EXP)
     if not EXP:
         whole = tl.maximum(whole, 1.1754943508222875e-38)
-    factor = count / whole
-    each = 1.0 / weights if MEAN else 1.0
+    factor = tl.sum(count, 0) / whole
+    each = 1.0 / tl.sum(weights, 0) if MEAN else 1.0
     result = tl.zeros((BLOCK,), tl.float32)
     step = tl.cdiv(rows, PARTS)
-    begin = tl.program_id(0) * step
+    begin = part * step
     stop = tl.minimum(begin + step, rows)
     for first in range(begin, stop, BLOCK):
         row = first + tl.arange(0, BLOCK)
@@ -244,9 +212,6 @@ def rescaling_kernel(
         value = tl.where(kept, weight * half, 0.0 * each)
         result += value
         tl.store(pull_ptr + row, tl.where(kept, weight * slope, 0.0), mask=live)
-        if not SUM:
+        if APART:
             tl.store(value_ptr + row, value, mask=live)
-    if WHOLE:
-        add_up(tl.sum(result, 0), value_ptr, sum_ptr, counter_ptr)
-    elif SUM:
-        tl.store(value_ptr + tl.program_id(0), tl.sum(result, 0))
+    add_up(tl.sum(result, 0), parts_ptr, sum_ptr, counter_ptr)

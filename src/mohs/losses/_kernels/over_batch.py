@@ -1,0 +1,152 @@
+"""Losses that weigh each row by all of the batch, in three launches: all margins, every row's loss from them, the gradient.
+
+The second launch reads a few numbers of each row. One program takes all rows, or each of PARTS programs a part, which wait for
+one another between what they add up and what they compute from the sums. They are fewer than a GPU runs at a time, and one that
+has waited too long adds up all parts itself, so that none waits forever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mohs.losses._kernels.add_up import sum_of
+from mohs.losses._kernels.call import admits, kind_of
+from mohs.losses._reduction import spread_sample_weight
+from mohs.margin import check_labels
+from mohs.margin._choose import INTERPRETED, Plain, apply_eagerly, needs_plain, plain_gradient
+from mohs.margin._launch import Launcher
+from mohs.margin._triton import factor_launcher, flat, margin_launcher, three, write_gradient
+
+PARTS = 4 if INTERPRETED else 64  # programs interpreted one after another cannot wait: each adds up all parts
+MOST = 4096  # kinds of calls remembered
+UNKNOWN: Any = object()  # a kind of call not seen before
+_plans: dict[Any, Plan | None] = {}  # None: not for the kernels
+
+
+class Asked(NamedTuple):
+    """What the second launch is compiled for, besides the dtypes."""
+
+    rows: int
+    classes: int
+    ignore_index: int
+    weight: bool
+    sample_weight: bool
+    mean: bool
+    apart: bool
+
+
+Values = Callable[[Asked, Tensor], Launcher]  # what is asked, logits (N, K) or (N, K, D) -> the second launch
+
+
+class Plan(NamedTuple):
+    """The launches of all calls of one kind.
+
+    `margins` is None where the second launch computes them too. `sums`: its programs leave numbers for one another.
+    """
+
+    asked: Asked
+    margins: Launcher | None
+    values: Launcher
+    gradient: Launcher
+    sums: bool
+
+
+def over_batch(
+    values: Values,
+    logits: Tensor,
+    labels: Tensor,
+    plain: Callable[[Tensor], Plain],
+    floats: tuple[float, ...],
+    *,
+    at_once: bool = False,
+    threshold: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int,
+    reduction: str,
+    sample_weight: Tensor | None = None,
+) -> Tensor | None:
+    """The reduced loss, or None where the kernels do not take such a call, though they take the logits.
+
+    Args:
+        values: Makes the second launch. Its kernel takes margin, label, weight, sample_weight and threshold, then what it writes:
+            the level for `plain`, ∂L/∂m and value of each row, and what `sum_of` gives (numbers, sum, counters).
+        logits: (N, K, ...).
+        labels: (N, ...).
+        plain: Level -> a function that computes the same loss without kernels.
+        floats: For the kernel.
+        at_once: The kernel computes the margins too, from logits, which it takes first, and with them what `margin_forward` gives
+            besides the margins, for the gradient.
+        threshold: For the kernel, on the device.
+        weight, ignore_index, reduction, sample_weight: As for every loss.
+    """
+    each = sample_weight
+    key = (values, *kind_of(logits, labels, weight, each), ignore_index, reduction)
+    plan: Plan | None = _plans.get(key, UNKNOWN)
+    if plan is UNKNOWN:
+        if len(_plans) >= MOST:
+            _plans.clear()
+        taken = admits(logits, labels, weight, ignore_index, reduction, each)
+        plan = _plans[key] = _plan(values, logits, labels, weight, each, ignore_index, reduction, at_once) if taken else None
+    elif INTERPRETED:
+        check_labels(logits, labels, ignore_index=ignore_index)  # on a CPU their range is validated at every call
+    if plan is None:
+        return None
+    if each is not None:
+        each = flat(spread_sample_weight(each, labels))
+    return apply_eagerly(_OverBatch, logits, (plan, labels, weight, each, threshold, floats, plain))  # type: ignore[no-any-return]
+
+
+def _plan(
+    values: Values,
+    logits: Tensor,
+    labels: Tensor,
+    weight: Tensor | None,
+    each: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    at_once: bool,
+) -> Plan:
+    z = three(logits)
+    given = (weight is not None, each is not None, reduction == "mean", reduction == "none")
+    asked = Asked(labels.numel(), z.shape[1], ignore_index, *given)
+    kind = (z.shape, z.stride(), z.dtype, labels.dtype, ignore_index)
+    second = values(asked, z)
+    margins = None if at_once else margin_launcher(*kind)
+    return Plan(asked, margins, second, factor_launcher(*kind, factors=1), at_once or second.programs > 1)
+
+
+class _OverBatch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, call: tuple[Any, ...]) -> Tensor:
+        plan, labels, weight, each, threshold, floats, plain = call
+        asked = plan.asked
+        z, y = three(logits), labels if labels.dim() == 1 and labels.is_contiguous() else flat(labels)
+        room = -(-asked.rows // 32) * 32  # for each at an aligned address
+        m, top, total, pull, level = torch.empty((5, room), dtype=torch.float32, device=z.device).unbind(0)
+        if plan.margins is not None:
+            plan.margins((z, y, m, top, total))
+        numbers, whole, counters = sum_of(z) if plan.sums else (None, m.new_empty(()), None)
+        value = m.new_empty(asked.rows) if asked.apart else None
+        tensors = (m, y, weight, each, threshold, level, pull, value, numbers, whole, counters)
+        plan.values(tensors if plan.margins is not None else (z, top, total, *tensors), floats)
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(logits, y)
+            ctx.plan, ctx.plain, ctx.left, ctx.level = plan, plain, (top, total, pull), level
+        return whole if value is None else value.view(labels.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (g,), (logits, y) = grads, ctx.saved_tensors
+        if needs_plain(g):
+            return plain_gradient(ctx.plain(ctx.level[0]), logits, g), None
+        z, (top, total, pull) = three(logits), ctx.left
+        if ctx.plan.asked.apart:
+            grad = write_gradient(z, y, top, total, pull, ctx.plan.asked.ignore_index, factor=g, skip=True)
+        else:
+            grad = torch.empty_like(z)
+            ctx.plan.gradient((z, y, top, total, pull, pull, g, None, grad))
+        return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None
