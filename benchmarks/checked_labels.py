@@ -82,12 +82,7 @@ def run_cell(cell: Cell) -> list[dict[str, Any]]:
                     made.append(about | {"way": way, "choice": choice, "checked": number} | counts(wrong, q, flags, own))
         places = first.table.column("to_check").to_pylist()
         own = np.array(sorted((row for row, place in enumerate(places) if place is not None), key=lambda row: places[row]))
-        ids, given = (first.table.column(one).to_pylist() for one in ("id", "label"))
-        decisions = [
-            {"id": str(ids[row]), "data_hash": first.data_hash, "label": given[row], "decision": "change" if wrong[row] else "keep",
-             "new_label": f"class {truth[row]}" if wrong[row] else ""}
-            for row in own
-        ]  # fmt: skip
+        decisions = [decision(first, row, f"class {truth[row]}" if wrong[row] else "") for row in own.tolist()]
         second = mohs.audit(file, out=Path(folder) / "checked", checked=decisions, **how)
         corrected = Path(folder) / "labels.csv"
         mohs.write_labels(mohs.apply_decisions(first.table, decisions, first.data_hash)[0], corrected)
@@ -98,6 +93,18 @@ def run_cell(cell: Cell) -> list[dict[str, Any]]:
             row = {"way": way, "choice": "to_check", "checked": TO_CHECK}
             made.append(about | row | counts(wrong, p_of(result), flags, own))
     return made
+
+
+def decision(audited: Any, row: int, right: str) -> dict[str, str]:
+    """The decision on a label of an audit: to keep it, or to change it to the right one."""
+    id_, label = (str(audited.table.column(name)[row].as_py()) for name in ("id", "label"))
+    return {
+        "id": id_,
+        "data_hash": audited.data_hash,
+        "label": label,
+        "decision": "change" if right else "keep",
+        "new_label": right,
+    }
 
 
 def p_of(result: Any) -> Array:
