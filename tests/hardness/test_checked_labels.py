@@ -12,10 +12,10 @@ from mohs.hardness.checked_labels import (
     Calibration,
     CheckedLabels,
     fit_calibration,
-    judge_by_checks,
     labels_to_check,
     recalibrate,
 )
+from mohs.hardness.judge_checks import judge_by_checks
 from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.noise_model import Array
 

@@ -30,8 +30,9 @@ from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
 from mohs.embed.text_embedders import has_wordllama
-from mohs.hardness.checked_labels import CheckedLabels, judge_by_checks
+from mohs.hardness.checked_labels import CheckedLabels
 from mohs.hardness.human import predict_agreement
+from mohs.hardness.judge_checks import judge_by_checks
 from mohs.hardness.judge_votes import judge_by_votes
 from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.learned_odds import Refit

@@ -16,14 +16,13 @@ is wrong, because c and s are uncertain (results/audit/README.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from mohs.hardness.judgment import LabelJudgment, choose_flags, suggestions
 from mohs.hardness.noise_model import Array
 
 PIVOT, SHIFT, SLOPE = -2.5, 1.0, 0.4  # l₀, and the standard deviations of c and s
@@ -80,7 +79,7 @@ class Checks:
     """What checked labels changed.
 
     Attributes:
-        number, wrong: Number of labels whose check calibrates, and how many of them were wrong.
+        number, wrong: Number of labels whose check is news, and how many of them were wrong.
         expected: How many were expected to be.
         others, others_before: Expected share of wrong labels among those that nobody has checked, now and without the checks.
         calibration: What turns the judge's probabilities into these.
@@ -98,15 +97,17 @@ class Checks:
     @property
     def summary(self) -> str:
         """The change in a line."""
-        held = f"{len(self.outcome):,} checked label{'s' * (len(self.outcome) != 1)}"
-        if not self.number:
-            return f"{held}; none of them calibrates p_mislabeled"
-        found = f"{self.number:,} checked label{'s' * (self.number != 1)}: {self.wrong:,} wrong, {self.expected:.1f} expected"
+        number = self.number or len(self.outcome)
+        held = f"{number:,} checked label{'s' * (number != 1)}"
+        if self.number:
+            held += f": {self.wrong:,} wrong, {self.expected:.1f} expected"
+        elif self.calibration == IDENTITY:
+            return f"{held}; p_mislabeled of the others stays: only the earlier audit (previous) tells how far it was off"
         now, then = f"{self.others:.1%}", f"{self.others_before:.1%}"
         if now == then:
-            return f"{found}; p_mislabeled of the others stays ({now} wrong)"
+            return f"{held}; p_mislabeled of the others stays ({now} wrong)"
         moved = "lowered" if self.others < self.others_before else "raised"
-        return f"{found}; p_mislabeled of the others {moved} ({now} wrong instead of {then})"
+        return f"{held}; p_mislabeled of the others {moved} ({now} wrong instead of {then})"
 
 
 def recalibrate(p: Array, rows: Sequence[int] | Array, wrong: Sequence[bool] | Array) -> Array:
@@ -164,58 +165,6 @@ def labels_to_check(p: Array, checked: Sequence[int] = (), *, flagged: int = 0, 
     spread = np.unique(np.linspace(0, len(doubtful) - 1, min(number, len(doubtful))).round().astype(int))
     first: Array = doubtful[spread]
     return first
-
-
-def judge_by_checks(
-    judgment: LabelJudgment, checked: CheckedLabels, labels: Array, classes: Sequence[Any], *, precision: float = 0.8
-) -> LabelJudgment:
-    """The judgment on labels by a model, revised by labels that somebody has checked.
-
-    Args:
-        judgment: By scores that are out of sample (`judge_labels`).
-        checked: The checked labels.
-        labels: The given labels, class indices (N,).
-        classes: Class names, in the order of the columns of the judgment.
-        precision: Expected share of wrong labels among those that are flagged without having been checked.
-
-    Returns:
-        The judgment: p_mislabeled is calibrated, that of checked labels is 0 or 1, and they are flagged if they are wrong.
-    """
-    rows, wrong, fresh = (np.array(one, dtype=kind) for one, kind in
-                          ((checked.rows, int), (checked.wrong, bool), (checked.fresh, bool)))  # fmt: skip
-    raw, before = judgment.p_mislabeled, checked.before(judgment.p_mislabeled)
-    told = np.concatenate([before[rows[fresh]], [p for p, _ in checked.earlier]])
-    found = np.concatenate([wrong[fresh], [one for _, one in checked.earlier]]).astype(bool)
-    found, told = found[~np.isnan(told)], told[~np.isnan(told)]
-    calibration = fit_calibration(told, found).after(checked.before)
-    p = calibration(raw).copy()
-    open_ = ~np.isnan(p)
-    open_[rows] = False
-    flagged = np.zeros(len(p), dtype=bool)
-    flagged[open_] = choose_flags(p[open_], precision)
-    others, others_before = (float(one[open_].mean()) if open_.any() else 0.0 for one in (p, raw))
-    p[rows], flagged[rows] = wrong, wrong
-    posterior = judgment.posterior.copy()
-    place = {str(name): i for i, name in enumerate(classes)}
-    right = np.array([labels[row] if not bad else place.get(str(name), -1)
-                      for row, bad, name in zip(rows, wrong, checked.labels, strict=True)], dtype=int)  # fmt: skip
-    posterior[rows[right >= 0]] = np.eye(posterior.shape[1])[right[right >= 0]]
-    suggested, p_suggested = suggestions(p, posterior, labels)
-    rate = float(np.nanmean(p))
-    outcome = {int(row): "wrong" if bad else "right" for row, bad in zip(rows, wrong, strict=True)}
-    return replace(
-        judgment,
-        p_mislabeled=p,
-        flagged=flagged,
-        cannot_tell=judgment.cannot_tell & ~flagged & open_,
-        suggested=suggested,
-        p_suggested=p_suggested,
-        posterior=posterior,
-        rate=rate,
-        low=min(max(judgment.low, float(wrong.sum()) / len(p)), rate),
-        high=max(judgment.high, rate),
-        checks=Checks(len(told), int(found.sum()), float(told.sum()), others, others_before, calibration, outcome),
-    )
 
 
 def _log_odds(p: Array) -> Array:

@@ -32,19 +32,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from mohs._core.validation import check_between
 from mohs.hardness.annotators import Consensus
+from mohs.hardness.checked_labels import Checks
 from mohs.hardness.label_rows import Smooth, label_rows, log_scores
 from mohs.hardness.learned_odds import LEAST, Refit, learned_wrong, risks_of, signs_of
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
-
-if TYPE_CHECKING:
-    from mohs.hardness.checked_labels import Checks
 
 SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
 STEADY, MOST_UNSTEADY = 0.85, 0.5  # t beyond which all doubt is ambiguity; largest ratio that is asked for
@@ -71,7 +69,7 @@ class LabelJudgment:
         trust: The factor r; small if the judge is too weak.
         model: The fitted noise model.
         consensus: What people and the judge say together, where people voted (`judge_votes`).
-        checks: What labels changed that somebody has checked (`checked_labels`).
+        checks: What labels changed that somebody has checked (`judge_checks`).
     """
 
     p_mislabeled: Array = field(repr=False)
