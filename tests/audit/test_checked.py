@@ -199,6 +199,22 @@ def test_an_earlier_audit_with_checked_labels_hands_them_on(
         assert third.table.column("suggested_label").equals(second.table.column("suggested_label"))
 
 
+def test_labels_that_were_corrected_as_checked_are_right(
+    first: mohs.AuditResult, data: Path, decide: Decide, truth: np.ndarray[Any, Any], tmp_path: Path
+) -> None:
+    decisions = [decide(row) for row in to_check(first)]
+    moved = [row for row, one in zip(to_check(first), decisions, strict=True) if one["decision"] == "change"]
+    second = mohs.audit(data, out=tmp_path / "second", checked=decisions, device="cpu")
+    with np.load(data) as held:
+        x, y = held["x"], held["y"]
+    y[moved] = truth[moved]
+    np.savez(tmp_path / "digits.npz", x=x, y=y)
+    third = mohs.audit(tmp_path / "digits.npz", out=tmp_path / "third", previous=second.folder, device="cpu")
+    assert [third.table.column("checked")[row].as_py() for row in to_check(first)] == ["right"] * 20
+    assert not set(to_check(first)) & set(flagged(third))
+    assert third.facts["calibration"] == second.facts["calibration"]
+
+
 def test_only_examples_with_one_class_can_be_checked(tmp_path: Path, decide: Decide) -> None:
     rng = np.random.default_rng(0)
     with (tmp_path / "houses.csv").open("w", newline="") as file:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from mohs._core.errors import DataError
-from mohs.audit.decision_log import FINAL, LOG, is_log
+from mohs.audit.decision_log import FINAL, LOG, WRONG, is_log
 from mohs.audit.decisions import FIRST_ROW, read_decisions, read_label_texts
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Examples
 from mohs.hardness.checked_labels import Calibration, CheckedLabels
 
-WRONG = ("accept", "change", "exclude")  # decisions by which the label was wrong
 Found = dict[int, tuple[bool, Any, bool]]  # by row: wrong, the right class, and whether it was checked as it is
 
 
@@ -112,7 +111,7 @@ def _read(given: str | Path | Sequence[Mapping[str, str]]) -> tuple[Sequence[Map
 
 
 def _still_checked(earlier: AuditResult, examples: Examples) -> Found:
-    """Labels that had been checked for the earlier audit and are the same now."""
+    """Labels that had been checked for the earlier audit and are the same now, or the ones that they should be."""
     if "checked" not in earlier.table.column_names:
         return {}
     place, names = _places(examples), [str(one) for one in examples.classes]
@@ -120,9 +119,13 @@ def _still_checked(earlier: AuditResult, examples: Examples) -> Found:
     columns = (earlier.table.column(one).to_pylist() for one in ("id", "label", "checked", "suggested_label"))
     for id_, label, checked, new in zip(*columns, strict=True):
         row = place.get(str(id_))
-        if checked is not None and row is not None and names[labels[row]] == str(label):
-            wrong = checked == "wrong"
+        if checked is None or row is None:
+            continue
+        now, wrong = names[labels[row]], checked == "wrong"
+        if now == str(label):
             found[row] = (wrong, new if wrong and new != label else None, False)
+        elif wrong and now == str(new):
+            found[row] = (False, None, False)
     return found
 
 

@@ -243,7 +243,8 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
     facts = done.facts
     if as_json:
         plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares, "gates broken": broken}
-        changes = {} if done.diff is None else {"changes": done.diff.counts}
+        changes: dict[str, Any] = {} if done.diff is None else {"changes": done.diff.counts}
+        changes |= {"checked labels": facts["checked labels"]} if "checked labels" in facts else {}
         typer.echo(json.dumps({**plain, **changes, "loss": done.chosen}, default=str))
         return
     shares, total = done.shares, len(done.table)

@@ -190,6 +190,8 @@ def _chance(probability: float) -> str:
 def _fact(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {entry}" for name, entry in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_fact, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
