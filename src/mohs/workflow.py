@@ -35,7 +35,7 @@ def audit(
         corrected: File of corrected labels that `mohs apply` wrote for an earlier audit of these data; they are audited
             instead of the original ones, and excluded examples are left out.
         **options: Fields of `AuditOptions`: embed, finetune, precision, model, loss, recipe, epochs, batch, folds, issues,
-            against, previous, seed, device, run, tell, watch, executor.
+            against, previous, checked, seed, device, run, tell, watch, executor.
 
     Returns:
         The table, the noise estimate and everything the report shows; `result.report` is the HTML file.

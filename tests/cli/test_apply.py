@@ -37,6 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         p_mislabeled=np.where(margin < 0, 0.95, 0.01),
         flagged=margin < 0,
         consensus=None,
+        checks=None,
         cannot_tell=np.zeros(60, dtype=bool),
         suggested=np.where(margin < 0, (label + 1) % 3, label),
         p_suggested=np.full(60, 0.9),

@@ -41,6 +41,8 @@ def test_an_audit_with_decisions_finds_fewer_errors(serve: Any, tmp_path: Path) 
     assert changed["flagged_before"] == flagged["total"]
     assert changed["flagged_after"] < flagged["total"] / 2
     assert changed["noise_after"] < changed["noise_before"]
+    assert changed["reopened"] == 0
+    assert changed["checked"].startswith(f"{flagged['total'] + 1} checked labels: ")
     labels = pyarrow.csv.read_csv(Path(state["folder"]) / "labels.csv").column("label").to_pylist()
     assert sum(label != right for label, right in zip(labels, true, strict=True)) <= 5
     inner = serve(Path(state["folder"]))  # the new audit can be reviewed, and audited again, itself

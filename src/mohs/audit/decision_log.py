@@ -33,6 +33,7 @@ from mohs._core.folders import lock_file
 LOG = "decisions.log"
 MAGIC, VERSION = "mohs decisions", 1
 FINAL = ("accept", "keep", "change", "exclude")
+WRONG = ("accept", "change", "exclude")  # those by which the label was wrong
 DECISIONS = (*FINAL, "skip", "clear")
 STEPS = ("undo", "redo")
 CRC_LENGTH = len(',"crc":"00000000"}')

@@ -165,10 +165,10 @@ def read_labels(table: pa.Table, path: str | Path) -> pa.Table:
 
 
 def read_label_texts(path: str | Path) -> pa.Table:
-    """Read label, previous label and decision, as text, from a file that `write_labels` wrote."""
+    """Read id, label, previous label and decision, as text, from a file that `write_labels` wrote."""
     path = Path(path)
     check_table_path(path)
-    kinds = pa.schema([(name, pa.string()) for name in ("label", "previous", "decision")])
+    kinds = pa.schema([(name, pa.string()) for name in ("id", "label", "previous", "decision")])
     try:
         found = _read(path, kinds)
         return pa.table({name: found.column(name).cast(pa.string()) for name in kinds.names})

@@ -2,7 +2,8 @@
 
 At most 600: half of them the most likely mislabeled (more where the other groups are small), the rest shared by the other
 groups. Each group holds the examples with that verdict, the most certain first; the hardest are filled up to 60 with the
-hardest of the easy ones. Of each issue the WORST examples are shown, of copies whole groups.
+hardest of the easy ones. Beside these are the labels to check first (`mohs.hardness.checked_labels`). Of each issue the WORST
+examples are shown, of copies whole groups.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from mohs.issues.issues_table import Issues
 MOST = 600
 GROUPS: tuple[str, ...] = tuple(name for name in ("mislabeled", "cannot tell", "hard", "ambiguous") if name in VERDICTS)
 SHARES = {group: MOST // 2 if group == "mislabeled" else MOST // 2 // (len(GROUPS) - 1) for group in GROUPS}
+TO_CHECK = "to check"
 WORST = 12  # examples of each issue
 AT_LEAST = 60  # examples in the group of the hardest
 
 
 def gallery_rows(table: pa.Table) -> list[int]:
     """Rows of the table that the gallery shows, group by group, the most certain first."""
-    return [row for group in GROUPS for row in group_rows(table)[group]]
+    return list(dict.fromkeys(row for rows in group_rows(table).values() for row in rows))
 
 
 def group_rows(table: pa.Table) -> dict[str, list[int]]:
@@ -35,7 +37,15 @@ def group_rows(table: pa.Table) -> dict[str, list[int]]:
         extra = min(spare, max(0, len(rows) - SHARES[group]))
         spare -= extra
         shown[group] = rows[: SHARES[group] + extra]
-    return shown
+    return {**shown, TO_CHECK: rows_to_check(table)}
+
+
+def rows_to_check(table: pa.Table) -> list[int]:
+    """The labels to check first, in order."""
+    if "to_check" not in table.column_names:
+        return []
+    places = table.column("to_check").to_pylist()
+    return sorted((row for row, place in enumerate(places) if place is not None), key=lambda row: places[row])
 
 
 def surest(table: pa.Table, group: str) -> list[int]:
@@ -53,8 +63,8 @@ def surest(table: pa.Table, group: str) -> list[int]:
 
 
 def ranked_by(group: str) -> str:
-    """The column that orders a group: its own probability; that of a wrong label where the audit cannot tell."""
-    return "p_mislabeled" if group == "cannot tell" else f"p_{group}"
+    """The column that orders a group: its own probability; that of a wrong label where this is the question."""
+    return "p_mislabeled" if group in ("cannot tell", TO_CHECK) else f"p_{group}"
 
 
 def issue_rows(issues: Issues) -> list[int]:

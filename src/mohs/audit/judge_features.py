@@ -30,7 +30,9 @@ from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
 from mohs.embed.text_embedders import has_wordllama
+from mohs.hardness.checked_labels import CheckedLabels
 from mohs.hardness.human import predict_agreement
+from mohs.hardness.judge_checks import judge_by_checks
 from mohs.hardness.judge_votes import judge_by_votes
 from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.learned_odds import Refit
@@ -86,12 +88,14 @@ def judge_examples(
     refit: Refit | None = None,
     model: NoiseModel | None = None,
 ) -> LabelJudgment:
-    """The judgment on the examples' labels by scores that are out of sample, and by people's votes where there are some."""
+    """The judgment on the examples' labels by scores that are out of sample, people's votes, and labels that were checked."""
     labels = examples.labels.numpy()
     judgment = judge_labels(scores, labels, precision=options.precision, ambiguity=ambiguity, refit=refit, model=model)
-    if examples.votes is None:
-        return judgment
-    return judge_by_votes(judgment, examples.votes, labels, precision=options.precision)
+    if examples.votes is not None:
+        judgment = judge_by_votes(judgment, examples.votes, labels, precision=options.precision)
+    if isinstance(options.checked, CheckedLabels):
+        return judge_by_checks(judgment, options.checked, labels, examples.classes, precision=options.precision)
+    return judgment
 
 
 def agreement_by_votes(features: Any, examples: Examples, options: AuditOptions) -> Array:
@@ -123,7 +127,7 @@ def judged(
         evidence=evidence_table(judgment.probs, train.classes, near),
         annotators=judgment.annotators,
         issues=other_issues(data, options, features=features, near=near, probs=judgment.probs),
-        facts={**facts, "seed": options.seed, "expected precision": options.precision, "trust": round(judgment.trust, 3)},
+        facts={**facts, "seed": options.seed, "expected precision": options.precision, **judgment.facts},
     )
 
 

@@ -74,7 +74,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
         evidence=evidence_table(judgment.probs, data.train.classes, near),
         annotators=judgment.annotators,
         issues=other_issues(data, options, features=features, near=near, probs=judgment.probs),
-        facts=facts(trained, judgment.trust, options),
+        facts={**facts(trained, options), **judgment.facts},
     )
 
 
@@ -131,7 +131,7 @@ def unseen(trained: Trained, data: Data, device: str) -> tuple[Array, Array] | N
     return torch.softmax(logits.double().cpu(), 1).numpy(), np.asarray(examples.labels)
 
 
-def facts(trained: Trained, trust: float, options: AuditOptions) -> dict[str, Any]:
+def facts(trained: Trained, options: AuditOptions) -> dict[str, Any]:
     """What the report says of how it was made."""
     return {
         "model": as_spec(trained.run.model)["name"],
@@ -140,5 +140,4 @@ def facts(trained: Trained, trust: float, options: AuditOptions) -> dict[str, An
         "seconds of training": round(sum(line["seconds"] for line in trained.history), 1),
         "seed": trained.run.seed,
         "expected precision": options.precision,
-        "trust": round(trust, 3),
     }

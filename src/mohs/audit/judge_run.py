@@ -65,7 +65,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
             "network of": str(trained.folder),
             "out of sample": "no" if seen else "yes, unless the run's own data overlap with these",
             "expected precision": options.precision,
-            "trust": round(judgment.trust, 3),
+            **judgment.facts,
             **({"caution": MEMORIZED} if seen else {}),
         },
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from mohs._core.executor import Executor, Local
 from mohs._core.validation import check_between, check_fields
+from mohs.hardness.checked_labels import CheckedLabels
 from mohs.issues.catalog import chosen_issues
 
 Array = np.ndarray[Any, Any]
@@ -40,6 +41,8 @@ class AuditOptions:
         against: Second data set, a path or name as `open_data` takes it: leaks between the two are sought.
         previous: Folder of an earlier audit of the same examples: what labels take no part in is reused where inputs are the
             same, and table and report say what changed.
+        checked: Labels that somebody has checked, to calibrate p_mislabeled by: decisions.csv of the report, decisions.log of
+            `mohs review`, the folder of an audit that holds it, or decisions as `read_decisions` returns them.
         seed: Random seed.
         device: "auto", "cpu", "cuda" or "cuda:1".
         run: Folder of a finished run whose network judges.
@@ -60,6 +63,7 @@ class AuditOptions:
     issues: str = "auto"
     against: str | Path | None = None
     previous: str | Path | None = None
+    checked: str | Path | Sequence[Mapping[str, str]] | CheckedLabels | None = None
     seed: int = 0
     device: str = "auto"
     run: str | Path | None = None

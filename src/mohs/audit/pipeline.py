@@ -27,6 +27,7 @@ from mohs._core.executor import Local
 from mohs._core.folders import claimed
 from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
+from mohs.audit.checked import load_checked
 from mohs.audit.decisions import read_label_texts
 from mohs.audit.diff_audits import diff_audits
 from mohs.audit.judge_features import embeds, judge_features
@@ -47,8 +48,10 @@ from mohs.audit.thumbnails import thumbnails_of
 from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
+from mohs.data.predictions import Predictions
 from mohs.data.readers.digits import digits
 from mohs.embed.embed_data import cache_part
+from mohs.hardness.checked_labels import labels_to_check
 from mohs.hardness.table import add_columns
 from mohs.losses import LOSSES
 from mohs.losses.class_weights import class_counts
@@ -86,6 +89,8 @@ def run_audit(
     check_options(found, chosen)
     chosen = replace(chosen, folds=chosen.folds or default_folds(len(found.train)))
     earlier = load_previous(chosen, found.train)
+    if takes_checks(found):
+        chosen = replace(chosen, checked=load_checked(chosen.checked, found.train, corrected=corrected, earlier=earlier))
     if corrected is not None and choose_judge(found, chosen) is judge_features:
         share_features(whole.train, corrected, chosen)
     chosen.step("data", describe(found))
@@ -174,9 +179,18 @@ def can_embed(data: Data, options: AuditOptions) -> bool:
     return False
 
 
+def takes_checks(data: Data) -> bool:
+    """Whether labels that somebody has checked calibrate the audit: examples have one class each."""
+    train = data.train
+    parts = isinstance(train.inputs, Predictions) and train.inputs.labels.ndim > 1
+    return train.separator is None and not train.numeric and not parts
+
+
 def check_options(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, for options that do not fit the data."""
     kind = data.train.kind
+    if options.checked is not None and not takes_checks(data):
+        raise ValueError(f"checked is for examples with one class each, and {data.name} has sets, numbers or parts: leave it out")
     if data.train.separator is not None or data.train.numeric:
         voted = data.train.votes is not None
         given = {"run": options.run, "finetune": options.finetune, "embed": options.embed == "none", "votes": voted}
@@ -273,7 +287,21 @@ def with_context(result: AuditResult, data: Data, name: str, folder: Path) -> Au
     if train.truth is not None:
         extra |= known_wrong(train.labels.tolist(), train.truth.tolist(), result.table)
     facts = cautions(result.table, {**result.facts, **extra})
-    return replace(result, table=with_excerpts(result.table, train), facts=facts, thumbnails=thumbnails_of(train), folder=folder)
+    table = with_excerpts(with_checks_to_make(result.table) if takes_checks(data) else result.table, train)
+    return replace(result, table=table, facts=facts, thumbnails=thumbnails_of(train), folder=folder)
+
+
+def with_checks_to_make(table: pa.Table) -> pa.Table:
+    """The table with the labels to check first."""
+    p, number = table.column("p_mislabeled").to_numpy(zero_copy_only=False).astype(float), len(table)
+    checked = table.column("checked").to_pylist() if "checked" in table.column_names else [None] * number
+    done = [row for row, outcome in enumerate(checked) if outcome is not None]
+    verdicts = zip(table.column("verdict").to_pylist(), checked, strict=True)
+    flagged = sum(verdict == "mislabeled" and outcome is None for verdict, outcome in verdicts)
+    places: list[int | None] = [None] * number
+    for place, row in enumerate(labels_to_check(p, done, flagged=flagged).tolist(), 1):
+        places[row] = place
+    return add_columns(table, {"to_check": pa.array(places, pa.int32())})
 
 
 def with_excerpts(table: pa.Table, examples: Examples) -> pa.Table:

@@ -22,6 +22,7 @@ Examples:
   mohs audit films.csv --label genres --separator ,   several labels per example
   mohs audit houses.csv --target price          numbers as labels
   mohs audit photos/ --votes votes.csv          labels by several people
+  mohs audit flowers.csv --checked decisions.csv   calibrated by labels that you have checked
   mohs audit photos/ --corrected labels.csv --previous runs/photos   what changed since
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
   mohs audit shards/ --stream                   embeddings larger than memory
@@ -66,6 +67,13 @@ Previous = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER", help="Earlier audit of the same examples, to reuse its results and report what is new and solved."
+    ),
+]
+Checked = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Labels that you have checked, to calibrate p_mislabeled: decisions.csv, or decisions.log or its folder.",
     ),
 ]
 RunFolder = Annotated[
@@ -131,6 +139,7 @@ def audit(
     issues: IssueNames = "auto",
     against: Against = None,
     previous: Previous = None,
+    checked: Checked = None,
     gate: GateWord = None,
     csv: Csv = False,
     cleanlab: Cleanlab = False,
@@ -148,7 +157,7 @@ def audit(
 
     gates = [parse_gate(text, (*NAMES, *ISSUES)) for text in gate or ()]
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run, "against": against}
-    given["previous"] = previous
+    given |= {"previous": previous, "checked": checked}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     reading = {"label": label, "separator": separator, "target": target, "image_size": image_size, "text": text, "votes": votes}
     how = {name: value for name, value in reading.items() if value is not None}
@@ -227,13 +236,15 @@ def _as_csv(done: AuditResult, *, cleanlab: bool) -> Path:
 
 
 def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) -> None:
+    from mohs.audit.gallery_rows import rows_to_check
     from mohs.issues.catalog import ISSUES
     from mohs.report.summary import unflagged
 
     facts = done.facts
     if as_json:
         plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares, "gates broken": broken}
-        changes = {} if done.diff is None else {"changes": done.diff.counts}
+        changes: dict[str, Any] = {} if done.diff is None else {"changes": done.diff.counts}
+        changes |= {"checked labels": facts["checked labels"]} if "checked labels" in facts else {}
         typer.echo(json.dumps({**plain, **changes, "loss": done.chosen}, default=str))
         return
     shares, total = done.shares, len(done.table)
@@ -245,6 +256,8 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
         rows = {name: round(share * total) for name, share in done.issues.shares.items() if share}
         found = [f"{ISSUES[name].title.lower()} ({'all' if n == total else f'{n:,}'})" for name, n in rows.items()]
         typer.echo(f"other issues: {', '.join(found) or 'none'}")
+    if "checked labels" in facts:
+        typer.echo(facts["checked labels"])
     if done.diff is not None:
         changed = {name: count for name, count in done.diff.counts.items() if name != "unchanged"}
         typer.echo(f"since {done.diff.previous}: {', '.join(f'{count:,} {name}' for name, count in changed.items())}")
@@ -255,3 +268,5 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
         typer.echo(f"gate failed: {gate}")
     typer.echo(f"table:  {table}")
     typer.echo(f"report: {done.report}")
+    if "checked labels" not in facts and rows_to_check(done.table):
+        typer.echo("next:   check the labels under “Check first” in the report, and audit again with --checked decisions.csv")

@@ -39,6 +39,7 @@ import pyarrow as pa
 
 from mohs._core.validation import check_between
 from mohs.hardness.annotators import Consensus
+from mohs.hardness.checked_labels import Checks
 from mohs.hardness.label_rows import Smooth, label_rows, log_scores
 from mohs.hardness.learned_odds import LEAST, Refit, learned_wrong, risks_of, signs_of
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
@@ -68,6 +69,7 @@ class LabelJudgment:
         trust: The factor r; small if the judge is too weak.
         model: The fitted noise model.
         consensus: What people and the judge say together, where people voted (`judge_votes`).
+        checks: What labels changed that somebody has checked (`judge_checks`).
     """
 
     p_mislabeled: Array = field(repr=False)
@@ -83,6 +85,15 @@ class LabelJudgment:
     trust: float
     model: NoiseModel
     consensus: Consensus | None = None
+    checks: Checks | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a report says of the judgment."""
+        trust: dict[str, Any] = {"trust": round(self.trust, 3)}
+        if self.checks is None:
+            return trust
+        return {**trust, "checked labels": self.checks.summary, "calibration": list(self.checks.calibration)}
 
     @property
     def annotators(self) -> pa.Table | None:

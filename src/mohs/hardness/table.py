@@ -78,6 +78,8 @@ COLUMNS: dict[str, Column] = {
     "p_mislabeled": Column("probability that the given label is wrong"),
     "verdict": Column("the most probable of easy, hard, ambiguous, mislabeled"),
     "suggested_label": Column("the label it probably should have"),
+    "checked": Column("what somebody who checked the label found: right or wrong"),
+    "to_check": Column("place among the labels whose check would calibrate p_mislabeled best, from 1"),
     "why": Column("the facts that decided the verdict"),
     "mohs": Column("grade from 1 (easiest) to 10 (hardest) by decile", "harder"),
     "map_x": Column("place on the map: first principal component of the features"),

@@ -86,6 +86,8 @@ def verdict(
     columns = verdict_columns(wrong, flagged, unsupported, variability=variability, place=Places.of(table)(table))
     if judgment is not None and judgment.consensus is not None:
         columns |= {"disagreement": judgment.consensus.disagreement, "gain": judgment.consensus.gain}
+    if judgment is not None and judgment.checks is not None:
+        columns["checked"] = pa.array([judgment.checks.outcome.get(row) for row in range(n)], pa.string())
     if {"label", "predicted"} <= set(table.column_names):
         columns |= _suggestions(table, judgment, wrong, flagged)
     return with_grade(add_columns(table, columns | {"why": reasons(table, by)}))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mohs._core.plain_text import shorten, visible
-from mohs.audit.gallery_rows import GROUPS, group_rows, ranked_by, surest
+from mohs.audit.gallery_rows import group_rows, ranked_by, surest
 
 FLAGGED_AT_MOST = 20_000  # suggestions that can be accepted at once; more would make the page slow
 ASKED = 20  # examples to show to one more person
@@ -56,7 +56,7 @@ def cards(table: pa.Table, names: Sequence[Any]) -> list[Card]:
     """The gallery's cards; labels are indices into `names`."""
     place = {name: i for i, name in enumerate(names)}
     groups = group_rows(table)
-    rows = [(row, group) for group in GROUPS for row in groups[group]]
+    rows = [(row, group) for group in groups for row in groups[group]]
     picked = table.take(pa.array([row for row, _ in rows], pa.int64())).to_pylist()
     return [_card(row, group, entry, place) for (row, group), entry in zip(rows, picked, strict=True)]
 

@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from mohs._core.files import written_whole
 from mohs._core.plain_text import page_json, shorten, visible
-from mohs.audit.gallery_rows import GROUPS
+from mohs.audit.gallery_rows import GROUPS, TO_CHECK
 from mohs.audit.result import AuditResult
 from mohs.audit.thumbnails import data_address
 from mohs.hardness.table import VERDICTS
@@ -190,6 +190,8 @@ def _chance(probability: float) -> str:
 def _fact(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {entry}" for name, entry in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_fact, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -202,7 +204,8 @@ def _on_map(found: Sequence[Card], points: DataMap | None) -> dict[str, int]:
     if points is None:
         return {}
     place = {row: i for i, row in enumerate(points.rows.tolist())}
-    return {str(place[card["row"]]): i for i, card in enumerate(found) if card["row"] in place}
+    shown = (card for card in enumerate(found) if card[1]["group"] != TO_CHECK)
+    return {str(place[card["row"]]): i for i, card in shown if card["row"] in place}
 
 
 def _by_section(drawn: Sequence[Figure]) -> dict[str, list[Figure]]:
@@ -217,6 +220,9 @@ def _groups(found: Sequence[Card], result: AuditResult) -> Iterator[tuple[str, s
     totals = {kind.name: kind.examples for kind in kinds(result)}
     for group in GROUPS:
         yield group, label_of(group).title, sum(card["group"] == group for card in found), totals[group]
+    first = sum(card["group"] == TO_CHECK for card in found)
+    if first:
+        yield TO_CHECK, "Check first", first, first
 
 
 def _shown(found: Sequence[Card], result: AuditResult, names: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ from shlex import quote
 
 import numpy as np
 
+from mohs.audit.gallery_rows import rows_to_check
 from mohs.audit.result import AuditResult
 from mohs.hardness.table import VERDICTS, column
 from mohs.report.changes_block import change_sentence
@@ -16,6 +17,10 @@ from mohs.report.verdict_labels import NOT_SCORED, label_of
 FEW = 20  # suggestions that take a minute to review
 DOUBTED = 20  # most doubtful labels that are worth a look where none is flagged
 IMBALANCED = 10  # largest class over smallest, from which the report warns
+CHECK_FIRST = (
+    "A few checked labels tell how far to trust the rest: decide on those under “Check first”, download the decisions, and audit "
+    "the same data again with the same options and"
+)
 SCALE_ENDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 NOISE_KINDS = {
     "class-dependent": "Certain pairs of classes are confused; the table of pairs shows which.",
@@ -64,6 +69,8 @@ def sentences(result: AuditResult) -> list[str]:
     ]
     if unsure is not None and doubtful:
         lines.append(f"The model is too weak here to tell whether the labels of {_count(unsure)} are right or wrong.")
+    if "checked labels" in result.facts:
+        lines.append(f"{result.facts['checked labels']}.")
     lines += [one for one in (issue_sentence(result), change_sentence(result)) if one is not None]
     if "caution" in result.facts:
         lines.append(f"Caution: {result.facts['caution']}")
@@ -148,6 +155,8 @@ def next_steps(result: AuditResult) -> list[Step]:
         Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
         Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked."),
     ]
+    if rows_to_check(result.table):
+        steps.insert(1, Step(CHECK_FIRST, f"mohs audit DATA --checked decisions.csv --out {run}-checked"))
     if result.annotators is not None:
         steps.append(Step("Show the examples listed under “Annotators” to one more person: their votes help most."))
     if unsure:

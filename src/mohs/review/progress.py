@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from mohs.audit.decision_log import Entry
+from mohs.audit.decision_log import WRONG, Entry
 from mohs.hardness.noise_shape import wilson
 from mohs.review.query import OPEN, Clause, quoted
 from mohs.review.review import Review
@@ -15,7 +15,6 @@ from mohs.review.review import Review
 PAUSE = 60.0  # seconds after which a reviewer is taken to have been away
 RECENT = 60  # decisions that the pace is measured over
 INTERVAL = 0.95
-WRONG = ("accept", "change", "exclude")  # decisions by which the flag was right
 
 
 def progress(review: Review, by: str) -> dict[str, Any]:

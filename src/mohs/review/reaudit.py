@@ -165,6 +165,7 @@ def what_changed(review: Review, folder: Path) -> dict[str, Any]:
         "new_set": review.database.select(pa.array(fresh, pa.int64()).to_numpy()) if fresh else None,
         "noise_before": _noise(json.loads((review.source.folder / WORDS).read_text())) if review.source.folder else None,
         "noise_after": _noise(words),
+        "checked": words["facts"].get("checked labels"),
         "review": f"mohs review {folder}",
     }
 

@@ -63,9 +63,10 @@ export function createProgress(box, { about, by, onOpen, onStart, tell }) {
     const running = again?.status === "running", changed = again?.changed ?? {};
     const start = async (stop) => { try { again = await post("api/reaudit", stop ? { stop: true } : {}); box.querySelector("#reaudit").replaceWith(reaudit()); follow(); } catch (error) { tell(error.message, { wrong: true }); } };
     return h("section.panel", { id: "reaudit", data: { status: again?.status ?? "idle" } }, h("h2", {}, "Audit again with these decisions"),
-      h("p.soft", {}, "The models learn from your corrected labels and judge every example anew: errors that were hidden behind others appear."),
+      h("p.soft", {}, "The models learn from your corrected labels and judge every example anew: errors that were hidden behind others appear. What you decided is not flagged again, and tells how far to trust the probabilities of the rest."),
       again?.status === "done" ? h("dl.changes", {}, [["flagged", `${number(changed.flagged_before)} → ${number(changed.flagged_after)}`], ["newly flagged", number(changed.new)], ["no longer flagged", number(changed.cleared)], ["flagged against your decision", number(changed.reopened)],
         ["estimated wrong labels", changed.noise_before === null || changed.noise_after === null ? "–" : `${(100 * changed.noise_before).toFixed(1)}% → ${(100 * changed.noise_after).toFixed(1)}%`]].map(([told, value]) => h("div", {}, h("dt", {}, told), h("dd", {}, value)))) : null,
+      again?.status === "done" && changed.checked ? h("p.soft", {}, changed.checked) : null,
       again?.status === "done" ? h("p", {}, "Review it: ", h("code", {}, changed.review)) : null,
       again?.lines?.length && again.status !== "done" ? h("pre", {}, again.lines.slice(-6).map((line) => visible(line)).join("\n")) : null,
       again?.status === "failed" ? h("p.error", {}, "The audit failed.") : null,
