@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,7 +16,8 @@ from torch.nn.functional import cross_entropy
 
 import mohs
 from mohs._core.specs import as_spec, create_spec
-from mohs.hardness.noise_rate import NoiseEstimate, estimate_noise, suggest_emphasis
+from mohs.hardness.judgment import judge_labels, rate_interval
+from mohs.hardness.noise_rate import NoiseEstimate, estimate_from, estimate_noise, suggest_emphasis
 from mohs.hardness.noise_shape import lower_weight, noise_kind, wilson
 from mohs.hardness.recorder import Recorder
 from mohs.hardness.table import make_table
@@ -235,10 +237,27 @@ def test_wilson_and_mixture_and_kind_at_their_edges() -> None:
     even = np.full((4, 4), 10.0) + 90 * np.eye(4)
     assert noise_kind(even, low=0.2, seed=0) == "about uniform"
     assert noise_kind(even, low=0.001, seed=0) == "none found"
+    assert noise_kind(even, low=0.001, seed=0, flagged=True) == "about uniform"
     assert noise_kind(100 * np.eye(4), low=0.2, seed=0) == "none found"
     assert noise_kind(90 * np.eye(4) + 30 * np.roll(np.eye(4), 1, 1), low=0.2, seed=0) == "class-dependent"
     one_sided = np.array([[100.0, 0.0], [40.0, 60.0]])  # two classes, of which one is spoilt
     assert noise_kind(one_sided, low=0.2, seed=0) == "class-dependent"
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.4])
+def test_flagged_labels_are_a_sign_of_wrong_labels(rate: float) -> None:
+    rng = np.random.default_rng(0)
+    true = rng.integers(3, size=400)
+    given = true.copy()
+    given[: round(rate * 400)] = (given[: round(rate * 400)] + 1) % 3
+    weak = np.full((400, 3), 0.3) + 0.1 * np.eye(3)[true]  # a judge that expects to err in most cases
+    judgment = judge_labels(weak, given)
+    flagged = np.arange(400) < rate * 400
+    assert estimate_from(replace(judgment, low=0.0, flagged=~flagged & flagged), given, [0, 1, 2]).kind == "none found"
+    found = replace(judgment, low=0.0, flagged=flagged, p_mislabeled=np.where(flagged, 0.9, 0.01))
+    assert estimate_from(found, given, [0, 1, 2]).kind != "none found"
+    low, high = rate_interval(rate, 0.9 * rate, apparent=0.5, unsure=0.6, doubted=0.3, kappa=1.0, n=400, z=1.96)
+    assert low == pytest.approx(0.45 * rate) and low < rate < high
 
 
 def pretended(rate: float, kind: str, imbalance: float = 1.0) -> NoiseEstimate:

@@ -171,7 +171,7 @@ def audit_files(
             rows,
             rows - int(counts.sum()),
             dict(zip(VERDICTS, counts.tolist(), strict=True)),
-            estimated(total, judge, names, seed),
+            estimated(total, threshold, judge, names, seed),
             threshold,
             {
                 "data": source.name,
@@ -290,13 +290,15 @@ class Finish:
         return add_columns(table, {**columns, "why": reasons(table, "margin")})
 
 
-def estimated(total: Tally, judge: FileJudge, names: Sequence[Any], seed: int) -> NoiseEstimate:
-    """The share of wrong labels from the sums over all rows."""
+def estimated(total: Tally, threshold: float, judge: FileJudge, names: Sequence[Any], seed: int) -> NoiseEstimate:
+    """The share of wrong labels from the sums over all rows, of which those from the threshold on are flagged."""
     n, wrong, apparent, unsure, doubted = total["sums"].tolist()
     z = NormalDist().inv_cdf((1 + INTERVAL) / 2)
     means = {"apparent": apparent / n, "unsure": unsure / n, "doubted": doubted / n}
-    low, high = rate_interval(wrong / n, **means, kappa=judge.rule.kappa, n=int(n), z=z)
-    return estimate_of_counts(wrong / n, low, high, total["counts"], total["sizes"], doubted / n, names, seed=seed)
+    found = float(total["flag_sums"][np.arange(BINS) / BINS >= threshold].sum())
+    low, high = rate_interval(wrong / n, found / n, **means, kappa=judge.rule.kappa, n=int(n), z=z)
+    shares = (wrong / n, low, high, total["counts"], total["sizes"], doubted / n)
+    return estimate_of_counts(*shares, names, seed=seed, flagged=found > 0)
 
 
 def judged_by(source: Source, judge: FileJudge, folds: int) -> dict[str, str]:

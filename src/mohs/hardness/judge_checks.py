@@ -45,7 +45,7 @@ def judge_by_checks(
         if right is not None:
             posterior[row] = np.arange(len(classes)) == right
     suggested, p_suggested = suggestions(p, posterior, labels)
-    rate = float(np.nanmean(p))
+    rate, caught = float(np.nanmean(p)), float(p[flagged].sum()) / len(p)
     outcome = {int(row): "wrong" if bad else "right" for row, bad in zip(rows, wrong, strict=True)}
     return replace(
         judgment,
@@ -56,7 +56,7 @@ def judge_by_checks(
         p_suggested=p_suggested,
         posterior=posterior,
         rate=rate,
-        low=min(max(judgment.low, float(wrong.sum()) / len(p)), rate),
+        low=min(max(min(judgment.low, caught / 2), float(wrong.sum()) / len(p)), rate),
         high=max(judgment.high, rate),
         checks=Checks(len(told), int(found.sum()), float(told.sum()), others, others_before, calibration, outcome),
     )

@@ -267,7 +267,8 @@ def _judgment(
     flagged, suggested, p_suggested = decide(wrong, rows.posterior, y, precision)
     apparent, unsure = float(rows.apparent[known].mean()), float(rows.unsure[known].mean())
     rate, doubted = float(wrong[known].mean()), float((rows.probs.argmax(1) != y)[known].mean())
-    low, high = rate_interval(rate, apparent=apparent, unsure=unsure, doubted=doubted, kappa=rule.kappa, n=n, z=z)
+    found = float(wrong[flagged].sum() / max(known.sum(), 1))
+    low, high = rate_interval(rate, found, apparent=apparent, unsure=unsure, doubted=doubted, kappa=rule.kappa, n=n, z=z)
     return LabelJudgment(
         p_mislabeled=wrong,
         flagged=flagged,
@@ -309,11 +310,14 @@ def suggestions(wrong: Array, posterior: Array, labels: Array) -> tuple[Array, A
 
 
 def rate_interval(
-    rate: float, *, apparent: float, unsure: float, doubted: float, kappa: float, n: int, z: float
+    rate: float, found: float, *, apparent: float, unsure: float, doubted: float, kappa: float, n: int, z: float
 ) -> tuple[float, float]:
-    """The interval of the share of wrong labels, from means over n examples (`noise_rate`); doubted: labels not predicted."""
+    """The interval of the share of wrong labels, from means over n examples (`noise_rate`).
+
+    found: Expected share of wrong labels that are flagged; doubted: labels not predicted.
+    """
     sure = max(0.0, apparent - 2 * kappa * unsure)
-    low = max(0.0, min(sure, rate) - _spread(sure, n, z))
+    low = max(0.0, min(sure, rate) - _spread(sure, n, z), found / 2)
     return low, min(1.0, max(rate, apparent, doubted) + _spread(max(rate, doubted), n, z))
 
 
