@@ -257,7 +257,8 @@ def test_flagged_labels_are_a_sign_of_wrong_labels(rate: float) -> None:
     found = replace(judgment, low=0.0, flagged=flagged, p_mislabeled=np.where(flagged, 0.9, 0.01))
     assert estimate_from(found, given, [0, 1, 2]).kind != "none found"
     low, high = rate_interval(rate, 0.9 * rate, apparent=0.5, unsure=0.6, doubted=0.3, kappa=1.0, n=400, z=1.96)
-    assert low == pytest.approx(0.45 * rate) and low < rate < high
+    assert low == pytest.approx(0.45 * rate)
+    assert low < rate < high
 
 
 def pretended(rate: float, kind: str, imbalance: float = 1.0) -> NoiseEstimate:
