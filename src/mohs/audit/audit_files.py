@@ -298,7 +298,7 @@ def estimated(total: Tally, threshold: float, judge: FileJudge, names: Sequence[
     found = float(total["flag_sums"][np.arange(BINS) / BINS >= threshold].sum())
     low, high = rate_interval(wrong / n, found / n, **means, kappa=judge.rule.kappa, n=int(n), z=z)
     shares = (wrong / n, low, high, total["counts"], total["sizes"], doubted / n)
-    return estimate_of_counts(*shares, names, seed=seed, flagged=found > 0)
+    return estimate_of_counts(*shares, names, seed=seed, found=found / n)
 
 
 def judged_by(source: Source, judge: FileJudge, folds: int) -> dict[str, str]:

@@ -9,8 +9,8 @@ The interval reaches from what is sure to everything on which model and label di
 be told from a model's mistakes.
 
     out of sample   low: the apparent rate less twice the errors that the model expects to make, or half of the wrong labels
-                    that are expected among those flagged, if that is more; high: the largest of the rate,
-                    the apparent rate and the share of labels that are not the predicted class; each with its 95 % interval
+                    that are expected among those flagged, if that is more; high: the largest of the rate, the apparent rate
+                    and the share of labels that are not the predicted class; each with its 95 % interval
     dynamics        low: Wilson's lower bound for labels that lose by more than labels usually win by; high: his upper bound
                     for aum < 0
 
@@ -18,7 +18,8 @@ Two kinds of noise are underestimated, although the interval should hold them: w
 hard too, and one class labeled as a certain other one so often (about 30 % and more) that the two look alike. A network that
 has memorized wrong labels hides them from its dynamics: record one trained with a robust loss.
 Kind: "class-dependent" if the wrong labels are spread over the class pairs less evenly than chance has it (total variation,
-simulated, p < 0.01), by at least 0.1; "none found" if no label is flagged and the lower bound is below 0.01.
+simulated, p < 0.01), by at least 0.1; "none found" if the lower bound and the expected share of wrong labels among the flagged
+ones are below 0.01.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class NoiseEstimate:
         span = f"between {self.low:.1%} and {self.high:.1%}; {self.kind}"
         text = f"About {self.rate:.1%} of {self.examples:,} labels are wrong ({span}; from {self.source})"
         if self.kind == "none found":
-            text = f"No clear sign that any of {self.examples:,} labels is wrong (at most {self.high:.1%}; from {self.source})"
+            text = f"No clear sign that many of {self.examples:,} labels are wrong (at most {self.high:.1%}; from {self.source})"
         return f"{text}; the largest class is {self.imbalance:.3g} times the smallest."
 
 
@@ -143,8 +144,9 @@ def estimate_from(judgment: LabelJudgment, given: Array, names: Sequence[Any], *
     given = given[known]
     counts = expected_counts(judgment.posterior[known], judgment.p_mislabeled[known], given)
     differs = float((given != judgment.probs[known].argmax(1)).mean())
-    interval, flagged = (judgment.rate, judgment.low, judgment.high), bool(judgment.flagged.any())
-    return estimate_of_counts(*interval, counts, np.bincount(given), differs, names, seed=seed, flagged=flagged)
+    found = float(judgment.p_mislabeled[judgment.flagged].sum()) / len(given)
+    interval = (judgment.rate, judgment.low, judgment.high)
+    return estimate_of_counts(*interval, counts, np.bincount(given), differs, names, seed=seed, found=found)
 
 
 def expected_counts(posterior: Array, wrong: Array, given: Array) -> Array:
@@ -169,14 +171,14 @@ def estimate_of_counts(
     names: Sequence[Any],
     *,
     seed: int,
-    flagged: bool = False,
+    found: float = 0.0,
     source: str = "out-of-sample predictions",
 ) -> NoiseEstimate:
     """The estimate from its rate with interval, counts[given, true] (K, K), the sizes of the classes and the disagreement.
 
-    flagged: Whether any label is.
+    found: Expected share of wrong labels that are flagged.
     """
-    kind = noise_kind(counts.T, low=low, seed=seed, flagged=flagged)
+    kind = noise_kind(counts.T, low=max(low, found), seed=seed)
     return NoiseEstimate(
         rate=rate,
         low=0.0 if kind == "none found" else low,

@@ -29,12 +29,12 @@ def wilson(share: float, size: float, interval: float) -> tuple[float, float]:
     return float(max(0.0, middle - half)), float(min(1.0, middle + half))
 
 
-def noise_kind(wrong: Array, *, low: float, seed: int, flagged: bool = False) -> str:
-    """Kind of noise from counts[true, given] (K, K); the diagonal holds the correct labels. flagged: some labels are."""
+def noise_kind(wrong: Array, *, low: float, seed: int) -> str:
+    """Kind of noise from counts[true, given] (K, K); the diagonal holds the correct labels."""
     rights = np.eye(len(wrong), dtype=bool)
     found = np.where(rights, 0.0, wrong)
     total = int(found.sum().round())
-    if (low < NONE_BELOW and not flagged) or total == 0:
+    if low < NONE_BELOW or total == 0:
         return "none found"
     even = np.where(rights, 0.0, wrong.sum(1, keepdims=True))  # each true class by its size, all other classes alike
     even = (even / even.sum()).ravel()

@@ -104,9 +104,11 @@ def noise_sentence(result: AuditResult) -> str:
     if estimate is None:
         return "The share of wrong labels was not estimated for this run."
     if estimate.kind == "none found":
+        flagged = bool((column(result.table, "verdict") == "mislabeled").any())
+        beyond = "the few that are flagged" if flagged else "the model's own mistakes"
         return (
-            "No sign of wrong labels beyond the model's own mistakes. The true share may be anything from 0 to "
-            f"{estimate.high:.1%} (estimated from {estimate.source})."
+            f"No sign of wrong labels beyond {beyond}. The true share may be anything from 0 to {estimate.high:.1%} "
+            f"(estimated from {estimate.source})."
         )
     how = NOISE_KINDS.get(estimate.kind, f"Kind of errors: {estimate.kind}.")
     span = f"between {estimate.low:.1%} and {estimate.high:.1%}, estimated from {estimate.source}"
