@@ -23,6 +23,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from mohs.hardness.learned_odds import log_odds
 from mohs.hardness.noise_model import Array
 
 PIVOT, SHIFT, SLOPE = -2.5, 1.0, 0.4  # l₀, and the standard deviations of c and s
@@ -41,7 +42,7 @@ class Calibration(NamedTuple):
         """Probabilities (N,) -> calibrated ones; NaN stays NaN."""
         if self == Calibration():
             return p
-        calibrated: Array = expit(self.intercept + self.slope * _log_odds(p))
+        calibrated: Array = expit(self.intercept + self.slope * log_odds(p, LEAST))
         return calibrated
 
     def after(self, first: Calibration) -> Calibration:
@@ -132,7 +133,7 @@ def fit_calibration(p: Array, wrong: Array) -> Calibration:
     known = ~np.isnan(p)
     if not known.any():
         return IDENTITY
-    away, found = _log_odds(p[known]) - PIVOT, np.asarray(wrong, dtype=bool)[known]
+    away, found = log_odds(p[known], LEAST) - PIVOT, np.asarray(wrong, dtype=bool)[known]
 
     def loss(at: Array) -> tuple[float, Array]:
         """Minus the log-posterior, and its gradient."""
@@ -165,9 +166,3 @@ def labels_to_check(p: Array, checked: Sequence[int] = (), *, flagged: int = 0, 
     spread = np.unique(np.linspace(0, len(doubtful) - 1, min(number, len(doubtful))).round().astype(int))
     first: Array = doubtful[spread]
     return first
-
-
-def _log_odds(p: Array) -> Array:
-    cut = np.clip(p, LEAST, 1 - LEAST)
-    odds: Array = np.log(cut / (1 - cut))
-    return odds

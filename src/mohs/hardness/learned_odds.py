@@ -148,8 +148,8 @@ def signs_of(probs: Array, labels: Array, *, rule: Array, apparent: Array, refit
     doubt, refit_doubt = 1 - probs.max(1), 1 - refit.probs.max(1)
     same = refit.probs.argmax(1) == top
     of_rows = [
-        _log_odds(rule, 1e-4),
-        _log_odds(apparent, 1e-6),
+        log_odds(rule, 1e-4),
+        log_odds(apparent, 1e-6),
         _margin(probs, labels, other),
         _margin(refit.probs, labels, _others(refit.probs, labels).argmax(1)),
         np.log(doubt + 1e-4),
@@ -241,7 +241,7 @@ def _margin(probs: Array, labels: Array, other: Array) -> Array:
     return margin
 
 
-def _log_odds(p: Array, least: float) -> Array:
+def log_odds(p: Array, least: float) -> Array:
     """log p/(1 − p), with p at least this far from 0 and 1."""
     p = p.clip(least, 1 - least)
     odds: Array = np.log(p / (1 - p))

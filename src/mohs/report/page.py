@@ -32,7 +32,7 @@ from mohs.report.drawings import specification
 from mohs.report.figures import Figure, figures
 from mohs.report.gallery import Card, cards, examples_to_ask, flagged, names_of, suspicious_rows, title
 from mohs.report.issue_blocks import issue_blocks, not_found
-from mohs.report.summary import Kind, kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
+from mohs.report.summary import Kind, kinds, next_steps, noise_figure, noise_sentence, scale_end, sentences, training_sentence
 from mohs.report.verdict_labels import NOT_SCORED, css_name, label_of, shown_order
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -166,6 +166,7 @@ def _words(result: AuditResult) -> dict[str, Any]:
         "estimate": result.estimate,
         "top": scale_end(result),
         "noise": noise_sentence(result),
+        "noise_figure": noise_figure(result),
         "training": training_sentence(result),
         "steps": next_steps(result),
         "annotators": [] if result.annotators is None else result.annotators.to_pylist(),

@@ -98,14 +98,25 @@ def has_numbers(result: AuditResult) -> bool:
     return "residual" in result.table.column_names
 
 
+def any_flagged(result: AuditResult) -> bool:
+    """Whether any label is called mislabeled."""
+    return bool((column(result.table, "verdict") == "mislabeled").any())
+
+
+def noise_figure(result: AuditResult) -> str:
+    """The estimated share of wrong labels, for a tile."""
+    if result.estimate is None or result.estimate.kind != "none found":
+        return "" if result.estimate is None else f"{result.estimate.rate:.1%}"
+    return "few found" if any_flagged(result) else "none found"
+
+
 def noise_sentence(result: AuditResult) -> str:
     """The estimated share of wrong labels, in words."""
     estimate = result.estimate
     if estimate is None:
         return "The share of wrong labels was not estimated for this run."
     if estimate.kind == "none found":
-        flagged = bool((column(result.table, "verdict") == "mislabeled").any())
-        beyond = "the few that are flagged" if flagged else "the model's own mistakes"
+        beyond = "the few that are flagged" if any_flagged(result) else "the model's own mistakes"
         return (
             f"No sign of wrong labels beyond {beyond}. The true share may be anything from 0 to {estimate.high:.1%} "
             f"(estimated from {estimate.source})."
