@@ -438,6 +438,29 @@ def calibration_error(wrong: Array, p: Array) -> float:
     return float(sum(abs(p[bins == b].sum() - wrong[bins == b].sum()) for b in range(BINS)) / len(p))
 
 
+def labeled(cell: Cell) -> tuple[Any, Array, Array, dict[str, Any]]:
+    """Inputs, labels and true labels (N,) of a cell, and what its row begins with."""
+    whole = source(cell.data)
+    rng = np.random.default_rng(cell.seed)
+    rows = np.sort(rng.permutation(len(whole.truth))[: cell.size or len(whole.truth)])
+    inputs = whole.inputs[rows] if isinstance(whole.inputs, np.ndarray) else whole.inputs.take(rows)
+    kept, truth = np.unique(whole.truth[rows], return_inverse=True)
+    if cell.kind in whole.given:
+        place = {int(one): i for i, one in enumerate(kept)}
+        labels = np.array([place.get(int(one), -1) for one in whole.given[cell.kind][rows]])
+        inputs, truth, labels = (part[labels >= 0] for part in (inputs, truth, labels))
+    else:
+        labels = wrong_labels(inputs, truth, cell) if cell.rate else truth.copy()
+    return inputs, labels, truth, asdict(cell) | {"n": len(labels), "classes": len(kept), "wrong": int((labels != truth).sum())}
+
+
+def write_labeled(inputs: Any, labels: Array, file: Path) -> None:
+    """A table of columns with its labels, as "class 0", "class 1", ..., in a Parquet file."""
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(inputs.append_column("label", [[f"class {one}" for one in labels]]), file)
+
+
 def run_cell(cell: Cell, known: dict[str, str] | None = None, keep: Path | None = None) -> dict[str, Any]:
     """Audit one cell and its peers.
 
@@ -450,19 +473,8 @@ def run_cell(cell: Cell, known: dict[str, str] | None = None, keep: Path | None 
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    whole = source(cell.data)
-    rng = np.random.default_rng(cell.seed)
-    rows = np.sort(rng.permutation(len(whole.truth))[: cell.size or len(whole.truth)])
-    inputs = whole.inputs[rows] if isinstance(whole.inputs, np.ndarray) else whole.inputs.take(rows)
-    kept, truth = np.unique(whole.truth[rows], return_inverse=True)
-    if cell.kind in whole.given:
-        place = {int(one): i for i, one in enumerate(kept)}
-        labels = np.array([place.get(int(one), -1) for one in whole.given[cell.kind][rows]])
-        inputs, truth, labels = (part[labels >= 0] for part in (inputs, truth, labels))
-    else:
-        labels = wrong_labels(inputs, truth, cell) if cell.rate else truth.copy()
+    inputs, labels, truth, row = labeled(cell)
     wrong = labels != truth
-    row: dict[str, Any] = asdict(cell) | {"n": len(labels), "classes": len(kept), "wrong": int(wrong.sum())}
     if known is not None and any(int(known[name]) != row[name] for name in ("n", "classes", "wrong")):
         raise ValueError(f"{cell}: the earlier row is of other examples")
     others = {name: known[name] for name in PEERS} if known is not None else peers(numbers(inputs), labels, wrong, cell.seed)
@@ -491,10 +503,8 @@ def audited(inputs: Any, labels: Array, truth: Array, wrong: Array) -> tuple[dic
         if isinstance(inputs, np.ndarray):
             result = mohs.audit((inputs, labels), out=folder)
         else:
-            import pyarrow.parquet
-
             file = Path(folder) / "table.parquet"
-            pyarrow.parquet.write_table(inputs.append_column("label", [[f"class {one}" for one in labels]]), file)
+            write_labeled(inputs, labels, file)
             result = mohs.audit(file, out=Path(folder) / "audit", open_as={"label": "label"})
         seconds = time.perf_counter() - began
         table = result.table

@@ -27,7 +27,6 @@ import time
 import warnings
 import zlib
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,6 @@ SHIFTS, SLOPES = np.linspace(-5, 5, 41), np.geomspace(0.2, 3, 25)  # grid of int
 
 def run_cell(cell: Cell) -> list[dict[str, Any]]:
     """All rows of a cell."""
-    import pyarrow.parquet
     import torch
 
     import mohs
@@ -56,16 +54,12 @@ def run_cell(cell: Cell) -> list[dict[str, Any]]:
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    whole = audit_suite.source(cell.data)
-    rows = np.sort(np.random.default_rng(cell.seed).permutation(len(whole.truth))[: cell.size])
-    inputs, truth = whole.inputs.take(rows), np.unique(whole.truth[rows], return_inverse=True)[1]
-    labels = audit_suite.wrong_labels(inputs, truth, cell) if cell.rate else truth.copy()
+    inputs, labels, truth, about = audit_suite.labeled(cell)
     wrong = labels != truth
-    about = asdict(cell) | {"n": len(labels), "classes": int(truth.max()) + 1, "wrong": int(wrong.sum())}
     made: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "table.parquet"
-        pyarrow.parquet.write_table(inputs.append_column("label", [[f"class {one}" for one in labels]]), file)
+        audit_suite.write_labeled(inputs, labels, file)
         how: dict[str, Any] = {"open_as": {"label": "label"}}
         first = mohs.audit(file, out=Path(folder) / "first", **how)
         p = p_of(first)

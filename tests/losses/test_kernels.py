@@ -60,6 +60,17 @@ CURVES = [
 LOSSES = ["cross_entropy", "gce", "focal", "encouraging", "symmetric", "mae", "truncated_gce"]
 
 
+def check_both(
+    found: list[tuple[torch.Tensor, torch.Tensor]], exact: torch.Tensor, slope: torch.Tensor, dtype: torch.dtype
+) -> None:
+    """Values and gradients of two calls are near those of the reference, and equal."""
+    for value, grad in found:
+        assert far(value, exact) < 1e-6
+        assert far(grad, slope) < max(3e-6, rounding(dtype))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
 def rounding(dtype: torch.dtype) -> float:
     """The largest relative error of a gradient in this dtype; the interpreter cuts bfloat16 off instead of rounding it."""
     return {torch.float32: 1e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7 if INTERPRETED else 2**-8}[dtype]
@@ -280,11 +291,7 @@ class TestKernels:
         found = [run(lambda z: loss(z, labels, sample_weight=each), logits, 2.0) for _ in range(2)]
         exact_loss = mohs.GradientRescalingLoss(transform=transform, reduction=reduction, weight=weight).double().to(DEVICE)
         exact, slope = reference(lambda z: exact_loss(z, labels, sample_weight=double), logits, monkeypatch, 2.0)
-        for value, grad in found:
-            assert far(value, exact) < 1e-6
-            assert far(grad, slope) < max(3e-6, rounding(dtype))
-        assert torch.equal(found[0][0], found[1][0])
-        assert torch.equal(found[0][1], found[1][1])
+        check_both(found, exact, slope, dtype)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -320,11 +327,7 @@ class TestKernels:
         launch.loss_plan.cache_clear()
         double = None if each is None else each.double()
         exact, slope = reference(lambda z: exact_loss(z, labels, sample_weight=double), logits, monkeypatch, 2.0)
-        for value, grad in found:
-            assert far(value, exact) < 1e-6
-            assert far(grad, slope) < max(3e-6, rounding(dtype))
-        assert torch.equal(found[0][0], found[1][0])
-        assert torch.equal(found[0][1], found[1][1])
+        check_both(found, exact, slope, dtype)
 
     def test_self_paced_near_the_threshold(self, monkeypatch) -> None:
         """λ − ce of a loss just below λ, which leaves few of its digits."""

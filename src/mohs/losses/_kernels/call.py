@@ -11,6 +11,7 @@ from mohs.margin import check_labels
 from mohs.margin._choose import INTERPRETED, SHORT
 
 MOST = 4096  # kinds of calls remembered
+UNKNOWN: Any = object()  # a kind of call not seen before
 _admitted: dict[Any, bool] = {}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.losses._kernels.call import admits, kind_of
+from mohs.losses._kernels.call import MOST, UNKNOWN, admits, kind_of
 from mohs.losses._kernels.curves import Curve, curve_of
 from mohs.losses._kernels.launch import Plan, launch_loss, loss_plan
 from mohs.losses._reduction import spread_sample_weight
@@ -25,8 +25,6 @@ from mohs.margin._triton import factor_launcher, flat, scale_, scale_launcher, t
 
 __all__ = ["curve_of", "fused_loss"]
 
-MOST = 4096  # kinds of calls remembered
-UNKNOWN: Any = object()  # a kind of call not seen before
 _plans: dict[Any, Plan | None] = {}  # None: not for the kernels
 
 

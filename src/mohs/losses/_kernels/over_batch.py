@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mohs.losses._kernels.add_up import sum_of
-from mohs.losses._kernels.call import admits, kind_of
+from mohs.losses._kernels.call import MOST, UNKNOWN, admits, kind_of
 from mohs.losses._reduction import spread_sample_weight
 from mohs.margin import check_labels
 from mohs.margin._choose import INTERPRETED, Plain, apply_eagerly, needs_plain, plain_gradient
@@ -22,8 +22,6 @@ from mohs.margin._launch import Launcher
 from mohs.margin._triton import factor_launcher, flat, margin_launcher, three, write_gradient
 
 PARTS = 4 if INTERPRETED else 64  # programs interpreted one after another cannot wait: each adds up all parts
-MOST = 4096  # kinds of calls remembered
-UNKNOWN: Any = object()  # a kind of call not seen before
 _plans: dict[Any, Plan | None] = {}  # None: not for the kernels
 
 
