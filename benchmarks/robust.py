@@ -7,7 +7,7 @@ A run is DATA/LABELS/METHOD. LABELS is clean, one of CIFAR-10N's sets (worse, ag
 recipe or a loss with its settings, as JSON where a setting is a list. All runs of one call have the same epochs, network and
 optimizer, and no setting knows the noise. With --held-out that many training images take no part in training: their true labels
 decide between settings, so that the test set does not. Runs that share a GPU (--together) share its time as well: `seconds` is
-that of all of them.
+that of all of them. With --embed the runs are given the features of a pretrained network, as `mohs embed` computes them.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--model", default="resnet9")
     parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--lr", type=float, default=0.2, help="learning rate; 0: the default of `mohs train`")
     parser.add_argument("--images", type=int, help="number of training images; default: all")
     parser.add_argument("--held-out", type=int, default=0, help="number of training images held out")
+    parser.add_argument("--embed", metavar="NAME", help="train on features of this embedder, as auto; default: on the images")
     parser.add_argument("--together", type=int, default=1, help="number of runs that share the GPU at a time")
     parser.add_argument("--compile", action="store_true", help="compile the networks with torch.compile")
     parser.add_argument("--check-every", type=int, default=10, help="number of epochs between accuracies on the way")
@@ -67,14 +68,14 @@ def measured(plans: list[Any], args: argparse.Namespace) -> list[dict[str, Any]]
         mohs.Run(
             data=data,
             seed=seed,
-            optimizer={"name": "sgd", "lr": args.lr},
+            optimizer={"name": "sgd", "lr": args.lr} if args.lr else "sgd",
             check_every=args.check_every,
             **common,
             **method_of(method),
         )
         for data, _, method, seed in plans
     ]
-    sets = [labeled(data, labels, seed, args.images, args.held_out) for data, labels, _, seed in plans]
+    sets = [labeled(data, labels, seed, args.images, args.held_out, args.embed) for data, labels, _, seed in plans]
     found = dict(zip(map(id, runs), sets, strict=True))
     began = time.perf_counter()
     temporary = tempfile.TemporaryDirectory(dir=Path("/dev/shm") if Path("/dev/shm").exists() else None)
@@ -99,18 +100,19 @@ def method_of(text: str) -> dict[str, Any]:
 
 
 @cache
-def labeled(name: str, labels: str, seed: int, images: int | None, held_out: int) -> Data:
+def labeled(name: str, labels: str, seed: int, images: int | None, held_out: int, embedder: str | None) -> Data:
     """Data with these labels; `val` holds the images held out, with their true labels."""
     data = opened(name)
     train = data.train
     if labels != "clean":
         spec = labels if as_spec(labels)["name"] in NOISES else {"name": "human", "file": f"{name}n.npz:{labels}"}
         train = mohs.add_noise(train, spec, seed)
-    if images is None and not held_out:
-        return Data(train, None, data.test)
-    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
-    kept = order[held_out : None if images is None else held_out + images].sort().values
-    return Data(train.take(kept), data.train.take(order[:held_out]) if held_out else None, data.test)
+    made = Data(train, None, data.test)
+    if images is not None or held_out:
+        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
+        kept = order[held_out : None if images is None else held_out + images].sort().values
+        made = Data(train.take(kept), data.train.take(order[:held_out]) if held_out else None, data.test)
+    return made if embedder is None else mohs.embed(made, embedder).data
 
 
 @cache

@@ -154,7 +154,7 @@ def test_draw_and_apply_equal_the_call_and_depend_only_on_the_generator(name: st
     torch.rand(3)
     assert torch.equal(first, augment(x, generator(5)))
     assert torch.equal(first, augment.apply(x, *drawn))
-    if name != "mixup":  # whose partners are those of the process
+    if name not in ("mixup", "corrupt"):  # whose partners are those of the process
         half = augment.apply(x[::2], *(numbers[::2] for numbers in drawn))
         assert torch.equal(half, first[::2])  # a process may take every second row
     assert torch.equal(x, images(8, 3, 16, 16))
@@ -274,3 +274,15 @@ def test_mixup_mixes_inputs_and_labels_alike() -> None:
     torch.testing.assert_close(mixed, both.mix_targets(targets, *drawn))
     torch.testing.assert_close(mixed.sum(1), torch.ones(6))
     assert torch.equal(both.mix_targets(targets.unsqueeze(1).repeat(1, 2, 1), *drawn)[:, 0], both.mix_targets(targets, *drawn))
+
+
+def test_corrupted_features_come_from_the_mirrored_place_of_the_batch() -> None:
+    x = torch.arange(40.0).view(4, 10)
+    augment = create_augment("corrupt:share=0.3")
+    (taken,) = augment.draw(4, generator(), (10,))
+    got = augment.apply(x, taken)
+    assert torch.equal(got[~taken], x[~taken])
+    assert torch.equal(got[taken], x.flip(0)[taken])
+    assert 0.25 < augment.draw(400, generator(), (50,))[0].float().mean() < 0.35
+    with pytest.raises(ValueError, match="share must be between 0 and 1, got 2"):
+        create_augment("corrupt:share=2")

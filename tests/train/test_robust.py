@@ -117,9 +117,10 @@ def test_targets_give_the_label_its_probability_and_the_others_the_rest() -> Non
     belief = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
     got = refined(belief, torch.tensor([0.25, 1.0]), torch.tensor([1, 2]))
     torch.testing.assert_close(got, torch.tensor([[0.75 * 6 / 7, 0.25, 0.75 / 7], [0.0, 0.0, 1.0]]), atol=1e-5, rtol=0)
-    made, more = Refinement(Robust(confidence=0.9), torch.tensor([1, 2, 2]), 3, epochs=4), torch.cat([got, got[1:]])
-    torch.testing.assert_close(made.taught(more), torch.eye(3)[2].mul(torch.tensor([[0.0], [1.0], [1.0]])), atol=1e-5, rtol=0)
-    assert (made.taught(more[[0, 0, 1]]).sum(1) > 0).all()  # half of the examples teach, certain or not
+    made, more = Refinement(Robust(confidence=0.9), torch.full((20,), 2), 3, epochs=4), got[[0] + [1] * 19]
+    torch.testing.assert_close(made.taught(more)[1:], torch.eye(3)[[2] * 19], atol=1e-5, rtol=0)
+    assert (made.taught(more)[0] == 0).all()
+    assert (made.taught(got[[0] * 10 + [1] * 10]).sum(1) > 0).all()  # most of the examples teach, certain or not
     sharp = Refinement(Robust(temperature=0.5, confidence=0.0), torch.tensor([1, 2]), 3, epochs=4).taught(got)
     torch.testing.assert_close(sharp[0], got[0] ** 2 / (got[0] ** 2).sum(), atol=1e-5, rtol=0)
 
@@ -174,6 +175,28 @@ def test_wrong_labels_are_found_and_not_learned(recipe: str, blobs: Data, tmp_pa
     assert own[wrong].mean() < 0.4 < own[~wrong].mean()
     assert len(done.table) == len(noisy)
     assert isinstance(done.network, Twins) is (recipe == "robust-two")
+
+
+def test_wide_features_get_a_second_view_and_a_lower_learning_rate(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    true, means = torch.arange(900) % 3, torch.randn(3, 256, generator=generator)
+    inputs = 0.2 * means[true] + torch.randn(900, 256, generator=generator)
+    examples = Examples(inputs, true, ["a", "b", "c"])
+    noisy = add_noise(examples.take(torch.arange(600)), {"name": "symmetric", "rate": 0.4, "exact": True}, seed=0)
+    data = Data(noisy, None, examples.take(torch.arange(600, 900)))
+    run, _, _ = resolve(Run(data="x", recipe="robust"), data)
+    assert run.recipe["view"] == [{"name": "corrupt"}]
+    assert run.optimizer["lr"] == pytest.approx(4 / 256, rel=1e-3)
+    assert resolve(Run(data="x", optimizer="sgd:lr=0.1"), data)[0].optimizer["lr"] == 0.1
+    few = Data(Examples(inputs[:, :12], true, ["a", "b", "c"]))
+    run, _, _ = resolve(Run(data="x", recipe="robust"), few)
+    assert run.recipe["view"] == []  # each of few features may matter
+    assert run.optimizer["lr"] == 0.1
+    plain, robust = (
+        train(Run(data="x", validation=0.0, epochs=20, recipe=recipe), data, runs=tmp_path).metrics["test_accuracy"]
+        for recipe in (None, "robust")
+    )
+    assert robust > plain + 0.05
 
 
 def interrupting(*, epoch: int, step: int) -> Callable[[dict[str, Any]], None]:

@@ -7,6 +7,7 @@
     random_resized_crop  a box with a `scale` of the area and a `ratio` of width to height, enlarged to the image
     rand_augment         two of ten operations at random strength (`augment_strong`)
     cutout               a gray square somewhere
+    corrupt              some numbers from another input, for features
     mixup                a mean of two inputs, and of their labels
 
 `draw(n, generator, shape)` gives tensors of n rows each, on the generator's device, for n inputs of that shape (a process
@@ -28,7 +29,7 @@ from mohs._core.specs import as_spec, create_spec
 from mohs._core.validation import check_between, check_choice
 from mohs.models.blocks import check_whole
 from mohs.train.augment_base import Augment, Drawn, augmented, check_images, coin, uniform, whole
-from mohs.train.augment_strong import cutout, mixup, rand_augment
+from mohs.train.augment_strong import corrupt, cutout, mixup, rand_augment
 from mohs.train.warp import as_floats, resized_crop, shifted
 
 MODES = ("constant", "reflect")
@@ -197,6 +198,7 @@ AUGMENTATIONS: dict[str, type[Augment]] = {
     "random_resized_crop": random_resized_crop,
     "rand_augment": rand_augment,
     "cutout": cutout,
+    "corrupt": corrupt,
     "mixup": mixup,
 }
 

@@ -3,6 +3,7 @@
     rand_augment  `count` of rotation, shear, shift, brightness, contrast, saturation, sharpness, posterize, solarize and
                   autocontrast, each at random strength (Cubuk et al. 2020); nearest pixels, so that a warp does not blur
     cutout        a square of `side` of the image's side, anywhere, set to the image's mean (DeVries and Taylor 2017)
+    corrupt       a `share` of the numbers replaced by those of x', the batch in reverse order: features (Bahri et al. 2022)
     mixup         λ x + (1 − λ) x', with x' the batch in reverse order and λ ~ Beta(α, α), at least ½ (Zhang et al. 2018)
 
 The first two change a `share` of the images and leave the others as they are: a network that only sees changed images is
@@ -117,6 +118,27 @@ class cutout:  # noqa: N801
         ]
         square = (inside[0].unsqueeze(2) & inside[1].unsqueeze(1)).unsqueeze(1)  # (N, 1, H, W)
         return torch.where(square, images.mean((2, 3), keepdim=True), images)
+
+    __call__ = augmented
+
+
+@dataclass(frozen=True, kw_only=True)
+class corrupt:  # noqa: N801
+    """A share of the numbers of each input replaced by those of the one at the mirrored place of its batch. Features."""
+
+    formula: ClassVar[str] = "a share of x from another input"
+    purpose: ClassVar[str] = "features: the second view of the robust recipe"
+    draws: ClassVar[int] = 1
+    share: float = 0.3
+
+    def __post_init__(self) -> None:
+        check_between("share", self.share, 0, 1)
+
+    def draw(self, n: int, generator: torch.Generator, shape: Sequence[int]) -> Drawn:
+        return (torch.rand(n, *shape, generator=generator, device=generator.device) < self.share,)
+
+    def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
+        return torch.where(drawn[0], x.flip(0), x)
 
     __call__ = augmented
 

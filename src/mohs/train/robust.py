@@ -36,6 +36,7 @@ from mohs.train.selection import LEAST, SELECTIONS, Evidence, right_labels
 
 TARGETS = ("refined", "given")
 UNLABELED = ("consistency", "believed")
+TAUGHT = 0.85  # share of the examples that teach by their targets, however uncertain they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class Robust:
         consistency: Weight of consistency between two views (`train.consistency`); 0: one view.
         view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
         confidence: Examples whose target is less certain than this (largest probability, before sharpening) are left out for
-            an epoch.
+            an epoch, but never more than a quarter of them.
     """
 
     formula: ClassVar[str] = "t = w y + (1 − w) b"
@@ -71,7 +72,7 @@ class Robust:
     augment: Sequence[str | Mapping[str, Any]] | None = None
     consistency: float = 1.0
     view: Sequence[str | Mapping[str, Any]] | None = None
-    confidence: float = 0.8
+    confidence: float = 0.95
 
     def __post_init__(self) -> None:
         check_choice("select", self.select, tuple(SELECTIONS))
@@ -179,11 +180,13 @@ class Refinement:
     def taught(self, targets: Tensor) -> Tensor:
         """Targets (N, K), sharpened; rows that are not certain enough become 0, so that they have no loss.
 
-        Half of the examples always are: otherwise a network that is certain of nothing would learn nothing.
+        Three quarters of the examples always teach: a network that is certain of few would otherwise learn from the easy ones
+        alone.
         """
         raised = targets.pow(1 / self.settings.temperature)
         certainty = targets.amax(1, keepdim=True)
-        certain = certainty >= certainty.median().clamp(max=self.settings.confidence)
+        enough = certainty.flatten().kthvalue(1 + int((1 - TAUGHT) * (len(targets) - 1))).values
+        certain = certainty >= enough.clamp(max=self.settings.confidence)
         return certain * raised / raised.sum(1, keepdim=True)
 
     def state_dict(self) -> dict[str, Any]:
