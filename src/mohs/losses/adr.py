@@ -57,9 +57,8 @@ def adr(
         threshold: Take the probabilities of at least this number, and the largest one, instead of the τ largest.
     """
     check_options(tau, phi, scope, normalizer, threshold)
-    slopes = partial(_with_slopes, tau=tau, normalizer=normalizer, detach_phi=detach_phi)
-    settings = {"tau": tau, "phi": phi, "scope": scope, "normalizer": normalizer, "detach_phi": detach_phi, "threshold": threshold}
-    plain: Plain = partial(plain_adr, **settings)  # type: ignore[arg-type]
+    settings = {"tau": tau, "normalizer": normalizer, "detach_phi": detach_phi}
+    plain: Plain = partial(plain_adr, phi=phi, scope=scope, threshold=threshold, **settings)  # type: ignore[arg-type]
     if phi != "entropy" or scope != "sample" or threshold is not None or torch.compiler.is_compiling():
         return plain(logits)
     if takes(logits) and normalizer != "printed":
@@ -67,7 +66,7 @@ def adr(
 
         if supports(logits, tau):
             return fused_certainty(logits, Certainty(plain, False, tau, normalizer == "root", detach_phi, PHI_FLOOR))
-    value = mean_over_rows(logits, tau, slopes, plain)
+    value = mean_over_rows(logits, tau, partial(_with_slopes, **settings), plain)  # type: ignore[arg-type]
     return plain(logits) if value is None else value
 
 
