@@ -174,13 +174,13 @@ def softmax_rows(logits: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | N
         return p, (p * logits).sum(1, keepdim=True), None
     p, rows = torch.empty_like(logits, memory_format=torch.contiguous_format), _block_rows(logits)
     means, width = logits.new_empty(len(logits), 1), column_count(logits, count)
-    maxima = logits.new_empty(len(logits), width)
+    maxima = logits.new_empty(len(logits), width if width < logits.shape[1] else 0)
     for z, block, mean, columns in zip(*(torch.split(tensor, rows) for tensor in (logits, p, means, maxima)), strict=True):
         torch.softmax(z, 1, out=block)
         mean_logit(block, z, mean)
-        if width:
+        if columns.shape[1]:
             column_maxima(block, columns)
-    return p, means, maxima if width else None
+    return p, means, maxima if maxima.shape[1] else None
 
 
 def mean_logit(p: Tensor, logits: Tensor, out: Tensor) -> None:
