@@ -32,6 +32,7 @@ from mohs.margin import check_logits, full_precision, log_probs, readable
 from mohs.margin._choose import Plain, apply_eagerly, eager, keeps_graph, needs_plain, plain_gradient
 
 BLOCK_ENTRIES = 1 << 19  # of a block of rows
+GROUP_ENTRIES = 1 << 20  # of blocks whose numbers per row are computed together
 Slopes = tuple[Tensor, Tensor, Tensor]  # F, ∂F/∂T and ∂F/∂H, (N, 1) each
 Strength = Callable[[Tensor, Tensor, int], Slopes]  # T and H, (N, 1) each, and K
 
@@ -132,26 +133,29 @@ class _MeanOverRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, tau: int, strength: Strength, plain: Plain) -> Tensor:
-        (count, classes), rows, given = logits.shape, _block_rows(logits), logits.detach()
-        grad, line = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (given, given[:rows]))
+        (count, classes), given = logits.shape, logits.detach()
+        groups = min(count, -(-logits.numel() // GROUP_ENTRIES)) or 1
+        rows = -(-count // groups) or 1
+        grad = torch.empty_like(given, memory_format=torch.contiguous_format)
+        buffer = torch.empty_like(grad[: _block_rows(grad)])
         values, means = (given.new_empty(count, 1) for _ in range(2))
-        search = TopClasses(line, tau)
+        search = TopClasses(grad[:rows], tau)
         for z, p, value, mean in zip(*(torch.split(tensor, rows) for tensor in (given, grad, values, means)), strict=True):
-            torch.softmax(z, 1, out=p)
-            mean_logit(p, z, mean)
-            highest, index = search(p) if tau else (p.amax(1, keepdim=True), None)  # (rows, τ)
+            maxima = search.maxima[: len(z)]
+            softmax_into(p, z, mean, maxima)
+            highest, index = search(p, maxima) if tau else (p.amax(1, keepdim=True), None)  # (rows, τ)
             first = z.amax(1, keepdim=True) if index is None else z.gather(1, index[:, :1])
             entropy = (first - torch.xlogy(1.0, highest[:, :1])).sub_(mean).clamp_(min=0.0)  # below 0 by rounding error only
             squares = highest.square()
             total, by_squares, by_entropy = strength(squares.sum(1, keepdim=True), entropy, classes)
             value.copy_(total)
             slope = by_entropy.div_(-count)
-            offset = mean.mul_(slope)
-            if index is not None:
+            offset = mean.mul_(slope).neg_()
+            if index is None:
+                times_line_(p, z, slope, offset, buffer)
+            else:
                 pull = squares.mul_(by_squares.mul_(2 / max(1, count)))
-                offset.add_(pull.sum(1, keepdim=True))
-            p.mul_(torch.mul(z, slope, out=line[: len(z)]).sub_(offset))
-            if index is not None:
+                times_line_(p, z, slope, offset.sub_(pull.sum(1, keepdim=True)), buffer)
                 p.scatter_add_(1, index, pull)
         ctx.save_for_backward(logits, grad)
         ctx.plain = plain
@@ -172,15 +176,21 @@ def softmax_rows(logits: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | N
     if not readable(logits):
         p = torch.softmax(logits, 1)
         return p, (p * logits).sum(1, keepdim=True), None
-    p, rows = torch.empty_like(logits, memory_format=torch.contiguous_format), _block_rows(logits)
-    means, width = logits.new_empty(len(logits), 1), column_count(logits, count)
+    p, means = torch.empty_like(logits, memory_format=torch.contiguous_format), logits.new_empty(len(logits), 1)
+    width = column_count(logits, count)
     maxima = logits.new_empty(len(logits), width if width < logits.shape[1] else 0)
-    for z, block, mean, columns in zip(*(torch.split(tensor, rows) for tensor in (logits, p, means, maxima)), strict=True):
+    softmax_into(p, logits, means, maxima)
+    return p, means, maxima
+
+
+def softmax_into(p: Tensor, logits: Tensor, means: Tensor, maxima: Tensor) -> None:
+    """Write p (N, K), m (N, 1) and the column maxima (N, width), block by block; width 0: none."""
+    blocks = zip(*(torch.split(tensor, _block_rows(logits)) for tensor in (logits, p, means, maxima)), strict=True)
+    for z, block, mean, columns in blocks:
         torch.softmax(z, 1, out=block)
         mean_logit(block, z, mean)
         if columns.shape[1]:
             column_maxima(block, columns)
-    return p, means, maxima if maxima.shape[1] else None
 
 
 def mean_logit(p: Tensor, logits: Tensor, out: Tensor) -> None:
@@ -200,11 +210,15 @@ def times_line(p: Tensor, logits: Tensor, slope: Tensor, offset: Tensor, *, in_p
         return p * (slope * logits + offset)
     if not readable(logits):
         return p.mul_(torch.addcmul(offset, slope, logits))
-    rows = _block_rows(logits)
-    buffer = torch.empty_like(p[:rows])
-    for block, z, by, plus in zip(*(torch.split(tensor, rows) for tensor in (p, logits, slope, offset)), strict=True):
-        block.mul_(torch.mul(z, by, out=buffer[: len(z)]).add_(plus))
+    times_line_(p, logits, slope, offset, torch.empty_like(p[: _block_rows(logits)]))
     return p
+
+
+def times_line_(p: Tensor, logits: Tensor, slope: Tensor, offset: Tensor, buffer: Tensor) -> None:
+    """`times_line` written over p, block by block; buffer: memory for the rows of a block."""
+    blocks = zip(*(torch.split(tensor, _block_rows(logits)) for tensor in (p, logits, slope, offset)), strict=True)
+    for block, z, by, plus in blocks:
+        block.mul_(torch.mul(z, by, out=buffer[: len(z)]).add_(plus))
 
 
 def _block_rows(logits: Tensor) -> int:

@@ -24,7 +24,7 @@ STRUCK = torch.iinfo(torch.int64).min  # below every value, NaN included
 def top_classes(p: Tensor, count: int, maxima: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """p (N, K) ≥ 0 -> the `count` largest of each row and their classes, (N, count) each, in descending order.
 
-    maxima: `column_maxima` of p, if already computed.
+    maxima: `column_maxima` of p, if already computed; without columns, of width 0.
     """
     return TopClasses(p, count)(p, maxima)
 
@@ -34,6 +34,7 @@ class TopClasses:
 
     def __init__(self, p: Tensor, count: int) -> None:
         self.shape, self.count, self.width = p.shape, count, column_count(p, count)
+        self.maxima = p.new_empty(len(p), self.width if self.width < p.shape[1] else 0)  # memory for `column_maxima`
         if not self.width:
             return
         (rows, classes), width = p.shape, self.width
@@ -47,7 +48,6 @@ class TopClasses:
         if self.left:  # the last line is the last `width` classes: of these only the last `left` are not in the line before
             lines[-1] = classes - width
         self.lines, self.starts = lines.view(-1, 1, 1), self.row * classes
-        self.maxima = p.new_empty(rows, width)
         self.candidates = torch.empty(len(lines), count, rows, dtype=torch.int64, device=p.device)
         self.values = p.new_empty(len(lines) * count, rows)
         self.places = Largest((len(lines) * count, rows), self.found, 0)
