@@ -21,7 +21,7 @@ p of a block are in the cache; the backward pass scales it, unless the incoming 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -140,8 +140,8 @@ class _MeanOverRows(torch.autograd.Function):
         buffer = torch.empty_like(grad[: _block_rows(grad)])
         values, means = (given.new_empty(count, 1) for _ in range(2))
         search = TopClasses(grad[:rows], tau)
-        for z, p, value, mean in zip(*(torch.split(tensor, rows) for tensor in (given, grad, values, means)), strict=True):
-            maxima = search.maxima[: len(z)]
+        for z, p, value, mean in _split(rows, given, grad, values, means):
+            maxima = search.maxima if len(z) == rows else search.maxima[: len(z)]
             softmax_into(p, z, mean, maxima)
             highest, index = search(p, maxima) if tau else (p.amax(1, keepdim=True), None)  # (rows, τ)
             first = z.amax(1, keepdim=True) if index is None else z.gather(1, index[:, :1])
@@ -185,8 +185,7 @@ def softmax_rows(logits: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | N
 
 def softmax_into(p: Tensor, logits: Tensor, means: Tensor, maxima: Tensor) -> None:
     """Write p (N, K), m (N, 1) and the column maxima (N, width), block by block; width 0: none."""
-    blocks = zip(*(torch.split(tensor, _block_rows(logits)) for tensor in (logits, p, means, maxima)), strict=True)
-    for z, block, mean, columns in blocks:
+    for z, block, mean, columns in _split(_block_rows(logits), logits, p, means, maxima):
         torch.softmax(z, 1, out=block)
         mean_logit(block, z, mean)
         if columns.shape[1]:
@@ -216,9 +215,15 @@ def times_line(p: Tensor, logits: Tensor, slope: Tensor, offset: Tensor, *, in_p
 
 def times_line_(p: Tensor, logits: Tensor, slope: Tensor, offset: Tensor, buffer: Tensor) -> None:
     """`times_line` written over p, block by block; buffer: memory for the rows of a block."""
-    blocks = zip(*(torch.split(tensor, _block_rows(logits)) for tensor in (p, logits, slope, offset)), strict=True)
-    for block, z, by, plus in blocks:
-        block.mul_(torch.mul(z, by, out=buffer[: len(z)]).add_(plus))
+    for block, z, by, plus in _split(_block_rows(logits), p, logits, slope, offset):
+        block.mul_(torch.mul(z, by, out=buffer if len(z) == len(buffer) else buffer[: len(z)]).add_(plus))
+
+
+def _split(rows: int, *tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    """Blocks of so many rows of all tensors."""
+    if len(tensors[0]) <= rows:
+        return [tensors]
+    return zip(*(torch.split(tensor, rows) for tensor in tensors), strict=True)
 
 
 def _block_rows(logits: Tensor) -> int:
