@@ -1,6 +1,7 @@
 """The Triton kernels on a GPU: every curve, ADR and the fused head against PyTorch's and Liger's, and the limit set by memory.
 
     python benchmarks/kernels.py --part losses --part head --part identities --part scoring [--no-compiled] [--out NAME]
+    python benchmarks/kernels.py --part losses --shape 4096x1000 --candidate self_paced --candidate gce --no-compiled
 
 Forward + backward. A time is the median over rounds in which every candidate runs once, in blocks of calls between two
 synchronizations, after one that is not timed, so that for small shapes it is the cost to the host; a ratio is the median of
@@ -134,12 +135,13 @@ def candidates(shape: str, *, compiled: bool = True) -> tuple[dict[str, Step], T
     return steps, logits
 
 
-def losses(rounds: int, shapes: Sequence[str], *, compiled: bool = True) -> Iterator[Row]:
-    """All candidates at these shapes."""
+def losses(rounds: int, shapes: Sequence[str], names: Sequence[str], *, compiled: bool = True) -> Iterator[Row]:
+    """The candidates of these names at these shapes, and `F.cross_entropy`; all if there is no name."""
     speed = bandwidth()
     yield {"part": "losses", "shape": "1 GiB", "candidate": "copy", "ms": round(2**31 / speed * 1e3, 4)}
     for shape in shapes:
         steps, logits = candidates(shape, compiled=compiled)
+        steps = {name: run for name, run in steps.items() if not names or name in ("F.cross_entropy", *names)}
         for name, run in list(steps.items()):
             try:
                 run()
@@ -291,6 +293,7 @@ def main() -> None:
     parser.add_argument("--part", action="append", choices=["losses", "head", "identities", "scoring"], required=True)
     parser.add_argument("--rounds", type=int, default=15, help="at least 2")
     parser.add_argument("--shape", action="append", choices=list(SHAPES), help="of the losses; default: all")
+    parser.add_argument("--candidate", action="append", help="of the losses, timed beside F.cross_entropy; default: all")
     parser.add_argument("--no-compiled", action="store_true", help="leave torch.compile out")
     parser.add_argument("--processes", type=int, default=1, help="that compile the kernels of the losses ahead")
     parser.add_argument("--out", type=Path, help="file name without its suffix")
@@ -298,7 +301,9 @@ def main() -> None:
     if given.processes > 1 and "losses" in given.part:
         compile_ahead(given.shape or list(SHAPES), given.processes)
     parts: dict[str, Callable[[], Iterator[Row]]] = {
-        "losses": lambda: losses(given.rounds, given.shape or list(SHAPES), compiled=not given.no_compiled),
+        "losses": lambda: losses(
+            given.rounds, given.shape or list(SHAPES), given.candidate or [], compiled=not given.no_compiled
+        ),
         "head": lambda: head(given.rounds),
         "identities": lambda: identities(given.rounds),
         "scoring": lambda: scoring(given.rounds),

@@ -132,6 +132,26 @@ def test_gradients_add_up_over_batches():
     torch.testing.assert_close(leaf.grad, once + gradient(entropy_penalty, leaf.detach()))
 
 
+@pytest.mark.parametrize("f", [adr, lambda z: adr(z, normalizer="printed"), lambda z: adr(z, normalizer="none"), entropy_penalty])
+def test_the_gradient_is_scaled_by_the_incoming_one(f):
+    logits = draw(5, 400, dtype=torch.float32)
+    torch.testing.assert_close(gradient(lambda z: -0.1 * f(z), logits), -0.1 * gradient(f, logits))
+
+
+@pytest.mark.parametrize("f", [adr, entropy_penalty])
+def test_an_empty_batch_has_an_empty_gradient(f):
+    assert gradient(f, torch.zeros(0, 400)).shape == (0, 400)
+
+
+@pytest.mark.parametrize("entries", [1, 3000, 9000])
+def test_groups_of_blocks_give_the_same_result(entries, monkeypatch):
+    logits = draw(10, 1000, dtype=torch.float32)
+    whole = gradient(adr, logits)
+    monkeypatch.setattr(certainty_module, "GROUP_ENTRIES", entries)
+    monkeypatch.setattr(certainty_module, "BLOCK_ENTRIES", 2000)
+    torch.testing.assert_close(gradient(adr, logits), whole)
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_a_gradient_for_each_batch_by_vmap():
     batches = draw(3, 5, 400, dtype=torch.float32)

@@ -28,8 +28,8 @@ from torch import Tensor
 from mohs._core.dataclass_module import module_of
 from mohs._core.validation import check_between, check_choice
 from mohs.losses._drop_in import RegularizerModule
-from mohs.losses._numerics.certainty import UNCERTAINTIES, above, certainty
-from mohs.margin._choose import takes
+from mohs.losses._numerics.certainty import UNCERTAINTIES, Slopes, above, certainty, mean_over_rows
+from mohs.margin._choose import Plain, takes
 
 NORMALIZERS = ("root", "printed", "none")
 PHI_FLOOR = 1e-6  # so that neither log φ nor 1/φ is infinite
@@ -57,16 +57,17 @@ def adr(
         threshold: Take the probabilities of at least this number, and the largest one, instead of the τ largest.
     """
     check_options(tau, phi, scope, normalizer, threshold)
-    fused = phi == "entropy" and scope == "sample" and normalizer != "printed" and threshold is None
-    if fused and takes(logits) and not torch.compiler.is_compiling():
+    settings = {"tau": tau, "normalizer": normalizer, "detach_phi": detach_phi}
+    plain: Plain = partial(plain_adr, phi=phi, scope=scope, threshold=threshold, **settings)  # type: ignore[arg-type]
+    if phi != "entropy" or scope != "sample" or threshold is not None or torch.compiler.is_compiling():
+        return plain(logits)
+    if takes(logits) and normalizer != "printed":
         from mohs.losses._kernels.certainty_kernel import Certainty, fused_certainty, supports
 
         if supports(logits, tau):
-            settings = {"tau": tau, "normalizer": normalizer, "detach_phi": detach_phi}
-            plain = partial(plain_adr, phi=phi, scope=scope, threshold=None, **settings)  # type: ignore[arg-type]
             return fused_certainty(logits, Certainty(plain, False, tau, normalizer == "root", detach_phi, PHI_FLOOR))
-    settings = {"phi": phi, "scope": scope, "normalizer": normalizer, "detach_phi": detach_phi, "threshold": threshold}
-    return plain_adr(logits, tau=tau, **settings)  # type: ignore[arg-type]
+    value = mean_over_rows(logits, tau, partial(_with_slopes, **settings), plain)  # type: ignore[arg-type]
+    return plain(logits) if value is None else value
 
 
 def plain_adr(
@@ -80,9 +81,30 @@ def plain_adr(
     if scope == "batch":
         uncertainty = uncertainty.mean()
     uncertainty = (uncertainty.detach() if detach_phi else uncertainty).clamp(PHI_FLOOR, 1.0)  # above 1 by rounding error only
-    base = {"root": 2 * math.pi * uncertainty, "printed": 2 * math.pi * uncertainty**2}.get(normalizer)
-    normal = 0.0 if base is None else torch.xlogy(count / 2, base)
-    return torch.exp2((squares / (-2 * uncertainty) - normal) / math.log(2)).mean()  # exp2, xlogy: see certainty.py
+    return _strength(squares, uncertainty, count, normalizer).mean()
+
+
+def _strength(squares: Tensor, uncertainty: Tensor, count: Tensor | int, normalizer: str) -> Tensor:
+    """F, elementwise, as a power of 2: torch.exp and torch.log start MKL threads even for short vectors."""
+    exponent = squares / (-2 * math.log(2) * uncertainty)
+    if normalizer == "none":
+        return torch.exp2(exponent)
+    base = uncertainty if normalizer == "root" else uncertainty**2
+    return torch.exp2(exponent - torch.xlogy(count / (2 * math.log(2)), 2 * math.pi * base))
+
+
+def _with_slopes(squares: Tensor, entropy: Tensor, classes: int, *, tau: int, normalizer: str, detach_phi: bool) -> Slopes:
+    """F, ∂F/∂T and ∂F/∂H, elementwise, where φ is that of each row.
+
+    Where φ is clamped, F is 0 or φ is 1 up to rounding, and so is its slope.
+    """
+    phi = (entropy / math.log(classes)).clamp_(PHI_FLOOR, 1.0)
+    value = _strength(squares, phi, tau, normalizer)
+    by_squares = value / phi.mul_(-2)
+    if detach_phi:
+        return value, by_squares, torch.zeros_like(value)
+    power = {"root": tau / 2, "printed": tau, "none": 0}[normalizer]  # F contains φ^(−power)
+    return value, by_squares, (squares / phi).add_(power).mul_(by_squares).mul_(2 / math.log(classes))
 
 
 def entropy_penalty(logits: Tensor) -> Tensor:
@@ -92,7 +114,12 @@ def entropy_penalty(logits: Tensor) -> Tensor:
 
         if supports(logits, 1):
             return fused_certainty(logits, Certainty(plain_entropy_penalty, entropy=True))
-    return plain_entropy_penalty(logits)
+    value = mean_over_rows(logits, 0, _entropy_with_slopes, plain_entropy_penalty)
+    return plain_entropy_penalty(logits) if value is None else value
+
+
+def _entropy_with_slopes(squares: Tensor, entropy: Tensor, classes: int) -> Slopes:
+    return entropy, squares, torch.ones_like(entropy)
 
 
 def plain_entropy_penalty(logits: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Unpack
 
 import numpy as np
@@ -30,7 +31,7 @@ from mohs.losses._drop_in import Curve, LossModule
 from mohs.losses._reduction import Options, reduce
 from mohs.losses.cross_entropy import cross_entropy
 from mohs.margin import INF, NO_LABEL, is_transformed, margin, plain_margin, softplus
-from mohs.margin._choose import takes
+from mohs.margin._choose import Plain, takes
 
 KINDS = ("hard", "linear")
 FEW = 512  # losses that are sorted as fast as they are partitioned
@@ -96,8 +97,16 @@ class SelfPacedLoss(LossModule):
 
     def of_labels(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
         moves = self.training and not is_transformed(logits)
-        threshold: Tensor = self.threshold  # type: ignore[assignment]
+        threshold: Tensor = self._buffers["threshold"]  # type: ignore[assignment]
         options: Options = {**self.options(), "sample_weight": sample_weight}  # type: ignore[typeddict-item]
+        if takes(logits) and not torch.compiler.is_compiling():
+            from mohs.losses._kernels.pacing import paced_loss
+
+            plain_at = partial(_plain_at, labels, self.kind, options)
+            follows = (self.percentile, self.decay) if moves else None
+            value = paced_loss(threshold, self.kind, logits, labels, plain_at, moves=follows, **options)
+            if value is not None:
+                return value
         level: Tensor | float = threshold  # λ for these logits, also if the gradient is differentiated later
 
         def pair(m: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,19 +126,17 @@ class SelfPacedLoss(LossModule):
                 threshold.copy_(next_threshold(threshold, ce, kept, percentile=self.percentile, decay=self.decay))
             return reduce(self_paced(ce, threshold=level, kind=self.kind), labels, classes=logits.shape[1], **options)
 
-        def plain_at(given: Tensor) -> Callable[[Tensor], Tensor]:
-            nonlocal level
-            level = given
-            return plain
-
-        if takes(logits) and not torch.compiler.is_compiling():
-            from mohs.losses._kernels.pacing import paced_loss
-
-            follows = (self.percentile, self.decay) if moves else None
-            value = paced_loss(threshold, self.kind, logits, labels, plain_at, moves=follows, **options)
-            if value is not None:
-                return value
         return by_emphasis(pair, logits, labels, plain, over_batch=True, **options)
+
+
+def _plain_at(labels: Tensor, kind: str, options: Options, threshold: Tensor) -> Plain:
+    """logits -> the loss with λ at hand, by differentiable operations."""
+
+    def plain(logits: Tensor) -> Tensor:
+        ce = cross_entropy(plain_margin(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL)))
+        return reduce(self_paced(ce, threshold=threshold, kind=kind), labels, classes=logits.shape[1], **options)
+
+    return plain
 
 
 def _follow(threshold: Tensor, ce: Tensor, *, percentile: float, decay: float) -> float:

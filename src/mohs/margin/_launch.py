@@ -19,41 +19,50 @@ from mohs.margin._choose import ENABLED, INTERPRETED
 DIRECT = ENABLED and version("triton").startswith("3.6.")
 _launchers: dict[Any, Launcher] = {}
 _MOST = 4096  # launchers remembered
+Given = tuple[Tensor | int | None, ...]
 
 
 class Launcher:
     """A kernel with its grid, integers and compile-time constants, to be called with tensors of the same dtypes each time.
 
-    Those that are None are so in every call.
+    Those that are None are so in every call. A number in place of a tensor means that row of `left`, a contiguous tensor of two
+    dimensions: many arrays from one allocation, without the time that a view of each takes.
     """
 
-    __slots__ = ("_given", "_ready", "constants", "integers", "kernel", "programs", "warps")
+    __slots__ = ("_given", "_ready", "_rows", "constants", "integers", "kernel", "programs", "warps")
 
     def __init__(self, kernel: Any, programs: int, warps: int, integers: tuple[int, ...], constants: tuple[Any, ...]) -> None:
         self.kernel, self.programs, self.warps, self.integers, self.constants = kernel, programs, warps, integers, constants
         self._ready: dict[Any, tuple[Any, Any, Any]] = {}  # by device, and by alignment if a pointer is not aligned
-        self._given: list[int] = []  # places of the tensors that are not None
+        self._given: list[int] = []  # places of the tensors
+        self._rows: list[tuple[int, int]] = []  # places of the rows of `left`, and where these begin
 
-    def __call__(self, tensors: tuple[Tensor | None, ...], floats: tuple[float, ...] = ()) -> None:
-        """Run the kernel, whose parameters are tensors, integers, floats and constants; the first tensor is not None."""
+    def __call__(self, tensors: Given, floats: tuple[float, ...] = (), left: Tensor | None = None) -> None:
+        """Run the kernel, whose parameters are tensors, integers, floats and constants; the first is a tensor or a row."""
         if INTERPRETED:
-            self.kernel[(self.programs,)](*tensors, *self.integers, *floats, *self.constants)
+            self.kernel[(self.programs,)](*with_rows(tensors, left), *self.integers, *floats, *self.constants)
             return
-        device = tensors[0].get_device()  # type: ignore[union-attr]
+        device = (tensors[0] if left is None else left).get_device()  # type: ignore[union-attr]
         if device != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
-                self(tensors, floats)
+                self(tensors, floats, left)
             return
         # numbers, since for a tensor the driver would be asked for its address
         addresses: list[int | None] = [None] * len(tensors)
         bits = 0
-        for place in self._given or self._places(tensors):
+        for place in self._given or self._places(tensors, left):
             addresses[place] = address = tensors[place].data_ptr()  # type: ignore[union-attr]
             bits |= address
+        if left is not None:
+            begin = left.data_ptr()
+            for place, after in self._rows:
+                addresses[place] = address = begin + after
+                bits |= address
         key = (device, *(a and a % 16 == 0 for a in addresses)) if bits & 15 else device
         ready = self._ready.get(key)
         if ready is None:
-            compiled = self.kernel[(self.programs,)](*tensors, *self.integers, *floats, *self.constants, num_warps=self.warps)
+            arguments = (*with_rows(tensors, left), *self.integers, *floats, *self.constants)
+            compiled = self.kernel[(self.programs,)](*arguments, num_warps=self.warps)
             self._ready[key] = prepared(compiled)
             return
         run, function, fixed = ready
@@ -62,9 +71,17 @@ class Launcher:
             *addresses, *self.integers, *floats, *self.constants,
         )  # fmt: skip
 
-    def _places(self, tensors: tuple[Tensor | None, ...]) -> list[int]:
-        self._given = [place for place, tensor in enumerate(tensors) if tensor is not None]
+    def _places(self, tensors: Given, left: Tensor | None) -> list[int]:
+        self._given = [place for place, given in enumerate(tensors) if isinstance(given, Tensor)]
+        if left is not None:
+            step = left.stride(0) * left.element_size()
+            self._rows = [(place, given * step) for place, given in enumerate(tensors) if isinstance(given, int)]
         return self._given
+
+
+def with_rows(tensors: Given, left: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The tensors, with rows of `left` where there are numbers."""
+    return tuple([left[given] if isinstance(given, int) and left is not None else given for given in tensors])  # type: ignore[misc]
 
 
 def prepared(compiled: Any) -> tuple[Any, Any, tuple[Any, ...]]:

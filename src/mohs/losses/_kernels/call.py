@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -10,6 +10,7 @@ from mohs.losses._reduction import check_reduction, check_weight, spread_sample_
 from mohs.margin import check_labels
 from mohs.margin._choose import INTERPRETED, SHORT
 
+T = TypeVar("T")
 MOST = 4096  # kinds of calls remembered
 UNKNOWN: Any = object()  # a kind of call not seen before
 _admitted: dict[Any, bool] = {}
@@ -26,10 +27,16 @@ def admits(
     key = (reduction, *[None if t is None else (t.shape, t.dtype, t.get_device(), t.requires_grad) for t in given])
     known = None if INTERPRETED else _admitted.get(key)  # on a CPU the range of the labels is validated at every call
     if known is None:
-        if len(_admitted) >= MOST:
-            _admitted.clear()
-        known = _admitted[key] = _validated(logits, labels, weight, ignore_index, reduction, sample_weight)
+        known = remember(_admitted, key, _validated(logits, labels, weight, ignore_index, reduction, sample_weight))
     return known
+
+
+def remember(kinds: dict[Any, T], key: Any, what: T) -> T:
+    """What was found for this kind of call; of MOST kinds all are forgotten."""
+    if len(kinds) >= MOST:
+        kinds.clear()
+    kinds[key] = what
+    return what
 
 
 def kind_of(logits: Tensor, labels: Tensor, weight: Tensor | None, sample_weight: Tensor | None) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mohs.losses._kernels.call import MOST, UNKNOWN, admits, kind_of
+from mohs.losses._kernels.call import UNKNOWN, admits, kind_of, remember
 from mohs.losses._kernels.curves import Curve, curve_of
 from mohs.losses._kernels.launch import Plan, launch_loss, loss_plan
 from mohs.losses._reduction import spread_sample_weight
@@ -61,12 +61,10 @@ def fused_loss(
     key = (curve.number, *kind, ignore_index, reduction, label_smoothing != 0, needed, normal, later)
     plan: Plan | None = _plans.get(key, UNKNOWN)
     if plan is UNKNOWN:
-        if len(_plans) >= MOST:
-            _plans.clear()
         taken = admits(logits, labels, weight, ignore_index, reduction, each)
         if label_smoothing:  # of cross-entropy alone, which is linear in log p
             taken = taken and curve.number == 0 and reduction != "none" and logits.dtype != torch.float16
-        plan = _plans[key] = _plan(curve, logits, labels, weight, each, key) if taken else None
+        plan = remember(_plans, key, _plan(curve, logits, labels, weight, each, key) if taken else None)
     elif INTERPRETED:
         check_labels(logits, labels, ignore_index=ignore_index)  # on a CPU their range is validated at every call
     if plan is None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mohs.losses._kernels.add_up import sum_of
-from mohs.losses._kernels.call import MOST, UNKNOWN, admits, kind_of
+from mohs.losses._kernels.call import UNKNOWN, admits, kind_of, remember
 from mohs.losses._reduction import spread_sample_weight
 from mohs.margin import check_labels
 from mohs.margin._choose import INTERPRETED, Plain, apply_eagerly, needs_plain, plain_gradient
@@ -22,6 +22,7 @@ from mohs.margin._launch import Launcher
 from mohs.margin._triton import factor_launcher, flat, margin_launcher, three, write_gradient
 
 PARTS = 4 if INTERPRETED else 64  # programs interpreted one after another cannot wait: each adds up all parts
+MARGIN, TOP, TOTAL, PULL, LEVEL = range(5)  # what the launches leave of each row (of all, LEVEL), in one allocation
 _plans: dict[Any, Plan | None] = {}  # None: not for the kernels
 
 
@@ -59,13 +60,13 @@ def over_batch(
     labels: Tensor,
     plain: Callable[[Tensor], Plain],
     floats: tuple[float, ...],
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    sample_weight: Tensor | None,
     *,
     at_once: bool = False,
     threshold: Tensor | None = None,
-    weight: Tensor | None = None,
-    ignore_index: int,
-    reduction: str,
-    sample_weight: Tensor | None = None,
 ) -> Tensor | None:
     """The reduced loss, or None where the kernels do not take such a call, though they take the logits.
 
@@ -76,19 +77,18 @@ def over_batch(
         labels: (N, ...).
         plain: Level -> a function that computes the same loss without kernels.
         floats: For the kernel.
+        weight, ignore_index, reduction, sample_weight: As for every loss.
         at_once: The kernel computes the margins too, from logits, which it takes first, and with them what `margin_forward` gives
             besides the margins, for the gradient.
         threshold: For the kernel, on the device.
-        weight, ignore_index, reduction, sample_weight: As for every loss.
     """
     each = sample_weight
     key = (values, *kind_of(logits, labels, weight, each), ignore_index, reduction)
     plan: Plan | None = _plans.get(key, UNKNOWN)
     if plan is UNKNOWN:
-        if len(_plans) >= MOST:
-            _plans.clear()
         taken = admits(logits, labels, weight, ignore_index, reduction, each)
-        plan = _plans[key] = _plan(values, logits, labels, weight, each, ignore_index, reduction, at_once) if taken else None
+        made = _plan(values, logits, labels, weight, each, ignore_index, reduction, at_once) if taken else None
+        plan = remember(_plans, key, made)
     elif INTERPRETED:
         check_labels(logits, labels, ignore_index=ignore_index)  # on a CPU their range is validated at every call
     if plan is None:
@@ -120,31 +120,33 @@ def _plan(
 class _OverBatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, call: tuple[Any, ...]) -> Tensor:
-        plan, labels, weight, each, threshold, floats, plain = call
+        plan, labels, weight, each, threshold, floats, _ = call
         asked = plan.asked
         z, y = three(logits), labels if labels.dim() == 1 and labels.is_contiguous() else flat(labels)
         room = -(-asked.rows // 32) * 32  # for each at an aligned address
-        m, top, total, pull, level = torch.empty((5, room), dtype=torch.float32, device=z.device).unbind(0)
+        left = torch.empty((5, room), dtype=torch.float32, device=z.device)
         if plan.margins is not None:
-            plan.margins((z, y, m, top, total))
-        numbers, whole, counters = sum_of(z) if plan.sums else (None, m.new_empty(()), None)
-        value = m.new_empty(asked.rows) if asked.apart else None
-        tensors = (m, y, weight, each, threshold, level, pull, value, numbers, whole, counters)
-        plan.values(tensors if plan.margins is not None else (z, top, total, *tensors), floats)
+            plan.margins((z, y, MARGIN, TOP, TOTAL), (), left)
+        numbers, whole, counters = sum_of(z) if plan.sums else (None, left.new_empty(()), None)
+        value = left.new_empty(asked.rows) if asked.apart else None
+        given = (MARGIN, y, weight, each, threshold, LEVEL, PULL, value, numbers, whole, counters)
+        plan.values(given if plan.margins is not None else (z, TOP, TOTAL, *given), floats, left)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, y)
-            ctx.plan, ctx.plain, ctx.left, ctx.level = plan, plain, (top, total, pull), level
+            ctx.call, ctx.left = call, left
         return whole if value is None else value.view(labels.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (g,), (logits, y) = grads, ctx.saved_tensors
+        plan, *_, plain = ctx.call
         if needs_plain(g):
-            return plain_gradient(ctx.plain(ctx.level[0]), logits, g), None
-        z, (top, total, pull) = three(logits), ctx.left
-        if ctx.plan.asked.apart:
-            grad = write_gradient(z, y, top, total, pull, ctx.plan.asked.ignore_index, factor=g, skip=True)
+            return plain_gradient(plain(ctx.left[LEVEL, 0]), logits, g), None
+        z = three(logits)
+        if plan.asked.apart:
+            top, total, pull = (ctx.left[row] for row in (TOP, TOTAL, PULL))
+            grad = write_gradient(z, y, top, total, pull, plan.asked.ignore_index, factor=g, skip=True)
         else:
             grad = torch.empty_like(z)
-            ctx.plan.gradient((z, y, top, total, pull, pull, g, None, grad))
+            plan.gradient((z, y, TOP, TOTAL, PULL, PULL, g, None, grad), (), ctx.left)
         return grad if grad.dim() == logits.dim() else grad.view(logits.shape), None

@@ -1,7 +1,7 @@
 """Self-paced learning on Triton kernels: the margins, the batch's percentile of the losses and with it λ, then the gradient.
 
 The percentile is found without a sort, and without waiting for the device. Losses are compared by −m, of which softplus is
-monotone, as integers of the same order. Of few rows, one program halves the range of these integers until one is left: the last
+monotone, as integers of the same order. Of few rows, one program quarters the range of these integers until one is left: the last
 to end of those that compute the margins, or that of a second launch. Of more, programs count the values of the next 8 bits in
 their part of the rows, in four rounds, after each of which they wait for one another. With λ at hand the same launch takes the
 loss of every row from its margin.
@@ -26,7 +26,7 @@ from mohs.margin._choose import Plain
 from mohs.margin._launch import Launcher
 from mohs.margin._triton import INF, layout, margin_tile, padded, width
 
-HELD = 8192  # rows that one program holds
+HELD = 8192  # rows that one program holds, fewer than 2^16
 ONCE = MOST_SUMMED  # rows whose margins the same launch computes
 LINEAR = {"hard": 0.0, "linear": 1.0}
 PACED = tl.constexpr(SELF_PACED)
@@ -65,19 +65,9 @@ def paced_loss(
         return fused_loss(same, logits, labels, plain(threshold), *options, level=threshold)
     rows = labels.numel()
     at_once = rows <= min(ONCE, HELD)
-    return over_batch(
-        _of_very_few if at_once else _of_few if rows <= HELD else _of_many,
-        logits,
-        labels,
-        plain,
-        (*moves, LINEAR[kind]),
-        at_once=at_once,
-        threshold=threshold,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        sample_weight=sample_weight,
-    )
+    values = _of_very_few if at_once else _of_few if rows <= HELD else _of_many
+    given = (logits, labels, plain, (*moves, LINEAR[kind]), weight, ignore_index, reduction, sample_weight)
+    return over_batch(values, *given, at_once=at_once, threshold=threshold)
 
 
 def _of_very_few(asked: Asked, z: Tensor) -> Launcher:
@@ -151,9 +141,13 @@ def pace_all(
     low = tl.min(tl.where(counts, key, 0x7FFFFFFF), 0).to(tl.int64)
     high = tl.maximum(tl.max(tl.where(counts, key, -0x80000000), 0).to(tl.int64), low)
     while low < high:
-        middle = (low + high) >> 1
-        enough = tl.sum((counts & (key <= middle.to(tl.int32))).to(tl.int32), 0) >= rank
-        low, high = tl.where(enough, low, middle + 1), tl.where(enough, middle, high)
+        first, second, third = low + (high - low) // 4, low + (high - low) // 2, low + 3 * (high - low) // 4
+        held = (key <= first.to(tl.int32)).to(tl.int64) + ((key <= second.to(tl.int32)).to(tl.int64) << 16)
+        held += (key <= third.to(tl.int32)).to(tl.int64) << 32
+        up_to = tl.sum(tl.where(counts, held, 0), 0)  # three counts of 16 bits
+        in_first, in_second, in_third = (up_to & 65535) >= rank, ((up_to >> 16) & 65535) >= rank, (up_to >> 32) >= rank
+        low = tl.where(in_first, low, tl.where(in_second, first + 1, tl.where(in_third, second + 1, third + 1)))
+        high = tl.where(in_first, first, tl.where(in_second, second, tl.where(in_third, third, high)))
     here = high.to(tl.int32)
     found = tl.sum((counts & (key <= here)).to(tl.int32), 0)
     after = tl.min(tl.where(counts & (key > here), key, 0x7FFFFFFF), 0)

@@ -75,17 +75,8 @@ def fused_rescaling(
         options = (weight, ignore_index, reduction, 0.0, sample_weight)
         later = logits.dtype != torch.float32
         return fused_loss(_curve(how), logits, labels, plain, *options, normal=True, later=later)
-    return over_batch(
-        _by_exp if how.transform == "exp" else _by_identity,
-        logits,
-        labels,
-        lambda _: plain,
-        (how.beta, how.lam, how.eps),
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        sample_weight=sample_weight,
-    )
+    values, floats = _by_exp if how.transform == "exp" else _by_identity, (how.beta, how.lam, how.eps)
+    return over_batch(values, logits, labels, lambda _: plain, floats, weight, ignore_index, reduction, sample_weight)
 
 
 def _by_exp(asked: Asked, z: Tensor) -> Launcher:

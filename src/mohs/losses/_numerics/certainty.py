@@ -13,21 +13,28 @@ A NaN or infinite logit makes its row NaN: mask a class with a large negative lo
 On CPU the passes run over blocks of rows that fit the cache, so that each operation reads what the last one wrote without
 going to memory. On other devices all rows are taken at once. Tracing, `torch.func`, second and forward-mode derivatives take
 the plain version.
+
+For the mean over the rows of a function of T and H, `mean_over_rows` writes the gradient in the forward pass, while logits and
+p of a block are in the cache; the backward pass scales it, unless the incoming gradient is 1.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mohs.losses._numerics.top_classes import column_maxima, top_classes
+from mohs.losses._numerics.top_classes import TopClasses, column_count, column_maxima, top_classes
 from mohs.margin import check_logits, full_precision, log_probs, readable
-from mohs.margin._choose import eager, keeps_graph, needs_plain, plain_gradient
+from mohs.margin._choose import Plain, apply_eagerly, eager, keeps_graph, needs_plain, plain_gradient
 
 BLOCK_ENTRIES = 1 << 19  # of a block of rows
+GROUP_ENTRIES = 1 << 20  # of blocks whose numbers per row are computed together
+Slopes = tuple[Tensor, Tensor, Tensor]  # F, ∂F/∂T and ∂F/∂H, (N, 1) each
+Strength = Callable[[Tensor, Tensor, int], Slopes]  # T and H, (N, 1) each, and K
 
 
 def certainty(logits: Tensor, *, tau: int) -> tuple[Tensor, Tensor]:
@@ -41,6 +48,21 @@ def plain_certainty(rows: Tensor, tau: int) -> tuple[Tensor, Tensor]:
     log_p = log_probs(rows)
     p = log_p.exp()
     return p.topk(tau, dim=1).values.square().sum(1), -(p * log_p).sum(1)
+
+
+def mean_over_rows(logits: Tensor, tau: int, strength: Strength, plain: Plain) -> Tensor | None:
+    """The mean of F(T, H) over the rows of logits on CPU, as one autograd function; None where `plain` is to be taken.
+
+    Args:
+        logits: (N, K, d1, ...).
+        tau: τ of T; 0 if F is a function of H alone, and T is therefore not computed.
+        strength: F and its slopes.
+        plain: logits -> the same mean by differentiable operations.
+    """
+    if not (logits.is_cpu and logits.requires_grad and torch.is_grad_enabled() and eager(logits)):
+        return None
+    rows = _rows(logits, tau).to(full_precision(logits.dtype))
+    return apply_eagerly(_MeanOverRows, rows, tau, strength, plain)  # type: ignore[no-any-return]
 
 
 def by_entropy(logits: Tensor, tau: int) -> tuple[Tensor, Tensor]:
@@ -106,19 +128,68 @@ class _Certainty(torch.autograd.Function):
         return times_line(p, logits, slope, offset, in_place=not keeps_graph()).scatter_add_(1, index, pull), None
 
 
+class _MeanOverRows(torch.autograd.Function):
+    """(logits (N, K), τ, F, its mean by differentiable operations) -> the mean of F."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, tau: int, strength: Strength, plain: Plain) -> Tensor:
+        (count, classes), given = logits.shape, logits.detach()
+        groups = min(count, -(-logits.numel() // GROUP_ENTRIES)) or 1
+        rows = -(-count // groups) or 1
+        grad = torch.empty_like(given, memory_format=torch.contiguous_format)
+        buffer = torch.empty_like(grad[: _block_rows(grad)])
+        values, means = (given.new_empty(count, 1) for _ in range(2))
+        search = TopClasses(grad[:rows], tau)
+        for z, p, value, mean in _split(rows, given, grad, values, means):
+            maxima = search.maxima if len(z) == rows else search.maxima[: len(z)]
+            softmax_into(p, z, mean, maxima)
+            highest, index = search(p, maxima) if tau else (p.amax(1, keepdim=True), None)  # (rows, τ)
+            first = z.amax(1, keepdim=True) if index is None else z.gather(1, index[:, :1])
+            entropy = (first - torch.xlogy(1.0, highest[:, :1])).sub_(mean).clamp_(min=0.0)  # below 0 by rounding error only
+            squares = highest.square()
+            total, by_squares, by_entropy = strength(squares.sum(1, keepdim=True), entropy, classes)
+            value.copy_(total)
+            slope = by_entropy.div_(-count)
+            offset = mean.mul_(slope).neg_()
+            if index is None:
+                times_line_(p, z, slope, offset, buffer)
+            else:
+                pull = squares.mul_(by_squares.mul_(2 / max(1, count)))
+                times_line_(p, z, slope, offset.sub_(pull.sum(1, keepdim=True)), buffer)
+                p.scatter_add_(1, index, pull)
+        ctx.save_for_backward(logits, grad)
+        ctx.plain = plain
+        return values.mean()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        (g,), (logits, grad) = grads, ctx.saved_tensors
+        if needs_plain(g):
+            return plain_gradient(ctx.plain, logits, g), None, None, None
+        if keeps_graph():
+            return grad * g, None, None, None
+        return grad if g.item() == 1 else grad.mul_(g), None, None, None
+
+
 def softmax_rows(logits: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
     """logits (N, K) -> p (N, K), m = Σ p z (N, 1) and the column maxima from which `top_classes` finds the `count` largest."""
     if not readable(logits):
         p = torch.softmax(logits, 1)
-        return p, (p * logits).sum(1, keepdim=True), column_maxima(p, count)
-    p, rows = torch.empty_like(logits, memory_format=torch.contiguous_format), _block_rows(logits)
-    means, maxima = logits.new_empty(len(logits), 1), []
-    for z, block, mean in zip(*(torch.split(tensor, rows) for tensor in (logits, p, means)), strict=True):
+        return p, (p * logits).sum(1, keepdim=True), None
+    p, means = torch.empty_like(logits, memory_format=torch.contiguous_format), logits.new_empty(len(logits), 1)
+    width = column_count(logits, count)
+    maxima = logits.new_empty(len(logits), width if width < logits.shape[1] else 0)
+    softmax_into(p, logits, means, maxima)
+    return p, means, maxima
+
+
+def softmax_into(p: Tensor, logits: Tensor, means: Tensor, maxima: Tensor) -> None:
+    """Write p (N, K), m (N, 1) and the column maxima (N, width), block by block; width 0: none."""
+    for z, block, mean, columns in _split(_block_rows(logits), logits, p, means, maxima):
         torch.softmax(z, 1, out=block)
         mean_logit(block, z, mean)
-        maxima.append(column_maxima(block, count))
-    found = [columns for columns in maxima if columns is not None]
-    return p, means, torch.cat(found) if found else None
+        if columns.shape[1]:
+            column_maxima(block, columns)
 
 
 def mean_logit(p: Tensor, logits: Tensor, out: Tensor) -> None:
@@ -138,11 +209,21 @@ def times_line(p: Tensor, logits: Tensor, slope: Tensor, offset: Tensor, *, in_p
         return p * (slope * logits + offset)
     if not readable(logits):
         return p.mul_(torch.addcmul(offset, slope, logits))
-    rows = _block_rows(logits)
-    buffer = torch.empty_like(p[:rows])
-    for block, z, by, plus in zip(*(torch.split(tensor, rows) for tensor in (p, logits, slope, offset)), strict=True):
-        block.mul_(torch.mul(z, by, out=buffer[: len(z)]).add_(plus))
+    times_line_(p, logits, slope, offset, torch.empty_like(p[: _block_rows(logits)]))
     return p
+
+
+def times_line_(p: Tensor, logits: Tensor, slope: Tensor, offset: Tensor, buffer: Tensor) -> None:
+    """`times_line` written over p, block by block; buffer: memory for the rows of a block."""
+    for block, z, by, plus in _split(_block_rows(logits), p, logits, slope, offset):
+        block.mul_(torch.mul(z, by, out=buffer if len(z) == len(buffer) else buffer[: len(z)]).add_(plus))
+
+
+def _split(rows: int, *tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    """Blocks of so many rows of all tensors."""
+    if len(tensors[0]) <= rows:
+        return [tensors]
+    return zip(*(torch.split(tensor, rows) for tensor in tensors), strict=True)
 
 
 def _block_rows(logits: Tensor) -> int:
