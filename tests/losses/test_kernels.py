@@ -458,6 +458,31 @@ class TestOnTheGpu:
         value.backward()
         assert layer.weight.grad.isfinite().all()
 
+    @pytest.mark.parametrize("first", [True, False])
+    @pytest.mark.parametrize("once", [0, 4096])
+    def test_losses_over_the_batch_share_launches_with_others(self, once, first, monkeypatch) -> None:
+        """Others pass tensors of their own where losses over the batch pass rows of one."""
+        from mohs.losses._kernels import pacing
+
+        monkeypatch.setattr(pacing, "ONCE", once)
+        logits, labels = batch(61 + once % 7 + first, 6, scale=2.0)
+        each = mohs.GeneralizedCrossEntropyLoss(reduction="none")
+
+        def others() -> None:
+            run(lambda z: each(z, labels).sum() + mohs.margin(z, labels).sum(), logits)
+
+        def paced() -> tuple[Tensor, Tensor]:
+            return run(partial(mohs.SelfPacedLoss(kind="linear").to(DEVICE), target=labels), logits)
+
+        turns = (paced, others, paced) if first else (others, paced, others)
+        found = [turn() for turn in turns]
+        with monkeypatch.context() as patch:
+            patch.setattr(_choose, "ENABLED", False)
+            exact = paced()
+        for value, grad in (one for one in found if one is not None):
+            assert far(value, exact[0]) < 2e-6
+            assert far(grad, exact[1]) < 2e-6
+
     @pytest.mark.parametrize("name", ["focal", "gradient_rescaling", "self_paced:decay=0", "gce", "adr"])
     @pytest.mark.parametrize("rows", [64, 10_000])
     def test_a_captured_graph_replays_on_new_logits(self, rows, name) -> None:

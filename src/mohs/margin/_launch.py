@@ -34,8 +34,8 @@ class Launcher:
     def __init__(self, kernel: Any, programs: int, warps: int, integers: tuple[int, ...], constants: tuple[Any, ...]) -> None:
         self.kernel, self.programs, self.warps, self.integers, self.constants = kernel, programs, warps, integers, constants
         self._ready: dict[Any, tuple[Any, Any, Any]] = {}  # by device, and by alignment if a pointer is not aligned
-        self._given: list[int] = []  # places of the tensors
-        self._rows: list[tuple[int, int]] = []  # places of the rows of `left`, and where these begin
+        self._given: list[int] = []  # places of the tensors, in calls without `left`
+        self._rows: tuple[list[int], list[tuple[int, int]]] = ([], [])  # in calls with it, and of its rows: where they begin
 
     def __call__(self, tensors: Given, floats: tuple[float, ...] = (), left: Tensor | None = None) -> None:
         """Run the kernel, whose parameters are tensors, integers, floats and constants; the first is a tensor or a row."""
@@ -50,14 +50,17 @@ class Launcher:
         # numbers, since for a tensor the driver would be asked for its address
         addresses: list[int | None] = [None] * len(tensors)
         bits = 0
-        for place in self._given or self._places(tensors, left):
-            addresses[place] = address = tensors[place].data_ptr()  # type: ignore[union-attr]
-            bits |= address
-        if left is not None:
+        if left is None:
+            given = self._given or self._places(tensors)
+        else:
+            given, rows = self._rows if self._rows[0] else self._places_and_rows(tensors, left)
             begin = left.data_ptr()
-            for place, after in self._rows:
+            for place, after in rows:
                 addresses[place] = address = begin + after
                 bits |= address
+        for place in given:
+            addresses[place] = address = tensors[place].data_ptr()  # type: ignore[union-attr]
+            bits |= address
         key = (device, *(a and a % 16 == 0 for a in addresses)) if bits & 15 else device
         ready = self._ready.get(key)
         if ready is None:
@@ -71,12 +74,15 @@ class Launcher:
             *addresses, *self.integers, *floats, *self.constants,
         )  # fmt: skip
 
-    def _places(self, tensors: Given, left: Tensor | None) -> list[int]:
+    def _places(self, tensors: Given) -> list[int]:
         self._given = [place for place, given in enumerate(tensors) if isinstance(given, Tensor)]
-        if left is not None:
-            step = left.stride(0) * left.element_size()
-            self._rows = [(place, given * step) for place, given in enumerate(tensors) if isinstance(given, int)]
         return self._given
+
+    def _places_and_rows(self, tensors: Given, left: Tensor) -> tuple[list[int], list[tuple[int, int]]]:
+        step = left.stride(0) * left.element_size()
+        places = [place for place, given in enumerate(tensors) if isinstance(given, Tensor)]
+        self._rows = (places, [(place, given * step) for place, given in enumerate(tensors) if isinstance(given, int)])
+        return self._rows
 
 
 def with_rows(tensors: Given, left: Tensor | None) -> tuple[Tensor | None, ...]:
