@@ -56,7 +56,7 @@ class Robust:
         consistency: Weight of consistency between two views (`train.consistency`); 0: one view.
         view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
         confidence: Examples whose target is less certain than this (largest probability, before sharpening) are left out for
-            an epoch, but never more than a quarter of them.
+            an epoch, but at most 15 % of them.
     """
 
     formula: ClassVar[str] = "t = w y + (1 − w) b"
@@ -180,8 +180,7 @@ class Refinement:
     def taught(self, targets: Tensor) -> Tensor:
         """Targets (N, K), sharpened; rows that are not certain enough become 0, so that they have no loss.
 
-        Three quarters of the examples always teach: a network that is certain of few would otherwise learn from the easy ones
-        alone.
+        A share of TAUGHT always teaches: a network that is certain of few would otherwise learn from the easy ones alone.
         """
         raised = targets.pow(1 / self.settings.temperature)
         certainty = targets.amax(1, keepdim=True)

@@ -15,7 +15,8 @@ going to memory. On other devices all rows are taken at once. Tracing, `torch.fu
 the plain version.
 
 For the mean over the rows of a function of T and H, `mean_over_rows` writes the gradient in the forward pass, while logits and
-p of a block are in the cache; the backward pass scales it, unless the incoming gradient is 1.
+exponentials of a block are in the cache; the backward pass scales it, unless the incoming gradient is 1. It takes powers of 2,
+which are faster than torch.exp and torch.softmax, and divides numbers of a row by their sum instead of all exponentials.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from mohs.margin import check_logits, full_precision, log_probs, readable
 from mohs.margin._choose import Plain, apply_eagerly, eager, keeps_graph, needs_plain, plain_gradient
 
 BLOCK_ENTRIES = 1 << 19  # of a block of rows
+LOG2_E = 1 / math.log(2)
+MODERATE = 32.0  # size of the largest logits up to which their rounding does not matter
 GROUP_ENTRIES = 1 << 20  # of blocks whose numbers per row are computed together
 Slopes = tuple[Tensor, Tensor, Tensor]  # F, ∂F/∂T and ∂F/∂H, (N, 1) each
 Strength = Callable[[Tensor, Tensor, int], Slopes]  # T and H, (N, 1) each, and K
@@ -138,25 +141,27 @@ class _MeanOverRows(torch.autograd.Function):
         rows = -(-count // groups) or 1
         grad = torch.empty_like(given, memory_format=torch.contiguous_format)
         buffer = torch.empty_like(grad[: _block_rows(grad)])
-        values, means = (given.new_empty(count, 1) for _ in range(2))
+        values, tops, sums, means = (given.new_empty(count, 1) for _ in range(4))
         search = TopClasses(grad[:rows], tau)
-        for z, p, value, mean in _split(rows, given, grad, values, means):
+        for z, e, value, top, total, mean in _split(rows, given, grad, values, tops, sums, means):
             maxima = search.maxima if len(z) == rows else search.maxima[: len(z)]
-            softmax_into(p, z, mean, maxima)
-            highest, index = search(p, maxima) if tau else (p.amax(1, keepdim=True), None)  # (rows, τ)
-            first = z.amax(1, keepdim=True) if index is None else z.gather(1, index[:, :1])
-            entropy = (first - torch.xlogy(1.0, highest[:, :1])).sub_(mean).clamp_(min=0.0)  # below 0 by rounding error only
-            squares = highest.square()
-            total, by_squares, by_entropy = strength(squares.sum(1, keepdim=True), entropy, classes)
-            value.copy_(total)
+            exponentials_into(e, z, top, total, mean, maxima)
+            entropy = torch.xlogy(1.0, total).add_(top)  # log Σ exp z; torch.log starts MKL threads even for short vectors
+            share = total.reciprocal_()
+            entropy = entropy.sub_(mean.mul_(share)).clamp_(min=0.0)  # below 0 by rounding error only
+            highest, index = search(e, maxima) if tau else (share, None)  # (rows, τ)
+            squares = (highest * share).square_() if tau else share
+            strengths, by_squares, by_entropy = strength(squares.sum(1, keepdim=True), entropy, classes)
+            value.copy_(strengths)
             slope = by_entropy.div_(-count)
             offset = mean.mul_(slope).neg_()
             if index is None:
-                times_line_(p, z, slope, offset, buffer)
+                times_line_(e, z, slope.mul_(share), offset.mul_(share), buffer)
             else:
                 pull = squares.mul_(by_squares.mul_(2 / max(1, count)))
-                times_line_(p, z, slope, offset.sub_(pull.sum(1, keepdim=True)), buffer)
-                p.scatter_add_(1, index, pull)
+                offset.sub_(pull.sum(1, keepdim=True))
+                times_line_(e, z, slope.mul_(share), offset.mul_(share), buffer)
+                e.scatter_add_(1, index, pull)
         ctx.save_for_backward(logits, grad)
         ctx.plain = plain
         return values.mean()
@@ -190,6 +195,24 @@ def softmax_into(p: Tensor, logits: Tensor, means: Tensor, maxima: Tensor) -> No
         mean_logit(block, z, mean)
         if columns.shape[1]:
             column_maxima(block, columns)
+
+
+def exponentials_into(e: Tensor, logits: Tensor, tops: Tensor, sums: Tensor, means: Tensor, maxima: Tensor) -> None:
+    """Write e = exp(z − c) (N, K), c = max z, Σ e and Σ e z (N, 1), and the column maxima of e (N, width), block by block.
+
+    The exponent z log₂ e − c log₂ e is one operation for moderate logits. The rounding of its second term is the same in all of a
+    row and cancels in p, not in H, to which it adds as much as a common offset of the logits does.
+    """
+    for z, block, top, total, mean, columns in _split(_block_rows(logits), logits, e, tops, sums, means, maxima):
+        torch.amax(z, 1, keepdim=True, out=top)
+        if len(top) and torch.linalg.vector_norm(top, math.inf).item() > MODERATE:
+            torch.sub(z, top, out=block).mul_(LOG2_E).exp2_()
+        else:
+            torch.add(top * -LOG2_E, z, alpha=LOG2_E, out=block).exp2_()
+        torch.sum(block, 1, keepdim=True, out=total)
+        if columns.shape[1]:
+            column_maxima(block, columns)
+        mean_logit(block, z, mean)
 
 
 def mean_logit(p: Tensor, logits: Tensor, out: Tensor) -> None:
