@@ -155,12 +155,11 @@ class _MeanOverRows(torch.autograd.Function):
             value.copy_(strengths)
             slope = by_entropy.div_(-count)
             offset = mean.mul_(slope).neg_()
-            if index is None:
-                times_line_(e, z, slope.mul_(share), offset.mul_(share), buffer)
-            else:
+            if index is not None:
                 pull = squares.mul_(by_squares.mul_(2 / max(1, count)))
                 offset.sub_(pull.sum(1, keepdim=True))
-                times_line_(e, z, slope.mul_(share), offset.mul_(share), buffer)
+            times_line_(e, z, slope.mul_(share), offset.mul_(share), buffer)
+            if index is not None:
                 e.scatter_add_(1, index, pull)
         ctx.save_for_backward(logits, grad)
         ctx.plain = plain
