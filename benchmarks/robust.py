@@ -7,7 +7,8 @@ A run is DATA/LABELS/METHOD. LABELS is clean, one of CIFAR-10N's sets (worse, ag
 recipe or a loss with its settings, as JSON where a setting is a list. All runs of one call have the same epochs, network and
 optimizer, and no setting knows the noise. With --held-out that many training images take no part in training: their true labels
 decide between settings, so that the test set does not. Runs that share a GPU (--together) share its time as well: `seconds` is
-that of all of them. With --embed the runs are given the features of a pretrained network, as `mohs embed` computes them.
+that of all of them. With --embed the runs are given the features of a pretrained network, as `mohs embed` computes them. The
+last lines compare the settings for each kind of labels.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -29,6 +31,7 @@ import mohs
 from mohs._core.specs import as_spec
 from mohs.data.examples import Data
 from mohs.data.noise import NOISES
+from mohs.evaluate.statistics import paired
 from mohs.train.robust import RECIPES
 
 from machine import machine
@@ -55,10 +58,13 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="CSV to which rows are appended")
     args = parser.parse_args(words)
     plans = [(*text.split("/", 2), seed) for seed in args.seeds for text in args.runs]
+    rows: list[dict[str, Any]] = []
     for start in range(0, len(plans), args.together):
         for row in measured(plans[start : start + args.together], args):
             print(*row.values(), flush=True)
             append(row, args.out)
+            rows.append(row)
+    print(compared(rows))
 
 
 def measured(plans: list[Any], args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -142,6 +148,31 @@ def found_wrong(trained: mohs.Trained, data: Data) -> float | str:
         return ""
     own = trained.targets.gather(1, train.labels.unsqueeze(1)).squeeze(1)
     return round(float(average_precision_score(train.labels != train.truth, -own)), 4)
+
+
+def compared(rows: list[dict[str, Any]]) -> str:
+    """Mean test accuracy and AP by labels and setting, and the difference to the first setting of the labels, as Markdown."""
+    lines = ["| labels | setting | seeds | test accuracy | difference [95 % interval] | AP |", "|---" * 6 + "|"]
+    groups: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    for row in sorted(rows, key=lambda row: int(row["seed"])):  # the runs of a setting in the order of their seeds
+        groups.setdefault((row["data"], row["labels"]), {}).setdefault(row["setting"], []).append(row)
+    for (data, labels), settings in groups.items():
+        first = [float(row["test accuracy"]) for row in next(iter(settings.values()))]
+        for setting, own in settings.items():
+            found = [float(row["test accuracy"]) for row in own]
+            ranked = [float(row["AP"]) for row in own if row["AP"] not in ("", None)]
+            ap = f"{fmean(ranked):.3f}" if ranked else ""
+            apart = "" if found is first or found == first else difference(found, first)
+            lines.append(f"| {data}, {labels} | {setting} | {len(own)} | {fmean(found):.2f} | {apart} | {ap} |")
+    return "\n".join(lines)
+
+
+def difference(found: list[float], first: list[float]) -> str:
+    """The difference of means of runs with the same seeds, and its interval from two runs on."""
+    if len(found) != len(first) or len(found) < 2:
+        return f"{fmean(found) - fmean(first):+.2f}"
+    test = paired(found, first)
+    return f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}]"
 
 
 def append(row: dict[str, Any], file: Path) -> None:
