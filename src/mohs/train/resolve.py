@@ -117,7 +117,10 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
         recipe = dict(as_spec(run.recipe))
         if any(as_spec(step)["name"] == "mixup" for step in run.augment or ()):
             recipe["view"] = []  # two views of mixed inputs cannot be compared
-        changes["recipe"] = {**recipe, **recipe_augment(create_spec(RECIPES, "recipe", recipe), examples)}
+        made: Robust = create_spec(RECIPES, "recipe", recipe)
+        if made.select == "auto" and examples.kind == "features":  # which are memorized in part, and `noise` believes that
+            recipe["select"] = "both"
+        changes["recipe"] = {**recipe, **recipe_augment(made, examples)}
     if run.ema is None and run.recipe is not None:
         changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))
     if run.precision == "auto":
