@@ -32,7 +32,7 @@ from mohs.losses._numerics.top_classes import TopClasses, column_count, column_m
 from mohs.margin import check_logits, full_precision, log_probs, readable
 from mohs.margin._choose import Plain, apply_eagerly, eager, keeps_graph, needs_plain, plain_gradient
 
-BLOCK_ENTRIES = 1 << 19  # of a block of rows
+BLOCK_ENTRIES = 1 << 19  # of a block of rows, for each thread
 LOG2_E = 1 / math.log(2)
 MODERATE = 32.0  # size of the largest logits up to which their rounding does not matter
 GROUP_ENTRIES = 1 << 20  # of blocks whose numbers per row are computed together
@@ -137,7 +137,7 @@ class _MeanOverRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, tau: int, strength: Strength, plain: Plain) -> Tensor:
         (count, classes), given = logits.shape, logits.detach()
-        groups = min(count, -(-logits.numel() // GROUP_ENTRIES)) or 1
+        groups = min(count, -(-logits.numel() // max(GROUP_ENTRIES, BLOCK_ENTRIES * torch.get_num_threads()))) or 1
         rows = -(-count // groups) or 1
         grad = torch.empty_like(given, memory_format=torch.contiguous_format)
         buffer = torch.empty_like(grad[: _block_rows(grad)])
@@ -249,4 +249,4 @@ def _split(rows: int, *tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
 
 
 def _block_rows(logits: Tensor) -> int:
-    return max(1, BLOCK_ENTRIES // logits.shape[1])
+    return max(1, BLOCK_ENTRIES * torch.get_num_threads() // logits.shape[1])
