@@ -2,8 +2,9 @@
 
     warm-up  the first `warmup` of the epochs train on the labels as given, with early-learning regularization of weight `early`
              (`losses.early_learning`), which slows the memorizing of wrong labels, and with consistency of two views
-    views    of each image the network sees one that is shifted and mirrored, as in any training, and one that is changed much;
-             it learns to predict of the second what it predicts of the first (`train.consistency`), whatever the label says
+    views    of each image the network sees one that is shifted and mirrored, as in any training, and one that is changed much,
+             of each embedding itself and one with some numbers of others; it learns to predict of the second what it
+             predicts of the first (`train.consistency`), whatever the label says
     belief   after each epoch the averaged network predicts every training example; if training mirrors images, after every
              second epoch it predicts their mirror images instead; b ← m b + (1 − m) p is the mean so far, scaled by
              class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k

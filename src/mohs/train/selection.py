@@ -3,7 +3,7 @@
     belief                          w_i = b_i of the label y_i
     noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i], τ ≤ 1
     both                            logit w_i = ½ (logit w_i by noise + logit w_i by belief)
-    auto                            noise if the mistakes are spread evenly over the classes, else both
+    auto                            noise if the mistakes are spread evenly over the classes, else both; for features both
     loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
