@@ -158,11 +158,11 @@ def compared(rows: list[dict[str, Any]]) -> str:
         groups.setdefault((row["data"], row["labels"]), {}).setdefault(row["setting"], []).append(row)
     for (data, labels), settings in groups.items():
         first = [float(row["test accuracy"]) for row in next(iter(settings.values()))]
-        for setting, own in settings.items():
+        for place, (setting, own) in enumerate(settings.items()):
             found = [float(row["test accuracy"]) for row in own]
             ranked = [float(row["AP"]) for row in own if row["AP"] not in ("", None)]
             ap = f"{fmean(ranked):.3f}" if ranked else ""
-            apart = "" if found is first or found == first else difference(found, first)
+            apart = difference(found, first) if place else ""
             lines.append(f"| {data}, {labels} | {setting} | {len(own)} | {fmean(found):.2f} | {apart} | {ap} |")
     return "\n".join(lines)
 

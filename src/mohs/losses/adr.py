@@ -119,6 +119,7 @@ def entropy_penalty(logits: Tensor) -> Tensor:
 
 
 def _entropy_with_slopes(squares: Tensor, entropy: Tensor, classes: int) -> Slopes:
+    """H and its slopes; T does not enter, and its slope is not used."""
     return entropy, squares, torch.ones_like(entropy)
 
 

@@ -25,8 +25,8 @@ Given = tuple[Tensor | int | None, ...]
 class Launcher:
     """A kernel with its grid, integers and compile-time constants, to be called with tensors of the same dtypes each time.
 
-    Those that are None are so in every call. A number in place of a tensor means that row of `left`, a contiguous tensor of two
-    dimensions: many arrays from one allocation, without the time that a view of each takes.
+    Those that are None are so in every call. A number instead of a tensor stands for that row of `left`, a contiguous tensor of
+    two dimensions: many arrays from one allocation, without the time that a view of each takes.
     """
 
     __slots__ = ("_given", "_ready", "_rows", "constants", "integers", "kernel", "programs", "warps")
