@@ -121,6 +121,7 @@ def test_filter_sort_decide_by_keys_undo_reload_and_apply(visit: Any, serve: Any
     page.wait_for_selector("article.card[data-row]")
     until(page, lambda: page.locator(".made").count() == 5)
     until(page, lambda: page.inner_text("#pill-text") == "4 of 24 flagged")  # asked for after the cards
+    page.close()  # an open page would go on asking the server for news
     server.close()
     done = CliRunner().invoke(app, ["apply", str(run), str(run / "decisions.log"), "--dry-run", "--json"])
     told = json.loads(done.stdout)
