@@ -1,12 +1,13 @@
 """Train the networks of `mohs.hardness.learned_odds` on data sets whose wrong labels are known.
 
     MOHS_DATA=FOLDER python benchmarks/train_judge.py cells --features FOLDER --out SIGNS --jobs 2 --seconds 600
-    python benchmarks/train_judge.py fit SIGNS... --kind columns [--onward [--beside]] [--write]
+    python benchmarks/train_judge.py fit SIGNS... --kind columns [--onward] [--beside] [--write]
 
 `cells` draws data sets, sizes, classes and wrong labels at random, judges each as `mohs audit` does, and keeps the signs of
 some labels with the truth. `fit` trains the networks without each group of data sets, to tell how they do on data that they
 have not seen; with --write it trains them on all and puts the weights into the package. With --onward training starts from the
 package's weights and stays near them: a thousand draws then suffice where the models that are judged by have changed a little.
+With --beside the package's networks stay, and the new ones stand beside them: the judge is their mean.
 
 Wrong labels: uniform, to the next class, by a random table of classes, hard examples to the class they resemble, or two of
 these together; half a percent to 45 %, and none. The data sets of `audit_suite.py` that serve as a test take no part (PACS
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 SKLEARN = ("digits", "breast_cancer", "wine")
 REAL = ("digits", "mnist", "fashion-mnist", "pacs:art_painting", "pacs:cartoon", "pacs:sketch", "cifar10", "cifar100",
         "breast_cancer", "wine", "docstrings", "scipy-modules", "paintings", "tweets")  # fmt: skip
-SYNTHETIC = ("blobs", "modes", "logistic", "table")
+SYNTHETIC = ("blobs", "modes", "logistic", "table", "categories")
 TABLES = tuple(
     f"table:{name}"
     for package, found in r_tables.TABLES.items()
     for name in found
     if package != r_tables.TEST and name not in r_tables.TEXTS
 )
-EMBEDDED = tuple(one for one in REAL if one not in SKLEARN)  # all others are columns; synthetic ones serve for both
+EMBEDDED = tuple(one for one in REAL if one not in SKLEARN)
 KINDS = ("none", "uniform", "pairs", "table", "instance", "both")
 ROWS = 250  # labels kept of each cell
 CLEAN = 0.25  # weight of draws of columns and tables without wrong labels, which are 40 %, so that they count as others' do
@@ -60,12 +61,18 @@ Array = np.ndarray[Any, Any]
 # Cells
 
 
-def synthetic(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
+def synthetic(kind: str, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
     """Features (N, D) and classes (N,): Gaussian classes, classes of several clusters, or labels drawn from a logistic model.
 
-    A "table" has few columns and two or three classes that overlap, as people's tables do.
+    A "table" has few columns and two or three classes that overlap, as people's tables do; "categories" are the same in a few
+    steps, so that many rows are equal.
     """
-    size, classes, width = 2500, int(rng.choice((2, 3, 5, 8, 12, 20, 40))), int(rng.choice((4, 8, 16, 32, 64, 128, 256)))
+    if kind == "categories":
+        x, y = synthetic("table", rng, size)
+        steps = rng.integers(2, 6, size=x.shape[1])
+        edges = [np.quantile(column, np.linspace(0, 1, number + 1)[1:-1]) for column, number in zip(x.T, steps, strict=True)]
+        return np.column_stack([np.searchsorted(e, c) for e, c in zip(edges, x.T, strict=True)]).astype(np.float32), y
+    classes, width = int(rng.choice((2, 3, 5, 8, 12, 20, 40))), int(rng.choice((4, 8, 16, 32, 64, 128, 256)))
     if kind == "table":
         classes, width = int(rng.choice((2, 2, 3))), int(rng.choice((2, 4, 8, 14, 30)))
         kind = str(rng.choice(("logistic", "blobs")))
@@ -86,7 +93,7 @@ def draw(seed: int, features: str | None, kinds: list[str] | None = None, most: 
     rng = np.random.default_rng(seed)
     name = str(rng.choice(kinds or (SYNTHETIC, REAL, TABLES)[rng.choice(3, p=(0.3, 0.4, 0.3))]))
     if name in SYNTHETIC:
-        made, truth = synthetic(name, rng)
+        made, truth = synthetic(name, rng, most)
         x: Any = {"features": made}
     else:
         x, truth = audit_suite.viewed(name, features, POOL)
@@ -100,7 +107,7 @@ def draw(seed: int, features: str | None, kinds: list[str] | None = None, most: 
     rows = rng.permutation(rows)[: int(np.exp(rng.uniform(np.log(200), np.log(most))))]
     x, (_, truth) = _rows(x, rows), np.unique(truth[rows], return_inverse=True)
     first = next(iter(x.values())) if isinstance(x, dict) else audit_suite.numbers(x)
-    labels, kind = noisy(first, truth, rng, 0.15 if name in REAL or (name in SYNTHETIC and name != "table") else 0.4)
+    labels, kind = noisy(first, truth, rng, 0.15 if name in (*REAL, "blobs", "modes", "logistic") else 0.4)
     return {"data": name, "kind": kind, "seed": seed, "x": x, "y": labels.astype(np.int64), "t": truth.astype(np.int64)}
 
 
@@ -135,7 +142,7 @@ def signs(seed: int, features: str | None, kinds: list[str] | None = None, most:
     import torch
 
     from mohs.hardness.judgment import fit_rule
-    from mohs.hardness.learned_odds import risks_of, signs_of, summary
+    from mohs.hardness.learned_odds import signs_of, summary, table_signs
 
     torch.set_num_threads(1)
     cell = draw(seed, features, kinds, most)
@@ -150,9 +157,9 @@ def signs(seed: int, features: str | None, kinds: list[str] | None = None, most:
         rate=rule.model.rate, kappa=rule.kappa,
     )  # fmt: skip
     kept = np.random.default_rng(seed).permutation(len(y))[:ROWS]
-    risks = risks_of(probs, y, made.refit.probs)[kept]
+    risks = table_signs(probs, y, made.refit)[kept]
     judged = {"signs": found[kept].astype(np.float32), "risks": risks.astype(np.float32), "summary": summary(found)}
-    return {**cell, "n": len(y), "wrong": wrong[kept], **judged}
+    return {**cell, "features": made.refit.kind, "n": len(y), "wrong": wrong[kept], **judged}
 
 
 def of_features(x: dict[str, Array], y: Array) -> tuple[Array, FoldScores, Array]:
@@ -214,7 +221,8 @@ def cells(options: argparse.Namespace) -> None:
         risks=np.concatenate([one["risks"] for one in kept]).astype(np.float16),
         wrong=np.concatenate([one["wrong"] for one in kept]), rows=[len(one["wrong"]) for one in kept],
         data=[one["data"] for one in kept], kind=[one["kind"] for one in kept], n=[one["n"] for one in kept],
-        summary=np.stack([one["summary"] for one in kept]), seed=[one["seed"] for one in kept],
+        features=[one["features"] for one in kept], seed=[one["seed"] for one in kept],
+        summary=np.stack([one["summary"] for one in kept]),
     )  # fmt: skip
     print(f"{len(kept)} cells of {len(done)} in {time.perf_counter() - began:.0f} s -> {options.out}")
 
@@ -260,35 +268,53 @@ def train(x: Array, wrong: Array, weight: Array, seed: int, start: dict[str, Any
     }
 
 
-def networks(x: Array, wrong: Array, cell: Array, weight: Array, start: dict[str, Any] | None = None) -> dict[str, Array]:
+def networks(x: Array, wrong: Array, cell: Array, weight: Array, options: argparse.Namespace) -> dict[str, Array]:
     """The weights of `learned_odds`, trained on signs and summaries (N, I) of cells (N,) with these weights."""
-    mean, deviation = (x.mean(0), x.std(0) + 1e-6) if start is None else (start["mean"], start["deviation"])
-    weight = weight[cell] / np.bincount(cell)[cell]
+    before = package_networks(x, options.kind) if options.onward or options.beside else None
+    mean, deviation = (x.mean(0), x.std(0) + 1e-6) if before is None else (before["mean"], before["deviation"])
+    weight, start = weight[cell] / np.bincount(cell)[cell], before if options.onward else None
     nets = [train((x - mean) / deviation, wrong, weight / weight.mean(), seed, start) for seed in range(NETWORKS)]
-    return {"mean": mean, "deviation": deviation, **{name: np.stack([one[name] for one in nets]) for name in nets[0]}}
+    made = {name: np.stack([one[name] for one in nets]) for name in nets[0]}
+    if before is not None and options.beside:
+        made = {name: np.concatenate([before[name], one]) for name, one in made.items()}
+    return {"mean": mean, "deviation": deviation, **made}
+
+
+def package_networks(x: Array, kind: str) -> dict[str, Any]:
+    """The package's networks for inputs x (N, I), of which the last may be new to them: these have a weight of 0."""
+    from mohs.hardness import learned_odds
+
+    net = learned_odds.networks(kind)
+    more, first = x[:, len(net["mean"]) :], net["first_weight"]
+    return {
+        **net,
+        "mean": np.concatenate([net["mean"], more.mean(0)]),
+        "deviation": np.concatenate([net["deviation"], more.std(0) + 1e-6]),
+        "first_weight": np.concatenate([first, np.zeros((*first.shape[:2], more.shape[1]))], axis=2),
+    }
 
 
 def drawn(files: list[Path], kind: str) -> tuple[Array, Array, Array, Array, Array]:
     """Signs with summaries (N, I), which labels are wrong (N,), the cell of each (N,), data set and weight of each cell.
 
-    kind: "embedding" for draws of images and texts, "columns" and "table" for the others, the latter with risks; synthetic data
-    sets belong to all. For "table" each draw counts the same, otherwise all synthetic ones as much as all real ones.
+    kind: "embedding" for draws of images and texts, and synthetic ones, which count as much as all others together; "columns" and
+    "table" for tables, with risks.
     """
     from mohs.hardness.learned_odds import with_summary
 
     parts = [dict(np.load(file)) for file in files]
-    signs, wrong, rows, data, noise, summary = (
-        np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind", "summary")
+    signs, wrong, rows, data, noise, summary, features = (
+        np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind", "summary", "features")
     )
-    wanted = np.isin(data, SYNTHETIC) | (np.isin(data, EMBEDDED) == (kind == "embedding"))
+    wanted = np.isin(data, (*SYNTHETIC, *EMBEDDED)) if kind == "embedding" else features != "embedding"
     of_cells = [own for own, one in zip(np.split(np.arange(len(signs)), np.cumsum(rows)[:-1]), wanted, strict=True) if one]
     x = [with_summary(signs[own].astype(np.float64), one) for own, one in zip(of_cells, summary[wanted], strict=True)]
-    if kind == "table":
+    if kind != "embedding":
         risks = np.concatenate([one["risks"] for one in parts])
         x = [np.concatenate([one, risks[own]], axis=1) for one, own in zip(x, of_cells, strict=True)]
     cell = np.repeat(np.arange(len(x)), [len(own) for own in of_cells])
     weight = np.where((noise == "none") & (kind != "embedding"), CLEAN, 1.0)[wanted]
-    if kind != "table":
+    if kind == "embedding":
         made = np.isin(data[wanted], SYNTHETIC).astype(int)
         weight = weight / np.bincount(made)[made]
     return np.concatenate(x), wrong[np.concatenate(of_cells)], cell, data[wanted], weight
@@ -300,34 +326,32 @@ def fit(options: argparse.Namespace) -> None:
 
     x, wrong, cell, data, weight = drawn(options.files, options.kind)
     file = Path(learned_odds.__file__).with_name(learned_odds.WEIGHTS)
-    start = learned_odds.networks(options.kind) if options.onward else None
+    onward = options.onward or options.beside
     if not options.write:
         group = np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]
-        before = [("before", learned_odds.judged_by(start, x))] if start else []
-        ours = [("rule", 1 / (1 + np.exp(-x[:, 0]))), *before, ("networks", unseen(x, wrong, cell, weight, group, start))]
+        before = [("before", learned_odds.judged_by(package_networks(x, options.kind), x))] if onward else []
+        ours = [("rule", 1 / (1 + np.exp(-x[:, 0]))), *before, ("networks", unseen(x, wrong, cell, weight, group, options))]
         report(wrong, ours, cell)
         return
     held = json.loads(file.read_text(encoding="utf-8"))
-    made = networks(x, wrong, cell, weight, start)
-    if start and options.beside:
-        made = {name: one if name in ("mean", "deviation") else np.concatenate([start[name], one]) for name, one in made.items()}
+    made = networks(x, wrong, cell, weight, options)
     own = {name: np.round(np.asarray(value, dtype=np.float64), 4).tolist() for name, value in made.items()}
-    before = held[options.kind] if options.onward else {"cells": 0, "data": []}
+    before = held[options.kind] if onward else {"cells": 0, "data": []}
     told = {"cells": before["cells"] + len(data), "data": sorted({*before["data"], *data.tolist()})}
     text = {**held, "signs": list(learned_odds.SIGNS), options.kind: {**told, **own}}
     file.write_text(json.dumps(text) + "\n", encoding="utf-8")
     print(f"{file.name}: {len(data)} cells, {len(x):,} labels")
 
 
-def unseen(x: Array, wrong: Array, cell: Array, weight: Array, group: Array, start: dict[str, Any] | None = None) -> Array:
-    """Probabilities (N,) by networks that saw no data set of the row's group, unless those they started from did."""
+def unseen(x: Array, wrong: Array, cell: Array, weight: Array, group: Array, options: argparse.Namespace) -> Array:
+    """Probabilities (N,) by networks that saw no data set of the row's group, unless those of the package did."""
     from mohs.hardness.learned_odds import judged_by
 
     held = np.zeros(len(x))
     for g in np.unique(group):
         seen = group != g
         kept, own = np.unique(cell[seen], return_inverse=True)
-        nets = networks(x[seen], wrong[seen], own, weight[kept], start)
+        nets = networks(x[seen], wrong[seen], own, weight[kept], options)
         held[~seen] = judged_by(nets, x[~seen])
     return held
 
@@ -377,7 +401,7 @@ def main() -> None:
     learn.add_argument("files", nargs="+", type=Path)
     learn.add_argument("--kind", choices=FEATURES, required=True, help="which networks to train")
     learn.add_argument("--onward", action="store_true", help="start from the package's weights and stay near them")
-    learn.add_argument("--beside", action="store_true", help="with --onward: keep the networks before too, beside the new ones")
+    learn.add_argument("--beside", action="store_true", help="keep the package's networks, beside the new ones")
     learn.add_argument("--write", action="store_true")
     learn.set_defaults(run=fit)
     options = parser.parse_args()

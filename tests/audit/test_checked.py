@@ -176,7 +176,7 @@ def test_corrected_labels_are_not_flagged_again_and_the_earlier_audit_calibrates
     how: dict[str, Any] = {"corrected": labels, "device": "cpu"}
     alone = mohs.audit(data, out=tmp_path / "alone", **how)
     assert not set(kept + moved) & set(flagged(alone))
-    assert alone.facts["checked labels"].startswith("12 checked labels; p_mislabeled of the others stays: only the earlier audit")
+    assert alone.facts["checked labels"].startswith("12 checked labels; p_mislabeled of the others is unchanged: ")
     again = mohs.audit(data, out=tmp_path / "again", previous=first.folder, **how)
     assert not set(kept + moved) & set(flagged(again))
     assert again.facts["checked labels"].startswith(f"12 checked labels: {len(moved)} wrong, ")

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from PIL import Image
 from sklearn.metrics import average_precision_score
 
 import mohs
@@ -111,9 +112,20 @@ def test_a_table_with_categories_dates_and_missing_values(few_rows: tuple[Path, 
     fields = json.loads(done.table.column("fields").to_pylist()[1])
     assert set(fields) == {"width", "height", "color", "day"}
     assert "500 rows of 4 columns of 3 classes" in told[0]
-    assert "4 columns: 2 numeric, 1 categorical, 1 date" in told[1]
+    assert told[1] == "Note: constant columns dropped: 'nothing'"
+    assert "4 columns: 2 numeric, 1 categorical, 1 date" in told[2]
     assert "constant columns dropped: 'nothing'" in done.facts["notes"]
     assert "boosted trees" in done.facts["model"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_few_categories_that_do_not_decide_the_class_are_not_wrong_labels(seed: int, tmp_path: Path) -> None:
+    """Class, age and sex of a passenger tell who was saved in part: equal rows have different labels, none of them wrong."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.integers(4, size=2000), rng.random(2000) < 0.05, rng.random(2000) < 0.25]).astype(np.float32)
+    saved = np.array([0.35, 0.2, 0.1, 0.2])[x[:, 0].astype(int)] + 0.5 * x[:, 2] + 0.1 * x[:, 1]
+    done = run_audit((x, (rng.random(2000) < saved).astype(np.int64)), out=tmp_path)
+    assert is_flagged(done.table).mean() <= 0.01
 
 
 @pytest.mark.parametrize("loss", ["auto", "gce"])
@@ -284,7 +296,7 @@ def test_random_labels_give_a_caution_and_no_flags(tmp_path: Path) -> None:
     assert is_flagged(done.table).mean() <= 0.02
     assert (np.array(done.table.column("verdict").to_pylist()) == "cannot tell").mean() > 0.5
     assert done.report is not None
-    assert "Look before you act on these verdicts" in done.report.read_text()
+    assert "Check examples before you act on these verdicts" in done.report.read_text()
 
 
 def test_many_classes_of_two_images(tmp_path: Path) -> None:
@@ -353,7 +365,7 @@ def test_sizes() -> None:
 
 
 def test_scores_kept_by_an_earlier_version_are_made_again(tmp_path: Path) -> None:
-    """An audit that was interrupted before an upgrade goes on: earlier versions kept `columns` instead of `kind`."""
+    """An audit that was interrupted before an upgrade goes on: earlier versions kept no groups of equal rows."""
     from mohs.audit.judge_features import head_scores, kept_scores
     from mohs.train.checkpoint import load_tree, save_tree
 
@@ -369,8 +381,27 @@ def test_scores_kept_by_an_earlier_version_are_made_again(tmp_path: Path) -> Non
     assert kept_scores(file, data, make).refit.kind == first.refit.kind == "columns"  # type: ignore[union-attr]
     assert len(made) == 1
     old = load_tree(file)
-    del old["refit"]["kind"]
-    save_tree(old | {"refit": {**old["refit"], "columns": True}}, file)
+    del old["refit"]["groups"]
+    save_tree(old, file)
     again = kept_scores(file, data, make)
     assert len(made) == 2
     np.testing.assert_array_equal(again.scores, first.scores)
+
+
+def test_each_class_needs_more_than_one_example_and_few_rows_are_enough(tmp_path: Path) -> None:
+    inputs = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    with pytest.raises(DataError, match=r"each of the 4 classes has one example, .* name the column of the labels"):
+        run_audit((inputs, ["a", "b", "c", "d"]), out=tmp_path / "none")
+    for rows in (3, 4):
+        done = run_audit((inputs[:rows], ["a", "a", "b", "b"][:rows]), out=tmp_path / str(rows), device="cpu")
+        assert len(done.table) == rows
+
+
+def test_the_folder_of_the_data_is_no_output_folder(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(3):
+            Image.fromarray(np.full((8, 8), 40 * i, np.uint8)).save(tmp_path / "data" / name / f"{i}.png")
+    with pytest.raises(ValueError, match=r"out is the folder of the data, .*data: give another folder"):
+        run_audit(tmp_path / "data", out=tmp_path / "data")
+    assert sorted(file.name for file in (tmp_path / "data").iterdir()) == ["a", "b"]

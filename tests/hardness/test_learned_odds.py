@@ -14,11 +14,14 @@ from mohs.hardness.learned_odds import (
     SIGNS,
     SUMMARY,
     Refit,
+    equal_rows,
     learned_wrong,
     networks,
     risks_of,
     signs_of,
     summary,
+    table_signs,
+    twins_of,
 )
 
 
@@ -42,12 +45,11 @@ def signs(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def test_the_networks_by_hand(kind: str) -> None:
     scores, labels, _ = made()
     x, net = signs(scores, labels), networks(kind)
-    risks = risks_of(np.exp(scores), labels, np.exp(scores)) if kind == "table" else None
-    found = learned_wrong(x, kind=kind, risks=risks)
+    refit = Refit(np.exp(scores), 16, kind, np.arange(len(labels)) // 3)
+    more = [[]] * len(labels) if kind == "embedding" else table_signs(np.exp(scores), labels, refit)
+    found = learned_wrong(x, np.exp(scores), labels, refit)
     for row in (0, 7, 123):
-        z = ((np.concatenate([x[row], summary(x), [] if risks is None else risks[row]]) - net["mean"]) / net["deviation"]).clip(
-            -CUT, CUT
-        )
+        z = ((np.concatenate([x[row], summary(x), more[row]]) - net["mean"]) / net["deviation"]).clip(-CUT, CUT)
         odds = []
         for i in range(len(net["last_bias"])):
             first = np.tanh(net["first_weight"][i] @ z + net["first_bias"][i])
@@ -137,6 +139,38 @@ def test_random_mistakes_show_where_the_models_are_sure() -> None:
     floors = [risks_of(p, wrong.astype(int), p)[0, 15] for wrong in (evenly, doubtful)]  # the surest fifth
     assert floors[0] > np.log(0.05)
     assert floors[1] < np.log(0.05)
+
+
+def test_twins_against_a_loop() -> None:
+    """Labels of rows with equal features, counted one example at a time."""
+    rng = np.random.default_rng(4)
+    features, labels = rng.integers(3, size=(60, 3)).astype(np.float32), rng.integers(3, size=60)
+    groups = equal_rows(features)
+    found = twins_of(groups, labels)
+    twins = [[j for j in range(60) if j != i and (features[i] == features[j]).all()] for i in range(60)]
+    for i, own in enumerate(twins):
+        assert [j for j in range(60) if j != i and groups[j] == groups[i]] == own
+        commonest = max((sum(labels[j] == c for j in own) for c in range(3)), default=0)
+        same = sum(labels[j] == labels[i] for j in own)
+        expected = [np.log1p(len(own)), (same + 0.5) / (len(own) + 1), (commonest + 0.5) / (len(own) + 1)]
+        assert found[i, :3] == pytest.approx(expected)
+    differ = sorted(
+        np.mean([labels[a] != labels[b] for a, b in itertools.combinations([i, *own], 2)]) for i, own in enumerate(twins) if own
+    )
+    assert found[0, 3] == pytest.approx(np.log(len({tuple(row) for row in features}) / 60))
+    assert found[0, 4:] == pytest.approx([len(differ) / 60, np.mean(differ), np.mean(differ[: -(-len(differ) // 3)])])
+
+
+def test_rows_without_twins() -> None:
+    found = twins_of(np.arange(8), np.arange(8) % 2)
+    np.testing.assert_array_equal(found, np.broadcast_to([0, 0.5, 0.5, 0, 0, 0, 0], (8, 7)))
+
+
+def test_equal_rows_by_value() -> None:
+    groups = equal_rows(np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0], [np.nan, 2.0], [np.nan, 2.0]]))
+    assert groups[0] == groups[1]
+    assert groups[3] == groups[4]
+    assert len(set(groups.tolist())) == 3
 
 
 def test_order_of_classes_and_rows_does_not_matter() -> None:

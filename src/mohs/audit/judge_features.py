@@ -26,6 +26,7 @@ from mohs.audit.options import Array, AuditOptions
 from mohs.audit.other_issues import other_issues
 from mohs.audit.previous import kept_neighbors, load_previous
 from mohs.audit.result import AuditResult
+from mohs.data.columns import MOST_COLUMNS
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
@@ -51,7 +52,6 @@ from mohs.train.trained import with_origin
 
 PIXELS, PIXELS_FROM = 32, 64  # side of the pixel features; largest side of images whose pixels may tell
 EMBEDDED_FROM = 20  # smallest side of images that are worth embedding
-COLUMNS = 100  # features up to which they are taken for columns of a table: a forest is fitted too
 CHUNK = 4096
 
 
@@ -174,7 +174,7 @@ def pixels(examples: Examples) -> Array:
 def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions) -> tuple[dict[str, Array], FoldScores]:
     """Scores (N, K) of each model by its name, and the fit of the heads among them."""
     classes, labels, raw = len(train.classes), train.labels, features.get("features")
-    columns = raw is not None and raw.shape[1] <= COLUMNS
+    columns = raw is not None and raw.shape[1] <= MOST_COLUMNS  # a forest is fitted too
     made = fold_scores(
         features, labels, num_classes=classes, folds=options.folds, seed=options.seed,
         device=choose_device(options.device), kind="columns" if columns else "embedding", progress=options.progress("judging"),
@@ -214,7 +214,7 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
                 tree["model"] = _as_tensors(heads.model)
         save_tree(tree, file)
     kept = load_tree(file)
-    if "kind" not in kept.get("refit", {"kind": ""}):  # kept by an earlier version
+    if "groups" not in kept.get("refit", {"groups": None}):  # kept by an earlier version
         file.unlink()
         return kept_scores(file, train, make)
     scores, names = kept["scores"].numpy(), kept["names"]

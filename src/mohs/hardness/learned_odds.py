@@ -9,9 +9,10 @@ wrong in known places (`benchmarks/train_judge.py`; results/audit/README.md says
 
 x are the signs of `SIGNS` and how they are distributed over the data set (`summary`), standardized and cut at ±4. What the
 rule says is among them. Rows of a table are often ambiguous by nature, pictures and texts seldom: there are networks for
-embeddings, for columns of numbers, and for tables of mixed columns, which trees judge too. The last also see how often
+embeddings, for columns of numbers, and for tables of mixed columns, which trees judge too. The last two also see how often
 predictions contradict labels, from the least confident predictions to the most confident ones (`risks_of`): natural ambiguity
-vanishes where the models are sure, random mistakes do not.
+vanishes where the models are sure, random mistakes do not. And they see how the labels of rows with equal features differ
+(`twins_of`), as in a table of a few categories: where no examples lie between the classes, models become sure of any of them.
 """
 
 from __future__ import annotations
@@ -67,23 +68,34 @@ class Refit:
         probs: Their out-of-sample probabilities (N, K).
         width: Number of features D.
         kind: What the features are (`KINDS`): an embedding, columns of numbers, or a table of mixed columns.
+        groups: Group of each example (N,); examples with equal features form a group. None: all differ.
     """
 
     probs: Array
     width: int
     kind: str = "embedding"
+    groups: Array | None = None
 
 
-def learned_wrong(signs: Array, *, kind: str, risks: Array | None = None) -> Array:
+def learned_wrong(signs: Array, probs: Array, labels: Array, refit: Refit) -> Array:
     """The probability that each label of a data set is wrong (N,).
 
     Args:
         signs: The signs (N, S), from `signs_of`.
-        kind: As in `Refit`.
-        risks: For a table, what `risks_of` returns.
+        probs: Probabilities of the true class (N, K) that ignore the labels.
+        labels: Class indices (N,).
+        refit: Models fitted to the predicted classes.
     """
     x = with_summary(signs, summary(signs))
-    return judged_by(networks(kind), x if risks is None else np.concatenate([x, risks], axis=1))
+    if refit.kind != "embedding":
+        x = np.concatenate([x, table_signs(probs, labels, refit)], axis=1)
+    return judged_by(networks(refit.kind), x)
+
+
+def table_signs(probs: Array, labels: Array, refit: Refit) -> Array:
+    """What the networks of columns and tables see besides signs and summary (N, R); arguments as for `learned_wrong`."""
+    groups = np.arange(len(labels)) if refit.groups is None else refit.groups
+    return np.concatenate([risks_of(probs, labels, refit.probs), twins_of(groups, labels)], axis=1)
 
 
 def with_summary(signs: Array, summarized: Array) -> Array:
@@ -209,6 +221,46 @@ def risks_of(probs: Array, labels: Array, refit: Array) -> Array:
     other = _others(probs, labels).argmax(1)
     of_rows += [np.log(one) for one in (confident[other], labeled[labels], confident[top])]
     return np.column_stack([*of_rows, *(np.full(n, one) for one in of_all)])
+
+
+def twins_of(groups: Array, labels: Array) -> Array:
+    """How the labels of examples with equal features differ (N, R).
+
+    Of each label: the number of its twins, the examples with the same features; the share of them with the same label, and
+    with their commonest one. Of the data set: the number of distinct rows; the share of the examples that have twins; how
+    often two twins differ in their labels, over all and in the purest third of the examples with twins.
+
+    Args:
+        groups: Group of each example (N,), equal for equal features.
+        labels: Class indices (N,).
+    """
+    n, (_, group) = len(labels), np.unique(groups, return_inverse=True)
+    counts = np.zeros((group.max() + 1, labels.max() + 1))
+    np.add.at(counts, (group, labels), 1)
+    size = counts.sum(1)
+    twins = size[group] - 1
+    same = counts[group, labels] - 1
+    others = counts[group]
+    others[np.arange(n), labels] -= 1  # of its twins alone
+    apart = (size**2 - (counts**2).sum(1)) / (size * (size - 1)).clip(1)  # chance that two members differ
+    have = twins > 0
+    differ = apart[group[have]]
+    purest = np.sort(differ)[: -(-len(differ) // 3)]
+    of_rows = [np.log1p(twins), (same + 0.5) / (twins + 1), (others.max(1) + 0.5) / (twins + 1)]
+    of_all = [
+        np.log(len(size) / n),
+        have.mean(),
+        differ.mean() if len(differ) else 0.0,
+        purest.mean() if len(differ) else 0.0,
+    ]
+    return np.column_stack([*of_rows, *(np.full(n, one) for one in of_all)])
+
+
+def equal_rows(features: Array) -> Array:
+    """Group of each row of features (N, D), equal for equal rows (N,)."""
+    rows = np.ascontiguousarray(features + 0.0)  # −0 becomes 0
+    groups: Array = np.unique(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel(), return_inverse=True)[1]
+    return groups
 
 
 def _share(found: Array) -> float:

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from mohs.hardness.judgment import ambiguous_share
-from mohs.hardness.learned_odds import Refit
+from mohs.hardness.learned_odds import Refit, equal_rows
 from mohs.hardness.neighbors import NONE, nearest
 from mohs.hardness.noise_model import NoiseModel, fit_noise
 from mohs.train.feature_map import check_features
@@ -172,7 +172,9 @@ def fold_scores(
     width = max(min(values.shape[1], GPU_WIDTH if device.type == "cuda" else WIDTH) for values in sets.values())
     model = fit_noise(second.numpy(), labels.numpy())
     probs = model.probs(second.numpy())
-    refit = Refit(fit_noise(again.numpy(), probs.argmax(1)).probs(again.numpy()).astype(np.float32), width, kind)
+    refitted = fit_noise(again.numpy(), probs.argmax(1)).probs(again.numpy()).astype(np.float32)
+    groups = None if kind == "embedding" else equal_rows(np.asarray(next(iter(sets.values()))))
+    refit = Refit(refitted, width, kind, groups)
     ambiguity = ambiguous_share(probs, refit.probs, labels.numpy(), width=width)
     fitted = {name: _fitted(heads[name], own) for name, own in fits.items()}
     return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, model, ambiguity, refit, fitted)
@@ -222,8 +224,8 @@ def _counter(progress: Progress | None, steps: int) -> Callable[[], None]:
 
 
 def default_folds(rows: int) -> int:
-    """Number of cross-validation folds for so many rows: 10 for up to 2,000, of which every one counts, else 5."""
-    return MORE_FOLDS if 2 * MORE_FOLDS <= rows <= FEW else FOLDS
+    """Number of cross-validation folds for so many rows: 10 for up to 2,000, where each counts, else 5, at most one per row."""
+    return MORE_FOLDS if 2 * MORE_FOLDS <= rows <= FEW else min(FOLDS, rows)
 
 
 def assign_folds(labels: Tensor, *, folds: int = FOLDS, seed: int = 0) -> Tensor:
