@@ -28,7 +28,8 @@ class Items(Dataset):
         return {"x": torch.tensor([float(place), 1.0]), self.label: place % 2}
 
 
-def test_names_by_precedence_ignoring_case() -> None:
+def test_names_by_precedence_ignoring_case_and_blanks() -> None:
+    assert find_name(["a", " Label "], LABELS) == " Label "
     assert find_name(["Id", "CLASS", "y"], LABELS) == "CLASS"
     assert find_name(["Id", "CLASS", "y"], IDS) == "Id"
     assert find_name(["a"], LABELS) is None

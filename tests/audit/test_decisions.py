@@ -82,6 +82,12 @@ def test_file_round_trip(tmp_path: Path) -> None:
     assert read_decisions(write(tmp_path / "decisions.csv", ALL)) == ALL
 
 
+def test_a_file_that_a_spreadsheet_saved_with_semicolons(tmp_path: Path) -> None:
+    file = tmp_path / "decisions.csv"
+    file.write_text(f'id;data_hash;label;decision;new_label\n1;{HASH};"a, b";keep;\n', encoding="utf-8-sig")
+    assert read_decisions(file) == [{"id": "1", "data_hash": HASH, "label": "a, b", "decision": "keep", "new_label": ""}]
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 @settings(deadline=None, derandomize=True)
 def test_cells_round_trip_and_are_never_formulas(text: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mohs.data.cells import has_decimal_commas, parse_dates, parse_numbers
+from mohs.data.cells import has_decimal_commas, parse_dates, parse_numbers, parse_times
 from mohs.data.columns import USED, Column, from_table, infer_columns, looks_like_text, predicted_alone, to_table
 
 ROWS = 400
@@ -180,3 +180,18 @@ def test_text_has_distinct_values_and_several_words() -> None:
     assert not looks_like_text(pa.chunked_array([["red", "green"] * 5]))
     assert not looks_like_text(pa.chunked_array([["", None]], pa.string()))
     assert isinstance(infer_columns(pa.table({"t": texts}))[0][0], Column)
+
+
+def test_times_of_day_are_numbers() -> None:
+    assert parse_times(["00:00", "14:05", "23:59:59"]).tolist() == [0, 50_700, 86_399]  # type: ignore[union-attr]
+    assert parse_times(["12:00 AM", "12:30 p.m.", "2:05PM"]).tolist() == [0, 45_000, 50_700]  # type: ignore[union-attr]
+    assert parse_times(["14:05", "25:00"]) is None
+    cells = [f"{i % 24:02d}:{i % 60:02d}" for i in range(ROWS)]
+    (column,), notes = infer_columns(pa.table({"time": cells}))
+    assert (column.role, column.values[61], notes) == ("numeric", 13 * 3600 + 60, [])
+
+
+def test_errors_of_spreadsheets_are_missing_values() -> None:
+    cells = [f"{i}.{i % 10}" if i % 3 else "#DIV/0!" for i in range(ROWS)]
+    (column,), notes = infer_columns(pa.table({"ratio": cells}))
+    assert (column.role, np.isnan(column.values).sum(), notes) == ("numeric", 134, [])

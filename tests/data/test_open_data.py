@@ -87,6 +87,10 @@ def test_data_that_cannot_be_opened(tmp_path: Path) -> None:
         open_data(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="data: cannot read a int; give a folder"):
         open_data(3)
+    with pytest.warns(UserWarning, match="1 class.* several spellings, such as 'Dog' and 'dog ': they are judged as different"):
+        open_data((np.ones((4, 2)), ["Dog", "cat", "dog ", "cat"]))
+    with pytest.warns(UserWarning, match=r"class\(es\) 'N/A', 'nan' may stand for missing labels: if so"):
+        open_data((np.ones((4, 2)), ["N/A", "cat", "nan", "cat"]))
     with pytest.raises(DataError, match="data: a single class, 0: a classifier needs at least 2"):
         open_data((np.zeros((3, 2)), [0, 0, 0]))
     with pytest.raises(DataError, match="digits has no test split; it has train"):

@@ -188,8 +188,8 @@ def test_categories_and_names_are_not_text(tmp_path: Path) -> None:
     [
         ("a.jsonl", "", "the file is empty; one JSON object per line is expected"),
         ("a.csv", "", "the file is empty; a header with the names of the columns is expected"),
-        ("a.jsonl", '{"text": "a b c"}\n{"text": "d e f"}\n', "no label column .*: name yours with label; its columns: text"),
-        ("a.csv", "text,city\na b,c\nd e,f\n", "no label column .*: name yours with label; its columns: text, city"),
+        ("a.jsonl", '{"text": "a b c"}\n{"text": "d e f"}\n', "no label column .*: name yours with label .*; its columns: text"),
+        ("a.csv", "text,city\na b,c\nd e,f\n", "no label column .*: name yours with label .*; its columns: text, city"),
         (
             "a.jsonl",
             '{"text": "a b", "label": 1}\n{"text": "c", "label": 1}\n',

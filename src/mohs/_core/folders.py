@@ -7,7 +7,7 @@ job may resume in it. A second process is refused as well: the operating system 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,14 @@ from typing import Any
 from mohs._core.checksums import MANIFEST, damaged, job_of, keep_checksums, name_job, read_json
 from mohs._core.errors import FolderInUse, RunError
 from mohs._core.files import written_whole
+
+LOCK = ".lock"
+MARKERS = frozenset(("audit.json", "run.json", "adapt.json", "embed.json"))  # whose folder it is
+
+
+def is_output(names: Collection[str]) -> bool:
+    """Whether a folder with files of these names holds an audit, a run, an adaptation or an embedding."""
+    return LOCK in names and not MARKERS.isdisjoint(names)
 
 
 @contextmanager
@@ -31,7 +39,7 @@ def claimed(folder: str | Path, marker: str, about: Mapping[str, Any], *, kind: 
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        lock = (folder / LOCK).open("w")
     except OSError as error:
         raise _unwritable(folder, error) from error
     with lock:

@@ -1,7 +1,7 @@
 """Names under which labels, ids, paths and inputs are recognized: columns of a table, keys of a mapping, arrays of a file.
 
 Every reader uses these lists, so that a name which works in one place works everywhere. Earlier names take precedence, and
-case does not matter: `find_name(["Id", "Class"], LABELS)` is "Class".
+case and surrounding blanks do not matter: `find_name(["Id", "Class"], LABELS)` is "Class".
 """
 
 from __future__ import annotations
@@ -40,5 +40,10 @@ def find_name(names: Iterable[str], known: Sequence[str]) -> str | None:
     """The first known name that occurs among these names, in their spelling; None if there is none."""
     lower: dict[str, str] = {}
     for name in names:
-        lower.setdefault(str(name).lower(), name)
-    return next((lower[one.lower()] for one in known if one.lower() in lower), None)
+        lower.setdefault(plain_name(str(name)), name)
+    return next((lower[one] for one in map(plain_name, known) if one in lower), None)
+
+
+def plain_name(name: str) -> str:
+    """The name without what does not matter: case and surrounding blanks."""
+    return name.strip().lower()

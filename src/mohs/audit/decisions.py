@@ -62,7 +62,9 @@ def read_decisions(path: str | Path) -> list[dict[str, str]]:
         return _logged(*read_log(Path(path)))
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            first = file.readline()
+            separator = ";" if first.count(";") > first.count(",") else ","  # as spreadsheets of some countries save it
+            reader = csv.reader(itertools.chain([first], file), delimiter=separator, strict=True)
             header = next(reader, [])
             missing = [name for name in COLUMNS if name not in header]
             if missing:
@@ -118,22 +120,26 @@ def apply_decisions(
     return _labels(table, labels, made), Applied(len(ids), {name: counts[name] for name in DECISIONS}, changed)
 
 
-def write_labels(labels: pa.Table, path: str | Path) -> None:
+def write_labels(labels: pa.Table, path: str | Path) -> Path | None:
     """Write labels as CSV or Parquet, completely or not at all.
 
     Args:
         labels: As `apply_decisions` returns them.
         path: File to write; an unrelated file of that name is kept as NAME.before.
+
+    Returns:
+        Where an unrelated file of that name is kept now; None if there was none.
     """
     path = Path(path)
     check_table_path(path)
-    before = _before(path)
-    if path.exists() and not _made_of(labels, path):
+    before, unrelated = _before(path), path.exists() and not _made_of(labels, path)
+    if unrelated:
         if before.exists():
             raise DataError(f"{path} exists and would be kept as {before}, which exists too: move one of the two away")
         with written_whole(before, sync=False) as part:
             shutil.copy2(path, part)
     write_table(labels, path)
+    return before if unrelated else None
 
 
 def undo_labels(table: pa.Table, path: str | Path) -> str:

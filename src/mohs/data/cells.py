@@ -27,6 +27,7 @@ COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([.\s'’]\d{3})+|),\d+([eE][+-]?\d+)?")  
 POINT = re.compile(r"[+-]?\d{1,3}([,\s'’]\d{3})+(\.\d*)?")  # 1,234.5
 GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,\s'’]\d{3})+")  # 1,234 or 1.234: a thousand or a decimal
 UNIT = re.compile(r"^[$€£¥]\s*|\s*[%$€£¥]$")
+TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?(?:\s*([ap])\.?m\.?)?", re.IGNORECASE)
 ZONE = re.compile(r"(?<=:\d\d)(\.\d+)?\s*(Z|UTC|[+-]\d\d:?\d\d)$")
 
 
@@ -93,6 +94,20 @@ def parse_dates(cells: Sequence[str]) -> tuple[Array, str] | None:
             if np.isnan(days).mean() <= 1 - PARSED:
                 return days, form
     return None
+
+
+def parse_times(cells: Sequence[str]) -> Array | None:
+    """Times of day, 14:05 or 2:05:30 pm, as seconds since midnight (NaN for others); None if few cells are times."""
+    found = [TIME.fullmatch(cell) for cell in cells]
+    if sum(one is not None for one in found) < PARSED * len(cells):
+        return None
+    return np.array([np.nan if one is None else _seconds(one) for one in found])
+
+
+def _seconds(time: re.Match[str]) -> float:
+    hour, minute, second, half = time.groups()
+    afternoon = 0 if half is None else 12 * (half.lower() == "p") - 12 * (int(hour) == 12)
+    return 3600.0 * (int(hour) + afternoon) + 60 * int(minute) + int(second or 0)
 
 
 def _days(cell: str, form: str) -> float | None:

@@ -1,6 +1,6 @@
 """Roles of a table's columns: numbers, categories, dates, texts, or columns that a classifier must not see.
 
-    numeric        numbers; also "1,234.5", "3,14", "12 %", "$5"                 float64
+    numeric        numbers; also "1,234.5", "3,14", "12 %", "$5", "14:05"        float64
     categorical    strings that repeat, codes with leading zeros                 dictionary of strings
     boolean        true/false, yes/no, t/f                                       bool
     date           dates and times, as strings, YYYYMMDD or timestamps           timestamp
@@ -28,7 +28,17 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from mohs.data.cells import DAY, PARSED, Array, day_or_month_first, has_decimal_commas, is_text, parse_dates, parse_numbers
+from mohs.data.cells import (
+    DAY,
+    PARSED,
+    Array,
+    day_or_month_first,
+    has_decimal_commas,
+    is_text,
+    parse_dates,
+    parse_numbers,
+    parse_times,
+)
 
 Role = Literal["numeric", "categorical", "boolean", "date", "text", "id", "constant", "leak", "unsupported"]
 USED: tuple[Role, ...] = ("numeric", "categorical", "boolean", "date", "text")
@@ -39,7 +49,7 @@ DROPPED: dict[Role, str] = {
 }
 MISSING = frozenset(
     {"", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "?", "-", "--", "---", ".", "..", "#n/a", "#na", "nat", "<na>"}
-    | {"(null)", "missing", "\\n", "–", "—"}
+    | {"#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!", "(null)", "missing", "\\n", "–", "—"}
 )  # compared in lower case, without surrounding blanks
 BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"}, {"ja", "nein"}, {"oui", "non"}, {"si", "no"})
 TRUE = frozenset({"true", "yes", "y", "t", "on", "ja", "oui", "si"})
@@ -52,6 +62,7 @@ UNIQUE = 0.95  # share of distinct values from which strings name rows
 FEW = 20  # rows below which distinct values say nothing about identifiers
 SAMPLED = 2000  # distinct values whose words are counted
 LEAK, SUSPECT = 0.995, 0.97  # share of labels one column predicts: dropped, mentioned
+MOST_COLUMNS = 100  # features up to which numbers count as columns of a table; more are embeddings or pixels
 LEAK_ROWS = 50  # with fewer rows there is no search for leaks
 LEAK_SAMPLE = 20_000
 FOLDS = 3
@@ -85,7 +96,7 @@ def infer_columns(table: pa.Table, labels: Array | None = None, *, seed: int = 0
     decimal_comma = has_decimal_commas(table)
     found = [_inferred(name, column, decimal_comma) for name, column in zip(table.column_names, table.columns, strict=True)]
     if labels is not None:
-        found = [_with_leak(column, labels, seed) for column in found]
+        found = [with_leak(column, labels, seed=seed) for column in found]
     notes = [column.note for column in sorted(found, key=lambda column: column.role != "leak") if column.note]
     for role, text in DROPPED.items():
         names = [repr(column.name) for column in found if column.role == role]
@@ -247,6 +258,9 @@ def _strings(name: str, column: pa.ChunkedArray, decimal_comma: bool) -> Column:
         days, form = dates
         unclear = form in ("%d/%m/%Y", "%m/%d/%Y") and day_or_month_first(levels)
         return _varying(Column(name, "date", spread(days), note=_unclear(name, form) if unclear else ""))
+    times = parse_times(levels)
+    if times is not None:
+        return _varying(Column(name, "numeric", spread(times)))
     return _words(name, levels, codes, number)
 
 
@@ -292,7 +306,7 @@ def _unclear(name: str, form: str) -> str:
     return f"column {name!r}: day and month are ambiguous; read as {order}"
 
 
-def _with_leak(column: Column, labels: Array, seed: int) -> Column:
+def with_leak(column: Column, labels: Array, *, seed: int = 0) -> Column:
     """The column, as a leak where it predicts the labels on its own, or with a note where it nearly does."""
     known = labels >= 0
     if column.role not in ("numeric", "categorical", "boolean", "date"):

@@ -2,7 +2,8 @@
 
 Names are relative, with "/" between parts, and may hold the surrogates that stand for undecodable bytes of a file name;
 `printable` makes valid UTF-8 of them. Hidden files and folders (names that begin with a dot, `__MACOSX`) are ignored.
-Links are followed; a link to one of its parent folders is skipped, and `real` holds the targets of the others.
+Output of mohs, such as runs/, is ignored too, so that data can be audited from within their folder. Links are followed; a link
+to one of its parent folders is skipped, and `real` holds the targets of the others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from mohs._core.errors import DataError
+from mohs._core.folders import is_output
 from mohs.data.decode import formats
 from mohs.data.examples import LeftOut
 
@@ -102,14 +104,18 @@ class FolderFiles:
         self._enter("", os.path.realpath(self.root), (), found)
         return found
 
-    def _enter(self, folder: str, real: str, above: tuple[str, ...], found: Listing) -> None:
+    def _enter(self, folder: str, real: str, above: tuple[str, ...], found: Listing) -> bool:
+        """List what is below a folder; returns whether that is nothing but output of mohs."""
         try:
             entries = sorted(os.scandir(self.root / folder), key=lambda entry: entry.name)
         except OSError as error:
             if not folder:
                 raise DataError(f"{printable(str(self.root))}: cannot be opened: {error.strerror}") from error
             found.left_out.append(LeftOut(self.path(folder), f"the folder cannot be opened: {error.strerror}"))
-            return
+            return False
+        if folder and is_output({entry.name for entry in entries}):
+            return True
+        outputs, before = 0, (len(found.files), len(found.folders), len(found.left_out))
         for entry in entries:
             if entry.name.startswith(HIDDEN):
                 continue
@@ -124,7 +130,10 @@ class FolderFiles:
                 found.left_out.append(LeftOut(self.path(name), "a link to one of its parent folders"))
             else:
                 found.folders.append(name)
-                self._enter(name, target, (*above, real), found)
+                if self._enter(name, target, (*above, real), found):
+                    found.folders.remove(name)
+                    outputs += 1
+        return outputs > 0 and before == (len(found.files), len(found.folders), len(found.left_out))
 
 
 class ZipFiles:

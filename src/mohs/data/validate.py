@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import torch
 
 from mohs._core.errors import DataError
-from mohs.data.examples import Examples
+from mohs.data.examples import Examples, LeftOut
 
 SHOWN = 5
 UNIQUE, LEAST = 0.5, 20  # classes per example beyond which names or texts were probably taken for labels, and among how many
+LIKE_MISSING = frozenset(("na", "n/a", "nan", "null", "<na>", "#n/a"))  # classes that are probably missing labels, in lower case
 WIDTH = 40  # characters of a class that a warning shows
 ADVICE = {
     "text": "turn the text into features with `mohs embed` and use those, or find wrong labels with `mohs audit`",
@@ -22,7 +24,7 @@ ADVICE = {
 def check_examples(examples: Examples) -> None:
     """Validate that a classifier can be trained on these examples."""
     name, number, classes = examples.name, len(examples), examples.classes
-    left = f" ({len(examples.left_out)} were skipped, {_first(examples)})" if examples.left_out else ""
+    left = f" ({len(examples.left_out)} were skipped, {first_left_out(examples.left_out)})" if examples.left_out else ""
     if number < 2:
         raise DataError(f"{name}: {number} example(s){left}: at least 2 are needed")
     if len(classes) < 2:
@@ -44,6 +46,9 @@ def check_examples(examples: Examples) -> None:
         raise DataError(f"{name}: no example of {shown}{left}: add some, or remove the class")
     if 0 in examples.shape:
         raise DataError(f"{name}: inputs of shape {examples.shape} are empty")
+    if examples.separator is None:
+        _warn_of_spellings(examples)
+        _warn_of_missing(examples)
     if examples.separator is None and number >= LEAST and len(classes) > UNIQUE * number and isinstance(classes[0], str):
         warnings.warn(
             f"{name}: {number} examples of {len(classes)} classes, such as {classes[0][:WIDTH]!r}: most classes have a single "
@@ -52,8 +57,36 @@ def check_examples(examples: Examples) -> None:
         )
 
 
-def _first(examples: Examples) -> str:
-    return f"the first: {examples.left_out[0].path}: {examples.left_out[0].reason}"
+def _warn_of_spellings(examples: Examples) -> None:
+    """Warn of classes whose names differ only in case or blanks: "dog" and "Dog "."""
+    alike: dict[str, list[str]] = {}
+    for one in examples.classes:
+        if isinstance(one, str):
+            alike.setdefault(" ".join(one.split()).casefold(), []).append(one)
+    twice = [names for names in alike.values() if len(names) > 1]
+    if twice:
+        shown = " and ".join(map(repr, twice[0][:SHOWN]))
+        warnings.warn(
+            f"{examples.name}: {len(twice)} class(es) with several spellings, such as {shown}: "
+            "they are judged as different classes; if they are the same, spell them alike",
+            stacklevel=3,
+        )
+
+
+def _warn_of_missing(examples: Examples) -> None:
+    """Warn of classes that are probably missing labels, which are left empty in files."""
+    named = [one for one in examples.classes if isinstance(one, str) and one.strip().lower() in LIKE_MISSING]
+    if named:
+        warnings.warn(
+            f"{examples.name}: class(es) {', '.join(map(repr, named[:SHOWN]))} may stand for missing labels: if so, leave these "
+            "labels empty, so that their examples are left out",
+            stacklevel=3,
+        )
+
+
+def first_left_out(left_out: Sequence[LeftOut]) -> str:
+    """The first of the examples that were left out, and why."""
+    return f"the first: {left_out[0].path}: {left_out[0].reason}"
 
 
 def check_numeric(examples: Examples, *, verb: str = "train on") -> None:

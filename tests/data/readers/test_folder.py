@@ -113,6 +113,19 @@ def test_names_of_any_kind(tmp_path: Path, save: Save) -> None:
     assert len(lazy.fingerprint()) == 16
 
 
+def test_output_of_mohs_among_the_classes_is_ignored(tmp_path: Path, save: Save) -> None:
+    for name in ("cat", "dog"):
+        save(tmp_path / name / "1.png")
+    for name in ("runs/audit-1", "runs/train-1/second", "cat/out"):
+        for file in (".lock", "audit.json", "report.html"):
+            (tmp_path / name).mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).touch()
+    data = folder(tmp_path)
+    assert (data.classes, data.train.keys, data.left_out) == (["cat", "dog"], ["cat/1.png", "dog/1.png"], [])
+    save(tmp_path / "runs" / "1.png")
+    assert folder(tmp_path).classes == ["cat", "dog", "runs"]
+
+
 def test_link_loops_end_and_links_are_followed(tmp_path: Path, save: Save) -> None:
     two_classes(tmp_path / "real", save)
     (tmp_path / "data").mkdir()

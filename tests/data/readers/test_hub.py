@@ -71,7 +71,7 @@ def test_data_sets_that_cannot_be_had(package: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no column to learn from beside the label; its columns: place, label \(constant"):
         open_data(str(tmp_path / "t"))
     package.Dataset.from_dict({"text": ["a", "b"]}).save_to_disk(str(tmp_path / "u"))
-    with pytest.raises(DataError, match="no label column: name yours with label; its columns: text"):
+    with pytest.raises(DataError, match=r"no label column: name yours with label .*; its columns: text"):
         open_data(str(tmp_path / "u"))
     splits = package.DatasetDict({"one": pictures(package, [0, 1]), "two": pictures(package, [0, 1])})
     splits.save_to_disk(str(tmp_path / "v"))

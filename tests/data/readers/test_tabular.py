@@ -54,6 +54,32 @@ def test_labels_are_read_as_they_are_written(tmp_path: Path) -> None:
     assert (data.classes, [one.path.rpartition(" row ")[2] for one in data.left_out]) == ([0, 1], ["1"])
 
 
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("sep=;\na;b;label\n1;2,5;x\n3;4;y\n", None),
+        ("a;b, cm;Label \n1;2,5;x\n3;4;y\n", None),
+        ('"a, cm";"b, cm";"c; d";kind\n1;2,5;0;x\n3;4;0;y\n', "Kind"),
+        ('a;"b\n(cm)";kind\n1;2,5;x\n3;4;y\n', "kind"),
+        ("a, b, label\n1, 2.5, x\n3, 4, y\n", None),
+        ("a,,b,label,,\n1,,2.5,x,,\n3,,4,y,,\n", None),
+    ],
+)
+def test_headers_as_spreadsheets_write_them(tmp_path: Path, text: str, label: str | None) -> None:
+    data = table(csv(tmp_path, text), label=label)
+    assert [str(one).strip() for one in data.classes] == ["x", "y"]
+    assert data.train.inputs[:, :2].tolist() == [[1, 2.5], [3, 4]]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("text", ["text", None])
+def test_a_late_byte_that_is_not_utf8_is_named_with_its_line(tmp_path: Path, text: str | None) -> None:
+    """Arrow makes a column of bytes of such strings, which is no column of images."""
+    rows = "".join(f"{'ab'[i % 2]},a remark of several words {i}\n" for i in range(2000))
+    (tmp_path / "rows.csv").write_bytes(f"label,text\n{rows}a,Straße\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"rows\.csv, line 2002: byte 0xdf is not UTF-8"):
+        table(tmp_path / "rows.csv", text=text)
+
+
 def test_rows_without_a_label_are_skipped_and_counted(tmp_path: Path) -> None:
     data = table(csv(tmp_path, "a,label\n1,x\n2,\n3,y\n"))
     assert data.train.keys == [0, 2]
@@ -108,6 +134,28 @@ def test_bytes_are_images(tmp_path: Path) -> None:
     assert data.left_out[0].path == f"{tmp_path}/rows.parquet row 2"
 
 
+def test_a_column_of_existing_images_may_have_any_name(tmp_path: Path, save: Save) -> None:
+    for i in range(3):
+        save(tmp_path / "images" / f"{i}.png", size=(8, 8))
+    rows = csv(tmp_path, "image name,camera,label\n" + "".join(f"images/{i}.png,c{i % 2},{'xy'[i % 2]}\n" for i in range(4)))
+    data = table(rows)
+    assert (data.train.shape, data.train.keys) == ((3, 8, 8), [0, 1, 2])
+    assert data.left_out[0].reason == "row 3: no such file"
+    text = rows.read_text().replace("camera", "text").replace("c0", "some words").replace("c1", "other words")
+    assert table(csv(tmp_path, text)).train.kind == "text"
+
+
+def test_a_leak_among_columns_of_numbers_is_dropped(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 7},{i % 2},{i % 5},{'xy'[i % 2]}\n" for i in range(100))
+    data = table(csv(tmp_path, f"a,code,b,label\n{rows}"))
+    assert data.train.inputs[:3].tolist() == [[0, 0], [1, 1], [2, 2]]  # type: ignore[index]
+    assert data.notes == ["LEAK: column 'code' alone predicts 100.0% of the labels, so it was probably made from them: dropped"]
+    rows = "".join(f"{i % 2},{'xy'[i % 2]}\n" for i in range(100))
+    with pytest.raises(DataError, match=r"no column to learn from beside the label; .* \(LEAK: column 'code'"):
+        table(csv(tmp_path, f"code,label\n{rows}"))
+    assert table(csv(tmp_path, f"code,label\n{rows}".replace("x", "1").replace("y", "2")), target="label").notes == []
+
+
 def test_a_column_may_give_the_split(tmp_path: Path) -> None:
     data = table(csv(tmp_path, "a,label,split\n1,x,train\n2,y,test\n3,y,train\n4,x,valid\n5,,test\n"))
     assert {name: part.keys for name, part in data.splits.items()} == {"train": [0, 2], "val": [3], "test": [1]}
@@ -124,7 +172,7 @@ def test_a_column_may_give_the_split(tmp_path: Path) -> None:
     [
         ("", None, "the file is empty; a header with the names of the columns is expected"),
         ("a,label\n", None, "no rows below the header"),
-        ("a,b\n1,2\n", None, "no label column .*: name yours with label; its columns: a, b"),
+        ("a,b\n1,2\n", None, "no label column .*: name yours with label .*; its columns: a, b"),
         ("a,label\n1,x\n", "kind", "no column 'kind'; its columns: a, label"),
         ("a,a,label\n1,1,x\n", None, "two columns are called 'a': rename one"),
         ("a,label\n1,\n2,\n", None, "no row with a label"),
@@ -139,7 +187,8 @@ def test_a_column_may_give_the_split(tmp_path: Path) -> None:
             None,
             r"rows 0, 2 name the same file, 'u\.png'; 1 file\(s\) are named twice: keep one row for each",
         ),
-        ("a,label\n1,x\n2,y,z\n", None, "cannot be read as CSV"),
+        ("a,label\n1,x\n2,y,z\n", None, "cannot be read as CSV: .*Row #3: Expected 2 columns, got 3"),
+        (",,label\n1,2,x\n3,4,y\n", None, "two columns have no name: name them"),
     ],
 )
 def test_tables_that_are_not_a_data_set(tmp_path: Path, text: str, label: str | None, message: str) -> None:
@@ -152,7 +201,7 @@ def test_files_that_are_not_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         table(tmp_path / "rows.parquet")
     (tmp_path / "rows.csv").write_bytes(b"a,label\n1,\xff\xfe\n")
-    with pytest.raises(DataError, match=r"cannot be read as CSV \(UTF-8 is expected\)"):
+    with pytest.raises(DataError, match=r"rows\.csv, line 2: byte 0xff is not UTF-8: save the file as UTF-8"):
         table(tmp_path / "rows.csv")
     parts = pa.table({"label": [0.5, 1.0], "a": [1, 2]})
     pyarrow.parquet.write_table(parts, tmp_path / "rows.parquet")

@@ -136,7 +136,7 @@ def _label_column(datasets: ModuleType, kinds: Mapping[str, Any], label: str | N
     else:
         found = find_name(typed, LABELS) or next(iter(typed), None) or find_name(kinds, LABELS)
     if found is None:
-        what = f"no column {label!r}" if label is not None else "no label column: name yours with label"
+        what = f"no column {label!r}" if label is not None else "no label column: name yours with label (--label)"
         raise DataError(f"hf:{name}: {what}; its columns: {', '.join(kinds)}")
     return found
 

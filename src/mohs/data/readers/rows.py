@@ -5,7 +5,7 @@ The first that applies:
     text        the column that `text` names
     features    a column of lists of numbers (FEATURES go first)
     text        a column called one of TEXTS whose strings are distinct or have several words
-    features    numbers in every column, none missing
+    features    numbers in every column, none missing; up to MOST_COLUMNS without those that are leaks (see `columns.py`)
     text        a column of text, where every other column is dropped as an identifier, a constant or a leak
     table       columns of several types, or with missing values
 """
@@ -21,9 +21,9 @@ import pyarrow as pa
 import torch
 
 from mohs._core.errors import DataError
-from mohs._core.vocabulary import FEATURES, IDS, SPLIT, TEXTS, find_name
+from mohs._core.vocabulary import FEATURES, IDS, SPLIT, TEXTS, find_name, plain_name
 from mohs.data.cells import Array, is_text, parse_numbers
-from mohs.data.columns import USED, Column, infer_columns, looks_like_text, to_table
+from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_like_text, to_table, with_leak
 from mohs.data.examples import Data, Examples, LeftOut
 from mohs.data.labels import as_set, class_numbers, classes_in, label_values, numbers_where_whole
 from mohs.data.row_inputs import TableRows, Texts
@@ -61,6 +61,16 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    @property
+    def is_classified(self) -> bool:
+        """Whether the labels are classes, not numbers."""
+        return not isinstance(self.classes[0], float)
+
+    @property
+    def train_labels(self) -> Array:
+        """Class indices (N,), −1 outside the training split."""
+        return np.where([split == "train" for split in self.splits], self.labels, -1)
+
     def row(self, place: int) -> str:
         """The row at a place, in words."""
         return f"{self.source} row {self.numbers[place]}"
@@ -95,12 +105,12 @@ def labeled_rows(
     for row in rows:
         if len(train) < len(rows) and values[row].item() not in classes:
             raise DataError(f"{source}: the label of row {row} is {values[row].item()!r}, a class without training rows")
-    reserved = {label.lower(), SPLIT, *(key.lower() for key in KEYS)}
+    reserved = {plain_name(label), SPLIT, *map(plain_name, KEYS)}
     return Rows(
         name,
         source,
         columns if kept.all() else columns.filter(pa.array(kept)),
-        [one for one in columns.column_names if one.lower() not in reserved],
+        [one for one in columns.column_names if plain_name(one) not in reserved],
         rows,
         class_numbers(values[rows], classes, source).tolist(),
         [splits[row] for row in rows],
@@ -130,7 +140,7 @@ def rows_data(rows: Rows, *, text: str | None = None, as_strings: Callable[[], p
     if rows.inputs and all(is_number(kind) for kind in inputs.schema.types):
         matrix = _matrix(inputs)
         if np.isfinite(matrix).all():
-            return _features(rows, matrix, rows.inputs)
+            return _numbers(rows, matrix)
     return _mixed(rows, inputs if as_strings is None else as_strings())
 
 
@@ -167,17 +177,33 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def _numbers(rows: Rows, matrix: Array) -> Data:
+    """Columns of numbers as features; of a table, not of embeddings, without those that predict the labels on their own."""
+    if not rows.is_classified or matrix.shape[1] > MOST_COLUMNS:
+        return _features(rows, matrix, rows.inputs)
+    labels = rows.train_labels
+    columns = [with_leak(Column(name, "numeric", values), labels) for name, values in zip(rows.inputs, matrix.T, strict=True)]
+    notes = [column.note for column in columns if column.note]
+    kept = [place for place, column in enumerate(columns) if column.role != "leak"]
+    if not kept:
+        raise _nothing_left(rows, notes)
+    names = [rows.inputs[place] for place in kept]
+    return _features(replace(rows, inputs=names, notes=[*rows.notes, *notes]), matrix[:, kept], names)
+
+
+def _nothing_left(rows: Rows, notes: Sequence[str]) -> DataError:
+    columns = ", ".join(rows.columns.column_names)
+    why = f" ({'; '.join(notes)})" if notes else ""
+    return DataError(f"{rows.source}: no column to learn from beside the label; its columns: {columns}{why}")
+
+
 def _mixed(rows: Rows, inputs: pa.Table) -> Data:
     """Columns that are not all numbers: text where nothing else is left, features where all are numbers after all."""
-    train = np.array([split == "train" for split in rows.splits])
-    columns, notes = infer_columns(inputs, None if isinstance(rows.classes[0], float) else np.where(train, rows.labels, -1))
+    columns, notes = infer_columns(inputs, rows.train_labels if rows.is_classified else None)
     rows = replace(rows, notes=[*rows.notes, *notes])
     used = [column for column in columns if column.role in USED]
     if not used:
-        raise DataError(
-            f"{rows.source}: no column to learn from beside the label; its columns: {', '.join(rows.columns.column_names)}"
-            + (f" ({'; '.join(notes)})" if notes else "")
-        )
+        raise _nothing_left(rows, notes)
     texts = [column for column in used if column.role == "text" or (len(used) == 1 and _is_text(column, inputs))]
     if len(texts) == len(used):
         return _texts(rows, texts[0].name)
@@ -257,11 +283,12 @@ def _lists(column: pa.ChunkedArray, name: str, rows: Rows) -> Array:
 
 def _named(rows: Rows, text: str) -> str:
     names = rows.columns.column_names
-    if text not in names:
+    found = text if text in names else find_name(names, [text])
+    if found is None:
         raise DataError(f"{rows.source}: no column {text!r} for the text; its columns: {', '.join(names)}")
-    if text not in rows.inputs:
-        raise DataError(f"{rows.source}: column {text!r} is the label, the split or the key, so it cannot be the text")
-    return text
+    if found not in rows.inputs:
+        raise DataError(f"{rows.source}: column {found!r} is the label, the split or the key, so it cannot be the text")
+    return found
 
 
 def _unused(names: Sequence[str]) -> str:
@@ -275,7 +302,10 @@ def _splits(columns: pa.Table, source: str) -> list[str]:
     found = [split_called(one or "") for one in columns.column(column).to_pylist()]
     if None in found:
         row = found.index(None)
-        raise DataError(f"{source}: split of row {row} is {columns.column(column)[row].as_py()!r}; expected train, val or test")
+        given = columns.column(column)[row].as_py()
+        raise DataError(
+            f"{source}: split of row {row} is {given!r}; expected train, val or test (rename the column if it is no split)"
+        )
     return [one for one in found if one is not None]
 
 

@@ -1,8 +1,8 @@
 """A CSV, TSV, JSON Lines or Parquet file, or a folder of Parquet shards: one row per example, with its label and inputs.
 
     label     named by `label`, or the first column called one of LABELS; rows without a label are skipped
-    inputs    a column of image paths (PATHS, IMAGES), relative to the file's folder; a column of encoded images; or features,
-              text or a table: see `rows.py`
+    inputs    a column of image paths (PATHS, IMAGES, or one that names existing images), relative to the file's folder; a column
+              of encoded images; or features, text or a table: see `rows.py`
     key       a column called one of KEYS, which names the example; never an input
     split     a column called split with train, val (or valid, validation) and test
 
@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from PIL import Image
 
 from mohs._core.errors import DataError
-from mohs._core.vocabulary import IMAGES, LABELS, PATHS, SPLIT, find_name
+from mohs._core.vocabulary import IMAGES, LABELS, PATHS, SPLIT, find_name, plain_name
 from mohs.data.cells import is_text
 from mohs.data.decode import Size
 from mohs.data.examples import Data, LeftOut
@@ -28,11 +29,12 @@ from mohs.data.image_stores import EncodedImages, FolderFiles, printable
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import SEPARATOR
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
-from mohs.data.readers.rows import KEYS, Rows, labeled_rows, rows_data, text_column
+from mohs.data.readers.rows import KEYS, Rows, is_list, labeled_rows, rows_data, text_column
 from mohs.data.readers.tabular_file import CSV, read_columns, separator_of
 
 SEPARATORS = {";": "semicolons", "|": "vertical bars"}
 SHOWN = 5
+FIRST_CELLS, LONGEST_PATH = 100, 200  # cells of a column, and characters of a cell, that are looked at for paths of images
 
 
 def table(
@@ -97,31 +99,45 @@ def in_memory_table(
 
 def label_column(names: Sequence[str], label: str | None, source: str) -> str:
     """The column of labels: the one that `label` names, or the first called one of LABELS."""
-    if label is not None and label in names:
-        return label
-    found = find_name(names, LABELS) if label is None else None
+    found = _label_among(names, label)
     if found is None:
-        what = f"no column {label!r}" if label is not None else f"no label column ({', '.join(LABELS)}): name yours with label"
-        raise DataError(f"{source}: {what}; its columns: {', '.join(names)}")
+        unknown = f"no label column ({', '.join(LABELS)}): name yours with label (--label)"
+        raise DataError(f"{source}: {unknown if label is None else f'no column {label!r}'}; its columns: {', '.join(names)}")
     return found
+
+
+def _label_among(names: Sequence[str], label: str | None) -> str | None:
+    return label if label in names else find_name(names, LABELS if label is None else [label])
 
 
 def _strings(names: Sequence[str], label: str | None) -> list[str]:
     """Columns of a CSV file whose cells are kept as they are written."""
-    known = {one.lower() for one in (*PATHS, *KEYS, SPLIT)}
-    return [one for one in names if one.lower() in known or one == (label or find_name(names, LABELS))]
+    known, called = {plain_name(one) for one in (*PATHS, *KEYS, SPLIT)}, _label_among(names, label)
+    return [one for one in names if plain_name(one) in known or one == called]
 
 
 def _images(rows: Rows, folder: Path, image_size: int | Size | None, memory_limit: int) -> Data | None:
     """The rows as images, where a column holds their paths or their bytes."""
     kinds = {one: rows.columns.schema.field(one).type for one in rows.inputs}
-    by_path = find_name([one for one, kind in kinds.items() if is_text(kind)], (*PATHS, *IMAGES))
+    strings = [one for one, kind in kinds.items() if is_text(kind)]
+    other = text_column(rows.columns.select(rows.inputs)) is not None
+    by_path = find_name(strings, (*PATHS, *IMAGES))
     if by_path is not None:
         paths = rows.columns.column(by_path).to_pylist()
-        if any(path and (folder / path).is_file() for path in paths) or text_column(rows.columns.select(rows.inputs)) is None:
+        if not other or any(path and (folder / path).is_file() for path in paths):
+            return _image_files(rows, by_path, folder, image_size, memory_limit)
+    elif not other and not any(is_list(kind) for kind in kinds.values()):
+        by_path = next((one for one in strings if _names_images(rows, one, folder)), None)
+        if by_path is not None:
             return _image_files(rows, by_path, folder, image_size, memory_limit)
     encoded = next((one for one, kind in kinds.items() if holds_images(kind)), None)
     return None if encoded is None else _encoded_images(rows, encoded, image_size, memory_limit)
+
+
+def _names_images(rows: Rows, column: str, folder: Path) -> bool:
+    """Whether one of the first cells is the path of an image that exists, whatever the column is called."""
+    cells = [cell for cell in rows.columns.column(column).slice(0, FIRST_CELLS).to_pylist() if cell and len(cell) < LONGEST_PATH]
+    return any(Path(cell).suffix.lower() in Image.registered_extensions() and (folder / cell).is_file() for cell in cells)
 
 
 def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size | None, memory_limit: int) -> Data:

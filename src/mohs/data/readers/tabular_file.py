@@ -9,6 +9,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ import pyarrow.parquet
 
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import SPLIT
+from mohs.data.cells import is_text
 from mohs.data.split import split_called
 
 JSON_LINES = (".jsonl", ".ndjson")
 CSV = (".csv", ".tsv")
+SEPARATORS = (",", "\t", ";", "|")  # the one that gives a header the most fields, the first of several
+NAMED_SEPARATOR = re.compile(r"sep=([,\t;|])", re.IGNORECASE)  # a first line by which Excel knows the separator
 FILES = (*CSV, *JSON_LINES, ".parquet")  # endings of files that are read as tables
 
 
@@ -35,12 +39,15 @@ def read_columns(path: Path, *, as_text: Callable[[Sequence[str]], Collection[st
     try:
         found = pyarrow.parquet.read_table(path) if kind == ".parquet" else _csv(path, as_text)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        named = "Parquet" if kind == ".parquet" else "CSV (UTF-8 is expected)"
-        raise DataError(f"{path}: cannot be read as {named}: {error}") from error
+        if kind in CSV:
+            _check_utf8(path)
+        raise DataError(f"{path}: cannot be read as {'Parquet' if kind == '.parquet' else 'CSV'}: {error}") from error
+    if found.column_names.count("") > 1:
+        found = _without_blank(found)
     names = found.column_names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"{path}: two columns are called {twice!r}: rename one")
+        raise DataError(f"{path}: two columns {f'are called {twice!r}: rename one' if twice else 'have no name: name them'}")
     plain = [_without_dictionary(found.column(i)) for i in range(len(names))]
     return pa.table(dict(zip(names, plain, strict=True)))
 
@@ -50,23 +57,60 @@ def separator_of(path: Path) -> str:
     return _header(path)[1]
 
 
-def _header(path: Path) -> tuple[list[str], str]:
+def _header(path: Path) -> tuple[list[str], str, int]:
+    """The names of the columns, the separator, and the number of lines above the header (1 for Excel's "sep=;")."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
-    if not first.strip():
-        raise DataError(f"{path}: the file is empty; a header with the names of the columns is expected")
-    if path.suffix.lower() == ".tsv":
-        separator = "\t"
-    else:
-        separator = next((one for one in ("\t", ";", "|") if one in first and "," not in first), ",")
-    return next(csv.reader([first.rstrip("\r\n")], delimiter=separator)), separator
+        named = NAMED_SEPARATOR.fullmatch(first.rstrip("\r\n"))
+        first = file.readline() if named else first
+        if not first.strip():
+            raise DataError(f"{path}: the file is empty; a header with the names of the columns is expected")
+        if named:
+            separator = named.group(1)
+        elif path.suffix.lower() == ".tsv":
+            separator = "\t"
+        else:
+            separator = max(SEPARATORS, key=lambda one: len(next(csv.reader([first], delimiter=one))))
+        return next(csv.reader(chain([first], file), delimiter=separator)), separator, int(named is not None)
 
 
 def _csv(path: Path, as_text: Callable[[Sequence[str]], Collection[str]]) -> pa.Table:
-    names, separator = _header(path)
+    names, separator, above = _header(path)
     options = pyarrow.csv.ConvertOptions(column_types={name: pa.string() for name in as_text(names)})
     parsing = pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-    return pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=options)
+
+    def read(*, threads: bool) -> pa.Table:
+        reading = pyarrow.csv.ReadOptions(use_threads=threads, skip_rows=above)
+        return pyarrow.csv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=options)
+
+    try:
+        found = read(threads=True)
+    except pa.ArrowInvalid:
+        found = read(threads=False)  # whose error names the row
+    if any(pa.types.is_binary(kind) for kind in found.schema.types):  # what Arrow makes of strings that are not UTF-8
+        _check_utf8(path)
+    return found
+
+
+def _check_utf8(path: Path) -> None:
+    """Validate that every line is UTF-8."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                found = f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8"
+                raise DataError(f"{found}: save the file as UTF-8 (in Excel: CSV UTF-8)") from error
+
+
+def _without_blank(table: pa.Table) -> pa.Table:
+    """The table without nameless columns that are empty, as spreadsheets add on the right."""
+    import pyarrow.compute as pc
+
+    def empty(column: pa.ChunkedArray) -> bool:
+        return bool(column.null_count == len(column) or (is_text(column.type) and pc.all(pc.equal(column, "")).as_py()))
+
+    return table.select([i for i, name in enumerate(table.column_names) if name or not empty(table.column(i))])
 
 
 def _json_lines(path: Path) -> pa.Table:
