@@ -97,6 +97,12 @@ def test_auto_trusts_by_the_noise_matrix_if_mistakes_are_spread_evenly_and_by_bo
     assert torch.equal(right_labels("auto", seen, people), right_labels("both", seen, people))
 
 
+@pytest.mark.parametrize(("wrong", "select"), [(0.1, "both"), (0.4, "margin")])
+def test_labels_are_trusted_by_the_margin_if_the_network_contradicts_many(wrong: float, select: str) -> None:
+    seen, labels, _ = made_beliefs(wrong=wrong)
+    assert torch.equal(right_labels("both-or-margin", seen, labels), right_labels(select, seen, labels))
+
+
 def test_the_concentration_of_mistakes_is_0_if_even_and_1_if_each_class_is_mistaken_for_one_other() -> None:
     true = torch.arange(600) % 6
     probs = torch.eye(6)[true]
@@ -186,7 +192,7 @@ def test_wide_features_get_a_second_view_and_a_lower_learning_rate(tmp_path: Pat
     data = Data(noisy, None, examples.take(torch.arange(600, 900)))
     run, _, _ = resolve(Run(data="x", recipe="robust"), data)
     assert run.recipe["view"] == [{"name": "corrupt"}]
-    assert run.recipe["select"] == "both"
+    assert run.recipe["select"] == "both-or-margin"
     assert resolve(Run(data="x", recipe="robust:select=margin"), data)[0].recipe["select"] == "margin"
     assert "select" not in resolve(Run(data="x", recipe="robust"), bright_and_dark())[0].recipe  # images: decided in training
     assert run.optimizer["lr"] == pytest.approx(4 / 256, rel=1e-3)

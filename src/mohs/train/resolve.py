@@ -119,7 +119,7 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
             recipe["view"] = []  # two views of mixed inputs cannot be compared
         made: Robust = create_spec(RECIPES, "recipe", recipe)
         if made.select == "auto" and examples.kind == "features":  # which are memorized in part, and `noise` believes that
-            recipe["select"] = "both"
+            recipe["select"] = "both-or-margin"
         changes["recipe"] = {**recipe, **recipe_augment(made, examples)}
     if run.ema is None and run.recipe is not None:
         changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))

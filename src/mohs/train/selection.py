@@ -3,7 +3,8 @@
     belief                          w_i = b_i of the label y_i
     noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i], τ ≤ 1
     both                            logit w_i = ½ (logit w_i by noise + logit w_i by belief)
-    auto                            noise if the mistakes are spread evenly over the classes, else both; for features both
+    both-or-margin                  margin if the network contradicts a fifth of the labels or more, else both
+    auto                            noise if the mistakes are spread evenly over the classes, else both; features: both-or-margin
     loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
@@ -17,6 +18,9 @@ half an observation: a logarithmic opinion pool of equal weights.
 `auto` tells these two apart by the labels that contradict the network where it is most certain. Random mistakes are spread evenly
 over the other classes; people, and anything else that looks at the example, mistake a class for a few similar ones.
 `concentration` is 0 for symmetric noise, 0.12 to 0.17 for CIFAR-10N by the true classes, and 1 if each class is mistaken for one.
+On features a network memorizes many wrong labels, and its belief supports them: `noise` and `both` fail if half of the labels are
+wrong. The margins of those labels are still the smallest, and the mixture of `margin` cuts there; but with few wrong labels it is
+worse, since it always finds two heaps. `both-or-margin` decides by the share of the labels that the network contradicts.
 The mixtures rest on networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix
 (Li et al. 2020), of the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
@@ -42,6 +46,7 @@ SAMPLE = 20_000  # examples to which the mixture is fitted
 TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # a flatter belief would explain wrong labels without noise
 START = 0.3  # noise rate at which EM begins
 EVEN = 0.05  # concentration of mistakes below which they count as random
+MANY = 0.2  # share of the labels that the network contradicts, from which on they are trusted by the margin
 STEPS, PRIOR = 20, 0.5  # steps of EM; examples per class, spread by the pooled noise rate, that are added to each row of T
 
 
@@ -109,6 +114,12 @@ def by_auto(seen: Evidence, labels: Tensor) -> Tensor:
     return pooled(seen, labels, torch.where(random, 0.0, 0.5))
 
 
+def by_both_or_margin(seen: Evidence, labels: Tensor) -> Tensor:
+    """By the margin if the network contradicts many labels, else by both."""
+    contradicted = (seen.probs.argmax(1) != labels).double().mean()
+    return by_margin(seen, labels) if contradicted >= MANY else by_both(seen, labels)
+
+
 def pooled(seen: Evidence, labels: Tensor, weight: Tensor) -> Tensor:
     """The mean of the log odds that noise matrix and belief give the label, with this weight (a scalar) of the belief."""
     odds = [right.double().clamp(LEAST, 1 - LEAST).logit() for right in (by_noise(seen, labels), by_belief(seen, labels))]
@@ -160,6 +171,7 @@ SELECTIONS: dict[str, Callable[[Evidence, Tensor], Tensor]] = {
     "both": by_both,
     "noise": by_noise,
     "belief": by_belief,
+    "both-or-margin": by_both_or_margin,
     "loss": by_loss,
     "margin": by_margin,
     "avh": by_avh,
