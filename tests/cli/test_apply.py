@@ -83,6 +83,15 @@ def test_apply_and_undo(run: Path, decisions: Path, tmp_path: Path) -> None:
     assert labels(to) == [row["previous"] for row in rows]
 
 
+def test_a_file_in_the_way_is_kept_and_named(run: Path, decisions: Path, tmp_path: Path) -> None:
+    file = tmp_path / "beasts.csv"
+    file.write_text("name,kind\nrex,dog\n")
+    words = ["apply", str(run), str(decisions), "--to", str(file)]
+    assert f"the file that was there is kept: {file}.before (--undo restores it)" in CliRunner().invoke(app, words).stdout
+    assert "is kept" not in CliRunner().invoke(app, words).stdout  # the second time its own labels are replaced
+    assert Path(f"{file}.before").read_text() == "name,kind\nrex,dog\n"
+
+
 def test_dry_run_writes_nothing_and_json_counts(run: Path, decisions: Path) -> None:
     shown = call("apply", run, decisions, "--dry-run", "--json")
     assert json.loads(shown.stdout) == {

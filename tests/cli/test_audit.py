@@ -57,6 +57,26 @@ def test_gates_json_and_cleanlab_columns(embeddings: Path, tmp_path: Path) -> No
     assert [step for step in steps if step != "2/6"] == ["1/6", "3/6", "4/6", "5/6", "6/6"]  # features need no embedding
 
 
+def test_what_was_read_is_told_with_its_doubts(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 7};{i % 5},5;{'xy'[i % 2]};{['cat', 'dog', 'cat', 'Dog '][i % 4]}\n" for i in range(60))
+    (tmp_path / "rows.csv").write_text(f"a;b;code;label\n{rows};;;\n")
+    words = [sys.executable, "-m", "mohs", "audit", "rows.csv", "--out", "out", "--issues", "none"]
+    shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    lines = shown.stderr.splitlines()
+    assert shown.returncode == 0, shown.stderr
+    assert lines[0].startswith("Warning: rows: 1 class(es) with several spellings, such as 'Dog ' and 'dog': they are judged as")
+    assert lines[1].endswith("of 3 classes; 1 left out (the first: rows.csv row 60: no label)")
+    assert "Note: fields are separated by semicolons" in lines
+    assert "Note: decimal commas (3,14) were read as numbers" in lines
+
+
+def test_splits_that_are_not_judged_are_named(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 7},{i % 5},{'xy'[i % 2]},{('train', 'train', 'test')[i % 3]}\n" for i in range(60))
+    (tmp_path / "rows.csv").write_text(f"a,b,label,split\n{rows}")
+    shown = RUNNER.invoke(app, ["audit", str(tmp_path / "rows.csv"), "--out", str(tmp_path / "out")])
+    assert "40 rows of 2 features of 2 classes; only the train split is judged, not test (20)" in shown.stderr, shown.output
+
+
 def test_quiet_prints_nothing_and_keeps_the_gate(embeddings: Path, tmp_path: Path) -> None:
     words = ["audit", str(embeddings), "--out", str(tmp_path / "out"), "--quiet"]
     shown = RUNNER.invoke(app, [*words, "--gate", "easy>2"])
@@ -73,7 +93,7 @@ def test_hostile_names_and_files_that_are_not_images(tmp_path: Path) -> None:
     words = ["audit", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--epochs", "2", "--device", "cpu"]
     shown = RUNNER.invoke(app, words)
     assert shown.exit_code == 0, shown.output
-    assert "15 images (3 × 8 × 8) of 3 classes; 4 could not be read and are left out" in shown.stderr
+    assert "15 images (3 × 8 × 8) of 3 classes; 4 left out (the first: " in shown.stderr
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<script>alert(1)" not in page
     assert "\u202e" not in page

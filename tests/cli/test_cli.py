@@ -93,11 +93,15 @@ def test_list_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "recipes/a.toml").write_text('study = {paper = "Nobody, Table 1", what = "does it run?", seeds = 2}\n[[row]]\n')
     (tmp_path / "recipes/b.toml").write_text("study =")
     (tmp_path / "recipes/c.toml").write_text("[run]")
-    a, b, c = json.loads(CliRunner().invoke(app, ["list", "recipes", "--json"]).stdout)
+    (tmp_path / "recipes/d.toml").write_text('study = {like = "a.toml", paper = "Nobody, Table 2", what = "and elsewhere?"}\n')
+    (tmp_path / "recipes/e.toml").write_text('study = {like = "missing.toml", paper = "", what = ""}\n')
+    a, b, c, d, e = json.loads(CliRunner().invoke(app, ["list", "recipes", "--json"]).stdout)
     assert (a["name"], a["formula"], a["for"]) == ("recipes/a.toml", "Nobody, Table 1", "does it run?")
     assert a["settings"] == "1 row(s), 2 seeds, by test_accuracy"
     assert b["for"].startswith("not a readable recipe (Invalid value")
     assert c["for"] == "not a readable recipe ('study')"
+    assert (d["for"], d["settings"]) == ("and elsewhere?", "1 row(s), 3 seeds, by test_accuracy")  # rows of a.toml
+    assert e["for"].startswith("not a readable recipe (")
 
 
 def test_emphasis_as_json(mohs_command: Callable[..., Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import tomllib
 from pathlib import Path
@@ -41,7 +42,7 @@ def test_this_installation_is_fine() -> None:
     done = run()
     assert done.exit_code == 0, done.stdout
     assert f"mohs {mohs.__version__}" in done.stdout
-    assert "everything required works" in done.stdout
+    assert "all requirements work" in done.stdout
     assert "cross-entropy equals torch's to 1e-5 on cpu" in done.stdout
     assert "one epoch on digits" in done.stdout
     assert "60 rows written and read" in done.stdout
@@ -70,6 +71,17 @@ def test_a_package_is_imported_not_only_located(broken_package: str) -> None:
     assert not found.works
     assert found.problem == "RuntimeError: operator torchvision::nms does not exist"
     assert check_package("torch", "torch").works
+
+
+def test_packages_print_no_messages_when_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "loud_package.py").write_text("import logging\nlogging.getLogger('loud').info('loading')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with caplog.at_level("INFO"):
+        assert check_package("loud-package", "loud_package").works
+        logging.getLogger("loud").info("later")
+    assert caplog.messages == ["later"]
 
 
 def test_a_broken_requirement_exits_with_4_and_is_named(broken_package: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,15 @@ def test_text_to_parquet(texts, tmp_path):
     assert json.loads(again.stdout)["cached"]
 
 
+def test_what_is_left_out_is_told(tmp_path):
+    file, out = tmp_path / "rows.csv", tmp_path / "out.npz"
+    file.write_text("text,label\na b,x\nc d,y\n,x\ne f,\n")
+    words = ["embed", str(file), "--with", "tfidf", "--out", str(out)]
+    found = CliRunner().invoke(app, words)
+    assert f"2 left out (the first: {file} row 3: no label)" in found.output, found.output
+    assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["skipped"] == 2
+
+
 def test_wrong_endings_are_refused_first(texts):
     found = CliRunner().invoke(app, ["embed", str(texts), "--out", "features.csv"])
     assert isinstance(found.exception, ValueError)

@@ -60,7 +60,7 @@ def test_the_summary_is_in_plain_words(digits: AuditResult) -> None:
     counts = {kind.name: kind.examples for kind in kinds(digits)}
     assert f"{len(digits.table):,} examples of 10 classes" in text
     assert f"{counts['mislabeled']:,} (" in text
-    assert "2 could not be read" in text
+    assert "2 left out, unreadable or without a label" in text
     assert sum(counts.values()) == len(digits.table)
     assert "labels are wrong" in noise_sentence(digits)
     assert training_sentence(digits).startswith("mlp(64) was trained with the loss gce:q=0.7.")

@@ -316,7 +316,7 @@ def notes_of(judge: FileJudge, rows: int) -> list[str]:
     if rows > judge.examples:
         notes.append(f"heads, noise model, ranks and grades are those of {judge.examples:,} of {rows:,} rows, drawn at random")
     if judge.geometry is not None and rows > len(judge.geometry.references.rows):
-        notes.append(f"neighbors are sought among {len(judge.geometry.references.rows):,} rows drawn at random")
+        notes.append(f"neighbors are searched among {len(judge.geometry.references.rows):,} rows drawn at random")
     return notes
 
 

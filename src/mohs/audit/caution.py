@@ -16,14 +16,14 @@ def caution(table: pa.Table, trust: float = 1.0) -> str | None:
     agrees = sum(given == predicted for given, predicted in pairs) / len(table)
     if agrees < AGREES:
         return (
-            f"The judge agrees with only {agrees:.0%} of the labels. It knows too little to judge them (few examples per class, "
-            "features that say little), or most labels are wrong. Look before you act on these verdicts."
+            f"The judge agrees with only {agrees:.0%} of the labels. It cannot judge them well (few examples per class, "
+            "uninformative features), or most labels are wrong. Check examples before you act on these verdicts."
         )
     if trust < WEAK:
         return (
-            "The judge is weak on these data: many of the labels that it disagrees with are its own mistakes, and what it flags "
-            "is less certain than usual. Check some of its flags before you rely on them. More examples or more informative "
-            "features make it better."
+            "The judge is weak on these data: many of its disagreements with labels are its own mistakes, and its flags are less "
+            "certain than usual. Check some of them before you rely on them. More examples or more informative features make the "
+            "judge better."
         )
     return None
 

@@ -67,7 +67,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
         table=table,
         estimate=estimate_from(judgment, labels, data.train.classes, seed=options.seed),
         chosen=str(as_spec(run.loss)["name"]),
-        reason="It hardly memorizes wrong labels." if options.loss == "auto" else "You asked for this loss.",
+        reason="It hardly memorizes wrong labels." if options.loss == "auto" else "You selected this loss.",
         history=trained.history,
         dynamics=course_by_hardness(trained.trace, table) if trained.trace else None,
         held_out=unseen(trained, data, options.device),

@@ -38,7 +38,7 @@ class AuditOptions:
         epochs, batch: Its epochs and batch size; default: by the size of the data.
         folds: Number of cross-validation folds; default: 10 for up to 2,000 examples, else 5.
         issues: Issues besides labels to look for: "auto" (all that fit the data), "none", or names separated by commas.
-        against: Second data set, a path or name as `open_data` takes it: leaks between the two are sought.
+        against: Second data set, a path or name as `open_data` takes it, to find leaks between the two.
         previous: Folder of an earlier audit of the same examples: what labels take no part in is reused where inputs are the
             same, and table and report say what changed.
         checked: Labels that somebody has checked, to calibrate p_mislabeled by: decisions.csv of the report, decisions.log of

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import errno
 import sys
+import warnings
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import mohs
 from mohs import __version__
 from mohs._core.errors import DataError, RunError
 from mohs.cli import adapt, apply, audit, compare, doctor, embed, emphasis, listing, report, review, score, study, train
 
 NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
+PYTHON_WARNING = warnings.formatwarning
 EXAMPLES = """\b
 Examples:
   mohs audit                        a demonstration: digits with 10 % wrong labels
@@ -72,8 +76,15 @@ def root(
     """Find hard and mislabeled training examples, and train classifiers that are robust to them."""
 
 
+def _warning_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning of mohs without its place in the code; others as Python writes them."""
+    own = Path(filename).is_relative_to(Path(mohs.__file__).parent)
+    return f"Warning: {message}\n" if own else PYTHON_WARNING(message, category, filename, lineno, line)
+
+
 def main() -> None:
     """Run the command; an error that the user can fix is one line on stderr and an exit code, never a traceback."""
+    warnings.formatwarning = _warning_line
     try:
         app()
     except KeyboardInterrupt:
@@ -99,5 +110,5 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(word in str(error) for word in NO_MEMORY):
             raise
-        typer.echo(f"mohs: the memory does not suffice: reduce the batch, the network or the image size ({error})", err=True)
+        typer.echo(f"mohs: out of memory: reduce the batch, the network or the image size ({error})", err=True)
         sys.exit(ENVIRONMENT)

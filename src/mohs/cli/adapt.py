@@ -27,7 +27,7 @@ Select = Annotated[str, typer.Option(metavar="SPEC", help="Rule that selects pse
 Rounds = Annotated[int, typer.Option(metavar="N", help="Number of self-training rounds.")]
 Share = Annotated[
     tuple[float, float, float],
-    typer.Option(metavar="START STEP MAX", help="Share of pseudo-labeled target examples over the rounds."),
+    typer.Option(metavar="START STEP MAX", help="Share of pseudo-labeled target examples: first round, step, maximum."),
 ]
 Again = Annotated[o.Number, typer.Option(metavar="N", help="Number of epochs per round after the first; default: --epochs.")]
 Unlabeled = Annotated[
@@ -38,7 +38,7 @@ Take = Annotated[
     typer.Option(metavar="NAME", help="Criterion for the final network: last, source_accuracy, target_entropy or target_avc."),
 ]
 Folder = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Folder of the adaptation; default: one in adapted/.")
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Folder of the adaptation; default: a folder in adapted/.")
 ]
 ONLY_SHOWN = 64
 EPILOG = """\b

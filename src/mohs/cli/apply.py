@@ -29,7 +29,7 @@ Examples:
 USAGE = "give either the decisions.log or decisions.csv to apply, or --undo"
 
 
-RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the audit whose report the decisions were made in.")]
+RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the audit that the decisions belong to.")]
 Decisions = Annotated[
     Path | None,
     typer.Argument(
@@ -40,7 +40,7 @@ To = Annotated[Path | None, typer.Option(metavar="FILE", help="Label file to wri
 Undo = Annotated[bool, typer.Option("--undo", help="Restore the previous version of the label file, or the original labels.")]
 Retrain = Annotated[bool, typer.Option("--retrain", help="Train on the corrected labels, and compare on held-out examples.")]
 DataWord = Annotated[
-    str | None, typer.Option(metavar="DATA", help="Location of the audited data, for --retrain, if it has changed.")
+    str | None, typer.Option(metavar="DATA", help="New location of the audited data, for --retrain, if they were moved.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the decisions and print their effect; write nothing.")]
 
@@ -92,8 +92,7 @@ def _applied(findings: AuditResult, decisions: Path, to: Path | None) -> tuple[p
     from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
 
     labels, applied = apply_decisions(findings.table, read_decisions(decisions), findings.data_hash, classes=findings.classes)
-    if to is not None:
-        write_labels(labels, to)
+    kept = None if to is None else write_labels(labels, to)
     summary = {
         "out": None if to is None else str(to),
         "examples": applied.examples,
@@ -102,6 +101,7 @@ def _applied(findings: AuditResult, decisions: Path, to: Path | None) -> tuple[p
     }
     told = ", ".join(f"{count:,} {name}" for name, count in applied.decided.items())
     where = "nothing was written (--dry-run)" if to is None else f"labels: {to}"
+    where += f"\nthe file that was there is kept: {kept} (--undo restores it)" if kept is not None else ""
     return labels, summary, f"{applied.changed:,} of {applied.examples:,} labels changed ({told})\n{where}"
 
 
@@ -122,7 +122,7 @@ def _audited(run: Path, findings: AuditResult, data: str | None, how: Mapping[st
     try:
         return checked_data(open_data(own.data, **options), findings.data_hash)
     except DataError as error:
-        raise DataError(f"the audited data ({own.data}) were not found by their name: give them with --data ({error})") from error
+        raise DataError(f"the audited data ({own.data}) were not found: give their location with --data ({error})") from error
 
 
 def _retrained(run: Path, labels: pa.Table, data: Data, *, device: str, quiet: bool) -> Retrained:

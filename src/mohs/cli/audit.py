@@ -20,10 +20,10 @@ Examples:
   mohs audit reviews.csv --text review          texts in a column
   mohs audit flowers.csv --label species        a table
   mohs audit films.csv --label genres --separator ,   several labels per example
-  mohs audit houses.csv --target price          numbers as labels
-  mohs audit photos/ --votes votes.csv          labels by several people
+  mohs audit houses.csv --target price          a regression target
+  mohs audit photos/ --votes votes.csv          labels from several annotators
   mohs audit flowers.csv --checked decisions.csv   calibrated by labels that you have checked
-  mohs audit photos/ --corrected labels.csv --previous runs/photos   what changed since
+  mohs audit photos/ --corrected labels.csv --previous runs/photos   what changed since the earlier audit
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
   mohs audit shards/ --stream                   embeddings larger than memory
   mohs audit photos/ --gate "leak<=0"           no copies in another split"""
@@ -42,9 +42,9 @@ Recipe = Annotated[
     ),
 ]
 Epochs = Annotated[
-    int | None, typer.Option(metavar="N", help="Number of training epochs; default: chosen by the size of the data.")
+    int | None, typer.Option(metavar="N", help="Number of training epochs; default: depends on the size of the data.")
 ]
-Batch = Annotated[int | None, typer.Option(metavar="N", help="Batch size; default: chosen by the size of the data.")]
+Batch = Annotated[int | None, typer.Option(metavar="N", help="Batch size; default: depends on the size of the data.")]
 Folds = Annotated[
     int | None,
     typer.Option(
@@ -58,10 +58,12 @@ GateWord = Annotated[
 ]
 IssueNames = Annotated[
     str,
-    typer.Option("--issues", metavar="NAMES", help="Issues besides labels: auto, none, or names (mohs list issues), by commas."),
+    typer.Option(
+        "--issues", metavar="NAMES", help="Issues besides labels: auto, none, or comma-separated names (mohs list issues)."
+    ),
 ]
 Against = Annotated[
-    str | None, typer.Option(metavar="DATA", help="Second data set, such as the test set: leaks between the two are sought.")
+    str | None, typer.Option(metavar="DATA", help="Second data set, such as the test set, to find leaks between the two.")
 ]
 Previous = Annotated[
     Path | None,
@@ -73,33 +75,33 @@ Checked = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Labels that you have checked, to calibrate p_mislabeled: decisions.csv, or decisions.log or its folder.",
+        help="Labels that you have checked, to calibrate p_mislabeled: decisions.csv, decisions.log or the folder of the log.",
     ),
 ]
 RunFolder = Annotated[
     Path | None,
-    typer.Option("--run", metavar="FOLDER", help="Folder of a finished run whose network to use instead of training one."),
+    typer.Option("--run", metavar="FOLDER", help="Folder of a finished run, to judge by its network."),
 ]
-Cleanlab = Annotated[bool, typer.Option("--cleanlab", help="Write the table as CSV, with cleanlab's columns added.")]
+Cleanlab = Annotated[bool, typer.Option("--cleanlab", help="Also write the table as CSV, with cleanlab's columns added.")]
 Embed = Annotated[
     str,
     typer.Option(
         metavar="NAME", help="Features of images and text: auto, an embedder (mohs list embedders), or none to train a network."
     ),
 ]
-Finetune = Annotated[bool, typer.Option("--finetune", help="Fine-tune the pretrained backbone and judge by it (images, a GPU).")]
+Finetune = Annotated[bool, typer.Option("--finetune", help="Judge images by a fine-tuned backbone too (practical on a GPU).")]
 Precision = Annotated[
     float,
-    typer.Option(metavar="SHARE", help="Expected share of the examples called mislabeled whose label is wrong, between 0 and 1."),
+    typer.Option(metavar="SHARE", help="Expected precision (0 to 1): share of flagged labels that are wrong."),
 ]
 Corrected = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Corrected labels to audit instead of the original ones: a file that mohs apply wrote."),
+    typer.Option(metavar="FILE", help="Corrected labels to audit instead of the original ones: a file written by mohs apply."),
 ]
 OutFolder = Annotated[
     str | None,
     typer.Option(
-        metavar="FOLDER", help="Folder of this audit; default: one in --runs. With --stream also an s3:// or gs:// address."
+        metavar="FOLDER", help="Folder of this audit; default: a folder in --runs. With --stream also an s3:// or gs:// address."
     ),
 ]
 Csv = Annotated[bool, typer.Option("--csv", help="Also write the table as CSV.")]
@@ -148,7 +150,7 @@ def audit(
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Find the mislabeled, ambiguous, hard and easy examples of DATA, and other issues; writes a table and an HTML report.
+    """Find the mislabeled, ambiguous, hard and easy examples of DATA, and other issues. Write a table and an HTML report.
 
     Without DATA: a demonstration on digits with 10 % wrong labels. Run the same command again to resume.
     """

@@ -59,7 +59,7 @@ def _print(health: Health) -> None:
         typer.echo("\nself-test")
     for check in health.checks:
         typer.echo(f"    {'ok' if check.passed else 'FAILED':<8} {check.name:<10} {check.detail}")
-    typer.echo("\n" + ("everything required works" if health.fine else "a requirement is missing or broken"))
+    typer.echo("\n" + ("all requirements work" if health.fine else "a requirement is missing or broken"))
     for line in health.advice:
         typer.echo(f"    {line}")
 

@@ -19,7 +19,7 @@ Examples:
   mohs embed reviews.csv --text review --with tfidf --out reviews.parquet
   mohs embed photos/ --with timm:vit_base_patch14_dinov2.lvd142m --out photos.npz
   mohs audit photos.npz
-  mohs embed photos/ --stream --out features/ --on ray:auto   larger than memory
+  mohs embed photos/ --stream --out features/ --on ray:auto   larger than memory, on a Ray cluster
   mohs audit features/ --stream"""
 With = Annotated[
     str,
@@ -35,7 +35,7 @@ Out = Annotated[
     typer.Option(
         metavar="FILE",
         help="Output file, .npz or .parquet; default: features.npz. With --stream a folder or an s3:// or gs:// address; "
-        "default: one in runs.",
+        "default: a folder in runs.",
     ),
 ]
 Stream = Annotated[
@@ -45,7 +45,7 @@ Stream = Annotated[
         help="Bounded memory: embed class folders of images, or WebDataset (.tar) or Parquet files, as they are read.",
     ),
 ]
-Batch = Annotated[int | None, typer.Option(min=1, help="Examples per batch; default: by embedder and device.")]
+Batch = Annotated[int | None, typer.Option(min=1, help="Batch size; default: depends on embedder and device.")]
 Cache = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Cache of features; default: MOHS_CACHE, or ~/.cache/mohs/embeddings.")
 ]
@@ -91,18 +91,21 @@ def embed(
 
 def _in_memory(data: str | None, out: str, open_as: dict[str, Any], **how: Any) -> tuple[dict[str, Any], list[str]]:
     """Embed data into a file; returns the facts and what to print."""
+    from mohs.data.validate import first_left_out
     from mohs.embed.embed_data import embed as embed_data
     from mohs.embed.write_embedded import check_out, write_embedded
 
     check_out(out)
     found = embed_data(data, **how, **open_as)
     write_embedded(found.data, out)
-    rows = sum(len(one) for one in found.data.splits.values())
-    facts = {"out": out, "rows": rows, "dimensions": found.train.shape[0], "embedder": found.embedder}
+    rows, left = sum(len(one) for one in found.data.splits.values()), found.data.left_out
+    facts = {"out": out, "rows": rows, "skipped": len(left), "dimensions": found.train.shape[0], "embedder": found.embedder}
+    skipped = [f"{len(left):,} left out ({first_left_out(left)})"] if left else []
     took = "from the cache" if found.cached else f"in {found.seconds:.0f} s"
     return {**facts, "cached": found.cached, "seconds": round(found.seconds, 2)}, [
         found.summary("--with"),
         f"{rows:,} examples {took}: {out}",
+        *skipped,
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import logging
 import os
 import platform
 import shutil
@@ -154,11 +155,14 @@ def check_package(name: str, module: str) -> Package:
     try:
         if version is None and module not in sys.modules and importlib.util.find_spec(module) is None:
             return Package(name, None)
+        logging.disable(logging.INFO)  # some packages turn messages on for all others
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module(module)
     except Exception as error:  # a broken installation raises more than ImportError
         return Package(name, version, one_line(error))
+    finally:
+        logging.disable(logging.NOTSET)
     return Package(name, version or "unknown")
 
 

@@ -132,12 +132,20 @@ def _first_paragraph(piece: Any) -> str:
     return " ".join(line.strip() for line in lines[:end])
 
 
+def _inherited_rows(path: Path, study: dict[str, Any]) -> list[Any]:
+    """The rows of the recipe that `like` names, or the labels of those that `rows` selects."""
+    other = tomllib.loads((path.parent / study["like"]).read_text())["row"]
+    rows: list[Any] = study.get("rows", other)
+    return rows
+
+
 def _recipe(path: Path) -> Row:
     """A recipe's subject, read without importing what it would run."""
     try:
         given = tomllib.loads(path.read_text())
         study = given["study"]
-        size = f"{len(given['row'])} row(s), {study.get('seeds', 3)} seeds, by {study.get('metric', 'test_accuracy')}"
+        rows = given["row"] if "row" in given or "like" not in study else _inherited_rows(path, study)
+        size = f"{len(rows)} row(s), {study.get('seeds', 3)} seeds, by {study.get('metric', 'test_accuracy')}"
         return _row(str(path), str(study["paper"]), str(study["what"]), size)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         return _row(str(path), "", f"not a readable recipe ({error})", "")

@@ -19,16 +19,16 @@ Examples:
 LEAST_TOKEN = 8
 
 RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished audit, or a Parquet table.")]
-Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the label, in a table.")]
-Text = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the text, in a table.")]
+Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="Label column of a table.")]
+Text = Annotated[str | None, typer.Option(metavar="COLUMN", help="Text column of a table.")]
 Images = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Folder of the images; their paths in the table are relative to it.")
 ]
-Name = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Name of the reviewer in the log; default: the user's.")]
-Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0: all of this machine's.")]
-Port = Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0: a free one.")]
-Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="Secret that reviewers need; default: a random one.")]
-Allow = Annotated[list[str] | None, typer.Option(metavar="HOST", help="Name under which a proxy serves the app. Repeatable.")]
+Name = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Name of the reviewer in the log; default: user name.")]
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 for all network interfaces.")]
+Port = Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 for any free port.")]
+Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="Secret token that reviewers need; default: a random one.")]
+Allow = Annotated[list[str] | None, typer.Option(metavar="HOST", help="Host name of a proxy that serves the app. Repeatable.")]
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the app in a browser.")]
 
 
@@ -46,7 +46,7 @@ def review(
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Review an audit in the browser: look, decide by key, and keep every decision in a log in its folder. Ctrl+C ends it."""
+    """Review an audit in the browser. Every decision is kept in a log in the audit's folder. Ctrl+C stops the server."""
     import secrets
     import socket
 
@@ -69,7 +69,7 @@ def review(
         typer.echo(json.dumps({"address": address, "examples": opened.database.total, "log": str(opened.source.log)}))
     elif not quiet:
         typer.echo(f"{opened.database.total:,} examples of {opened.source.name}; decisions go to {opened.source.log}")
-        typer.echo(f"review: {address}  (Ctrl+C ends it)")
+        typer.echo(f"review: {address}  (Ctrl+C stops it)")
         if everywhere:
             typer.echo(f"others: http://{here}:{port}/?token={access.token}  (or this machine's IP address instead of {here})")
     if open_it:

@@ -55,7 +55,7 @@ def score(
     ] = False,
     human: Annotated[
         bool,
-        typer.Option("--human", help="Add the share of people who would choose the label (a model trained on votes)."),
+        typer.Option("--human", help="Add the share of people who would choose the label (for a model trained on votes)."),
     ] = False,
     on: o.On = "local",
     as_json: o.Json = False,

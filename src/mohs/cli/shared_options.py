@@ -22,7 +22,7 @@ Config = Annotated[
 Model = Annotated[
     Text,
     typer.Option(
-        metavar="SPEC", help="Network (mohs list models), such as resnet20 or mlp:hidden=64; default: chosen by the data's shape."
+        metavar="SPEC", help="Network (mohs list models), such as resnet20 or mlp:hidden=64; default: by the shape of the data."
     ),
 ]
 Head = Annotated[
@@ -78,22 +78,22 @@ Compile = Annotated[
     bool | None, typer.Option("--compile", help="Compile the network with torch.compile: a slow first step, then faster ones.")
 ]
 Graph = Annotated[bool, typer.Option(help="Run each step as one CUDA graph (GPU only).")]
-Label = Annotated[Text, typer.Option(metavar="COLUMN", help="Column with the label, in a CSV or Parquet file.")]
+Label = Annotated[Text, typer.Option(metavar="COLUMN", help="Label column of a CSV or Parquet file.")]
 Separator = Annotated[
     Text, typer.Option(metavar="SIGN", help="Separator of several labels in a cell of the label column, such as ';'.")
 ]
-Target = Annotated[Text, typer.Option(metavar="COLUMN", help="Column of numbers that are the labels, for a regression.")]
+Target = Annotated[Text, typer.Option(metavar="COLUMN", help="Column with the target of a regression, instead of class labels.")]
 Votes = Annotated[
     Text,
     typer.Option(
         metavar="FILE",
-        help="Labels by several people: one column per annotator (FILE:COLUMN,COLUMN names them), rows of example, annotator and "
-        "label, or counts per class.",
+        help="Labels from several annotators: one column per annotator (FILE:COLUMN,COLUMN selects them), one row per vote "
+        "(example, annotator, label), or counts per class.",
     ),
 ]
-TextColumn = Annotated[Text, typer.Option("--text", metavar="COLUMN", help="Column with the text, in a table.")]
+TextColumn = Annotated[Text, typer.Option("--text", metavar="COLUMN", help="Text column of a table.")]
 ImageSize = Annotated[
-    Number, typer.Option(metavar="PIXELS", help="Image size in pixels (side length); default: chosen by the images.")
+    Number, typer.Option(metavar="PIXELS", help="Image size in pixels (side length); default: depends on the images.")
 ]
 Without = Annotated[
     Text,
@@ -108,12 +108,12 @@ On = Annotated[
     str,
     typer.Option(
         metavar="WHERE",
-        help="Where to compute: local, ray (a cluster on this machine), or ray:ADDRESS (ray:auto finds it).",
+        help="Where to compute: local, ray (starts a cluster on this machine), or ray:ADDRESS of a cluster (ray:auto finds it).",
     ),
 ]
 Runs = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder that holds the run folders.")]
 Out = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Folder of this run; default: one in --runs, named by the run's hash.")
+    Path | None, typer.Option(metavar="FOLDER", help="Folder of this run; default: a folder in --runs, named by the run's hash.")
 ]
 Tracker = Annotated[
     list[str] | None,

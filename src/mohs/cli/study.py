@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   mohs study recipes/gr/table3.toml           writes results/gr/table3.csv and .md
-  mohs study recipes --scale smoke            try every recipe in about a second
+  mohs study recipes --scale smoke            quick test of every recipe
   mohs study recipes/gr --only CE --seeds 2   some rows, fewer seeds
   mohs study --claims                         judge all claims
   mohs study --figures                        draw figures of the papers"""
@@ -30,7 +30,7 @@ def study(
         list[Path] | None, typer.Argument(metavar="RECIPE", help="Recipes (.toml), or folders of recipes.")
     ] = None,
     scale: Annotated[
-        str, typer.Option(metavar="NAME", help="Size of the study: full, or smoke for a trial of every part in seconds.")
+        str, typer.Option(metavar="NAME", help="Size of the study: full, or smoke for a quick test of every part.")
     ] = "full",
     seeds: Annotated[int | None, typer.Option(metavar="N", help="Number of seeds per row; default: the recipe's own.")] = None,
     only: Annotated[
@@ -42,16 +42,16 @@ def study(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Folder for results (.csv) and pages (.md); default: results, or RUNS/smoke for a trial."
+            metavar="FOLDER", help="Folder for results (.csv) and pages (.md); default: results, or RUNS/smoke at scale smoke."
         ),
     ] = None,
     runs: o.Runs = Path("runs"),
     device: o.Device = "auto",
     jobs: Annotated[int, typer.Option(metavar="N", help="Number of runs that train at once on a GPU.")] = 8,
     on: o.On = "local",
-    claims: Annotated[bool, typer.Option("--claims", help="Check the register of claims and write docs/claims.md.")] = False,
+    claims: Annotated[bool, typer.Option("--claims", help="Judge all claims; write docs/claims.md and what-to-use.md.")] = False,
     figures: Annotated[
-        bool, typer.Option("--figures", help="Draw figures of the papers into docs/images (the report extra).")
+        bool, typer.Option("--figures", help="Draw figures of the papers into docs/images (needs the report extra).")
     ] = False,
     collect_only: Annotated[
         bool, typer.Option("--collect-only", help="Write results and pages from finished runs, without training.")

@@ -58,7 +58,7 @@ def train(
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Train a classifier on DATA. Run the same command again to resume; a finished run is only read."""
+    """Train a classifier on DATA. Run the same command again to resume; a finished run is only loaded."""
     from mohs.train.run import run_with
 
     run = run_with(

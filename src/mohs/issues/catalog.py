@@ -33,34 +33,34 @@ ISSUES: dict[str, About] = {
     ),
     "leak": About(
         "Leaks between splits",
-        "The same or nearly the same example is in another split: scores on that split are too good.",
+        "The same or nearly the same example is in another split: scores on that split are too optimistic.",
         "Remove the copies from the training split, or move each group to one split.",
         (CONTENT, "splits"),
     ),
     "exact_duplicate": About(
         "Exact duplicates",
-        "Another example has the same content, to the bit.",
+        "Another example has the same content, bit for bit.",
         "Keep one of each group.",
         (CONTENT,),
     ),
     "near_duplicate": About(
         "Near duplicates",
-        "Another example is nearer than chance explains: cropped, recompressed, mirrored, moved or reworded; exact ones count.",
+        "Another example is closer than chance explains: cropped, recompressed, mirrored, shifted or reworded; exact ones count.",
         "Keep one of each group, or keep each group in one split.",
         (CONTENT,),
     ),
     "outlier": About(
         "Outliers",
-        "Far from all other examples, and of no class: it may not belong here.",
+        "Far from all other examples, and fits no class: it may not belong here.",
         "Look at them; exclude what does not belong to any class.",
         ("features",),
     ),
     "dark": About("Dark images", "Hardly any light, unlike the other images.", "Exclude or correct them.", ("images",)),
     "bright": About("Bright images", "Overexposed, unlike the other images.", "Exclude or correct them.", ("images",)),
     "blurry": About("Blurry images", "No sharp edge, unlike the other images.", "Exclude them.", ("images",)),
-    "low_information": About("Empty images", "Almost one color.", "Exclude them.", ("images",)),
+    "low_information": About("Empty images", "Almost a single color.", "Exclude them.", ("images",)),
     "grayscale": About(
-        "Gray images among color",
+        "Gray images among color images",
         "No color, although most images have color.",
         "Check that color does not give the class away.",
         ("images",),
@@ -86,7 +86,10 @@ ISSUES: dict[str, About] = {
     ),
     "constant_column": About("Constant columns", "The column holds one value or none.", "Drop the columns.", ("table",)),
     "class_imbalance": About(
-        "Rare classes", "Its class has less than a tenth of an even share.", "Collect more, or weight the classes.", ("labels",)
+        "Rare classes",
+        "Its class has less than a tenth of its share among balanced classes.",
+        "Collect more, or weight the classes.",
+        ("labels",),
     ),
     "order": About(
         "Dependence on order",
@@ -95,15 +98,15 @@ ISSUES: dict[str, About] = {
         ("labels",),
     ),
     "weak_group": About(
-        "Groups that do badly",
+        "Groups with low accuracy",
         "It belongs to a class or a cluster that the model gets wrong more often than the rest.",
         "Collect more such examples, and check their labels first.",
         ("labels", "probs"),
     ),
     "class_overlap": About(
         "Classes to merge or split",
-        "Its class cannot be told from another one, or consists of two separate parts.",
-        "Merge, split or define the classes anew.",
+        "Its class cannot be distinguished from another one, or consists of two separate parts.",
+        "Merge, split or redefine the classes.",
         ("labels", "probs"),
     ),
 }  # fmt: skip

@@ -4,10 +4,11 @@
     features   how near, in the order of its class, an example's neighbors in feature space are: mean distance of their places,
                from 0 to 1, against the 1/3 that chance gives
 
-Data sorted by class are not flagged: that is how they are stored (class folders), and features are compared within a class,
-without the example just before or after, which may be a copy (`duplicates`). Both tests flag where chance is excluded (five
-standard errors) and the effect is at least a tenth; either marks all examples, since no example on its own depends on order. The
-score of an example is how near its neighbors are, 1 − 3 · mean distance, from 0 to 1.
+Data sorted by class are not flagged, also if some labels are wrong or were corrected since: that is how they are stored (class
+folders). Features are compared within a class, without the example just before or after, which may be a copy (`duplicates`).
+Both tests flag where chance is excluded (five standard errors) and the effect is at least a tenth; either marks all examples,
+since no example on its own depends on order. The score of an example is how near its neighbors are, 1 − 3 · mean distance, from
+0 to 1.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from mohs.issues.found import Array, Found
 
 ERRORS, EFFECT = 5.0, 0.1
+SORTED = 0.75  # share of examples in the block of their class, from which data are sorted by class
 NEIGHBORS = 5
 BY_CHANCE = 1 / 3  # mean distance of two places in [0, 1]; its variance is 1/18
 FEWEST = 100
@@ -28,7 +30,7 @@ def order_dependence(labels: Array, near: Array | None = None) -> Found:
     details, score = [], np.zeros(count)
     if count >= FEWEST:
         excess, z = label_runs(labels)
-        if z > ERRORS and excess > EFFECT and not (np.diff(labels) >= 0).all() and not _in_blocks(labels):
+        if z > ERRORS and excess > EFFECT and not _in_blocks(labels):
             details.append(
                 {"what": "labels of successive examples agree", "beyond chance": round(excess, 3), "z": round(float(z), 1)}
             )
@@ -71,5 +73,7 @@ def place_distances(labels: Array, near: Array) -> tuple[Array, Array]:
 
 
 def _in_blocks(labels: Array) -> bool:
-    """Whether each class is one block, in any order of the classes."""
-    return int((np.diff(labels) != 0).sum()) == len(np.unique(labels)) - 1
+    """Whether nearly every example lies where sorted data have its class: in one block, half of it on each side of the median."""
+    _, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    middle = np.argsort(index, kind="stable")[np.cumsum(counts) - counts + counts // 2]  # median place of each class
+    return float((np.abs(np.arange(len(index)) - middle[index]) <= counts[index] / 2).mean()) >= SORTED

@@ -65,7 +65,7 @@ class EncouragingLoss(LossModule):
     """Encouraging loss as a Module. log_end=1: normal bonus; log_end=1, start=0.5: aggressive; bonus=0: cross-entropy."""
 
     formula = "−log p + b(p),  b = log(1 − p) up to LE"
-    purpose = "clean labels: keeps rewarding the well classified (imbalance, OOD, margins)"
+    purpose = "clean labels: keeps rewarding well-classified examples (imbalance, OOD, margins)"
     smoothable = True
     log_end: float = 0.75
     start: float = 0.0

@@ -38,7 +38,7 @@ class GeneralizedCrossEntropyLoss(LossModule):
     """Generalized cross-entropy as a Module; 0 ≤ q ≤ 1."""
 
     formula = "(1 − p^q)/q"
-    purpose = "noisy labels: the strong plain baseline"
+    purpose = "noisy labels: a simple, strong baseline"
     q: float = 0.7
 
     def setup(self) -> None:

@@ -115,7 +115,7 @@ def cifar_resnet(depth: int, weights: str, use: str) -> type[CifarResNet]:
     return ResNet
 
 
-ResNet20 = cifar_resnet(20, "0.27", "CIFAR: the small standard")
+ResNet20 = cifar_resnet(20, "0.27", "CIFAR: the standard small network")
 ResNet32 = cifar_resnet(32, "0.46", "CIFAR, long-tailed sets: the usual network in papers on imbalance")
 ResNet44 = cifar_resnet(44, "0.66", "CIFAR-100 of the Gradient Rescaling paper")
 ResNet56 = cifar_resnet(56, "0.85", "CIFAR-10 of the Gradient Rescaling paper: deep enough to fit wrong labels")

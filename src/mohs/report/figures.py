@@ -31,8 +31,8 @@ COURSES = {
     ),
     "accuracy": (
         "Accuracy by hardness",
-        "Share of examples predicted as labeled. A hard group that stays low holds wrong labels, or examples this model cannot "
-        "learn.",
+        "Share of examples predicted as labeled. A hard group that stays low contains wrong labels, or examples that "
+        "this model cannot learn.",
     ),
 }
 Rows = list[dict[str, Any]]
@@ -92,7 +92,7 @@ def doubts(result: AuditResult) -> Figure | None:
     numbers: Counter[int] = Counter()
     for (b, _), count in result.totals.doubts.items():
         numbers[b] += count
-    meaning = "Probability that the label is wrong, by number of examples on a square-root scale, for most labels are right."
+    meaning = "Probability that the label is wrong, by number of examples on a square-root scale, since most labels are right."
     rows = [{"from": b / DOUBT_BINS, "to": (b + 1) / DOUBT_BINS, "examples": numbers[b]} for b in sorted(numbers)]
     return Figure("doubts", "noise", "doubt_bars", "How doubtful the labels are", meaning, rows)
 

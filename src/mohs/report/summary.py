@@ -18,7 +18,7 @@ FEW = 20  # suggestions that take a minute to review
 DOUBTED = 20  # most doubtful labels that are worth a look where none is flagged
 IMBALANCED = 10  # largest class over smallest, from which the report warns
 CHECK_FIRST = (
-    "A few checked labels tell how far to trust the rest: decide on those under “Check first”, download the decisions, and audit "
+    "A few checked labels show how far to trust the rest: decide on those under “Check first”, download the decisions, and audit "
     "the same data again with the same options and"
 )
 SCALE_ENDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
@@ -77,7 +77,7 @@ def sentences(result: AuditResult) -> list[str]:
     if NOT_SCORED in by_name:
         lines.append(f"{by_name[NOT_SCORED].examples:,} could not be scored and have no verdict.")
     if result.left_out:
-        lines.append(f"{len(result.left_out):,} could not be read; they are listed under “Left out”.")
+        lines.append(f"{len(result.left_out):,} left out, unreadable or without a label; they are listed under “Left out”.")
     return lines
 
 
@@ -176,7 +176,7 @@ def next_steps(result: AuditResult) -> list[Step]:
         better = "a stronger model, embeddings from a pretrained one, or more examples per class"
         steps.append(Step(f"To judge the {unsure:,} examples that this audit cannot, use {better}."))
     if result.left_out:
-        steps.append(Step(f"Repair or remove the {len(result.left_out):,} examples that could not be read."))
+        steps.append(Step(f"Repair, label or remove the {len(result.left_out):,} examples that were left out."))
     if result.estimate is not None and result.estimate.imbalance >= IMBALANCED:
         steps.append(Step("Class sizes differ widely. Check the rare classes with care: their examples can look mislabeled."))
     return steps

@@ -143,7 +143,7 @@ function chip(key, value) {
 function counted() {
   fill($("count"), h("b", {}, number(rows.total)), ` ${rows.total === 1 ? "example" : "examples"}`);
   if (!rows.total) {
-    grid.say(h("p", {}, "No example fits these filters."), state.filters().length ? h("button", { type: "button", onclick: state.clearFilters }, "Clear all filters") : "");
+    grid.say(h("p", {}, "No example matches these filters."), state.filters().length ? h("button", { type: "button", onclick: state.clearFilters }, "Clear all filters") : "");
   }
   $("start").disabled = !rows.total;
 }

@@ -81,7 +81,7 @@ export async function chooseBulk(about, classes) {
     } catch (error) { fill(count, error.message); }
   };
   ask();
-  const answer = await show(h("h2", {}, "Decide on many at once"), h("p.soft", {}, "Decided examples stay as they are. One undo takes all of it back."),
+  const answer = await show(h("h2", {}, "Decide on many at once"), h("p.soft", {}, "Decided examples stay as they are. One undo reverts them all."),
     h("div.row", {}, kinds, pick), likely ? h("label.row", {}, "where the label is wrong with probability ≥ ", least) : null, count, buttons(cancel(), go));
   return answer === "ok" ? { view, decision, label } : undefined;
 }

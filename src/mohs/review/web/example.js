@@ -113,7 +113,7 @@ export function createExample(box, { rows, about, act, onClose, onEnd, onMove })
       face(one, about(), 160), h("bdi", { class: one.label === details.label ? "same" : one.label === details.suggested ? "theirs" : "" }, name(one.label)),
       one.duplicate ? h("span.twin", { title: "near duplicate" }, "duplicate") : null)))) : null);
 
-  const probabilities = (card, details) => (details.probabilities.length ? h("section.probabilities", {}, h("h3", {}, "What the models believe"),
+  const probabilities = (card, details) => (details.probabilities.length ? h("section.probabilities", {}, h("h3", {}, "Class probabilities"),
     details.probabilities.map(([label, p]) => h("div", { class: label === card.label && differs(card) ? "given" : label === card.suggested ? "suggested" : "" },
       h("bdi", { title: name(label) }, name(label)), h("i.bar", {}, h("b", { style: { width: `${100 * p}%` } })), h("span", {}, percent(p))))) : null);
 

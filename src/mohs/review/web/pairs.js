@@ -18,7 +18,7 @@ export function createPairs(box, { about }) {
     if (!pairs.length) { fill(box, h("div.nothing", {}, h("p", {}, "No example in this view has a suggestion that differs from its label."))); return; }
     const total = pairs.reduce((sum, one) => sum + one.count, 0);
     fill(box, h("div.sheet-text", {},
-      h("h2", {}, "Which labels are taken for which"), h("p.soft", {}, `${number(total)} examples of this view, by given label (rows) and suggested label (columns). Many in one cell are often a question of the guideline: click it to look at them.`),
+      h("h2", {}, "Which labels are confused"), h("p.soft", {}, `${number(total)} examples of this view, by given label (rows) and suggested label (columns). Many in one cell often point to an unclear labeling guideline: click the cell to see them.`),
       h("div.two", {}, matrix(pairs), list(pairs))));
   };
 
@@ -36,7 +36,7 @@ export function createPairs(box, { about }) {
         if (!cell) return h("td", { class: label === suggested ? "same" : "" });
         return h("td", {}, h("button", { type: "button", style: { "--heat": Math.sqrt(cell.count / most).toFixed(3) }, title: `${name(label)} → ${name(suggested)}: ${number(cell.count)}, ${number(cell.decided)} decided`,
           "aria-label": `${name(label)}, suggested ${name(suggested)}: ${cell.count}`, onclick: () => open(label, suggested) }, number(cell.count)));
-      }))))), weight.size > classes.length ? h("p.soft", {}, `The ${classes.length} of ${number(weight.size)} classes with the most.`) : null);
+      }))))), weight.size > classes.length ? h("p.soft", {}, `The ${classes.length} of ${number(weight.size)} classes with the most pairs.`) : null);
   };
 
   const list = (pairs) => h("div.pair-list", {}, h("h3", {}, "Most frequent"), pairs.slice(0, LISTED).map((one) => h("button.pair", { type: "button", onclick: () => open(one.label, one.suggested) },
