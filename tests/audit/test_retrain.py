@@ -134,7 +134,7 @@ def test_bad_calls(here: Path, words: list[str], message: str) -> None:
 def test_what_cannot_be_trained_again_is_said(here: Path, tmp_path: Path) -> None:
     data = demonstration(0)
     (here / "run" / "DONE").unlink()
-    with pytest.raises(DataError, match="this audit trained no network on its examples"):
+    with pytest.raises(DataError, match="this audit judged by a network that is not in its folder"):
         audited_run(here)
     with pytest.raises(DataError, match="2 labels for the 1797 examples of digits: they belong to other data"):
         with_labels(data.train, pa.table({"label": [1, 2], "decision": ["", ""]}))

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from mohs._core.errors import RunError
+from mohs._core.watch import UNWATCHED
 from mohs.data.examples import Data
 from mohs.models import create_model
 from mohs.train.build import build
 from mohs.train.compiled import Compiled
 from mohs.train.graph import own_stream
-from mohs.train.loop import UNWATCHED, steps, train
+from mohs.train.loop import steps, train
 from mohs.train.resolve import resolve
 from mohs.train.run import Run
 

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from mohs._core.watch import UNWATCHED
 from mohs.data.examples import Data, Examples
 from mohs.train.build import build, channels_last
 from mohs.train.graph import can_graph, own_stream
 from mohs.train.job import Job
-from mohs.train.loop import UNWATCHED, steps, train
+from mohs.train.loop import steps, train
 from mohs.train.resolve import resolve
 from mohs.train.run import Run
 

@@ -16,9 +16,10 @@ import pytest
 import torch
 
 from mohs._core.errors import RunError
+from mohs._core.watch import UNWATCHED
 from mohs.data.examples import Data, Examples
 from mohs.train.directory import RunDirectory
-from mohs.train.loop import UNWATCHED, steps, train
+from mohs.train.loop import steps, train
 from mohs.train.run import Run
 from mohs.train.start import started
 from mohs.train.trained import Trained, load_run

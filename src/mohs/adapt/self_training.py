@@ -34,6 +34,7 @@ from mohs._core.errors import DataError
 from mohs._core.folders import claimed
 from mohs._core.specs import as_spec
 from mohs._core.validation import check_type
+from mohs._core.watch import UNWATCHED, Watch
 from mohs.adapt.rounds import (
     Line,
     Portion,
@@ -59,7 +60,7 @@ from mohs.evaluate.outputs import accuracy, predict
 from mohs.losses import LOSSES
 from mohs.train.accelerator import use_device
 from mohs.train.directory import RunDirectory
-from mohs.train.loop import UNWATCHED, Watch, train
+from mohs.train.loop import train
 from mohs.train.resolve import prepare_data
 from mohs.train.run import Run, Spec
 from mohs.train.trained import Trained, load_run

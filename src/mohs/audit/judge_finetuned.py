@@ -20,6 +20,7 @@ from torch import Tensor
 from mohs._core.device import choose_device
 from mohs._core.executor import Local
 from mohs._core.specs import as_spec
+from mohs._core.watch import UNWATCHED, Watch
 from mohs.audit.evidence import on_map
 from mohs.audit.judge_features import (
     features_of,
@@ -32,13 +33,13 @@ from mohs.audit.judge_features import (
     scored_table,
 )
 from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING
-from mohs.audit.options import Array, AuditOptions, Watch
+from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
 from mohs.evaluate.outputs import output_batches
 from mohs.train.ema import average_decay
 from mohs.train.fold_heads import assign_folds
-from mohs.train.loop import UNWATCHED, train
+from mohs.train.loop import train
 from mohs.train.run import Run
 
 BACKBONE, EPOCHS, BATCH, RATE = "efficientnet_lite", 6, 256, 2e-3

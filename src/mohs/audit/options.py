@@ -11,12 +11,12 @@ import numpy as np
 
 from mohs._core.executor import Executor, Local
 from mohs._core.validation import check_between, check_fields
+from mohs._core.watch import Watch, counting
 from mohs.hardness.checked_labels import CheckedLabels
 from mohs.issues.catalog import chosen_issues
 
 Array = np.ndarray[Any, Any]
 Tell = Callable[[str], None]
-Watch = Callable[[dict[str, Any]], None]
 CHECKED = ("finetune", "precision", "model", "loss", "recipe", "epochs", "batch", "folds", "issues", "seed", "device")
 CIRCUMSTANCES = ("tell", "watch", "executor")  # fields that do not change the result
 STEPS = ("data", "features", "judge", "scores", "verdict", "issues")
@@ -85,4 +85,4 @@ class AuditOptions:
 
     def progress(self, what: str) -> Callable[[int, int], None]:
         """A callback (done, of) that passes progress on to `watch`."""
-        return lambda done, of: self.watch({"what": what, "epoch": 0, "epochs": 1, "step": done, "steps": of, "so_far": dict})
+        return counting(self.watch, what)

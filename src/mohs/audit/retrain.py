@@ -1,8 +1,10 @@
-"""Train again on corrected labels, with the audit's settings, and compare before and after on the same held-out examples.
+"""Train on the labels before and after their correction, and compare both classifiers on the same held-out examples.
 
-    with a test or validation set      before: the audit's own run; after: the corrected labels; both on that set unchanged
-    with neither                       a fifth of each class is held out, and both are trained on the rest: the audit's run
-                                       has seen every example; held-out examples count with their corrected labels
+An audit that trained a network is repeated with its settings; one that judged by features trains a linear model on them.
+
+    with a test or validation set      both are compared on that set unchanged
+    with neither                       a fifth of each class is held out, and both are trained on the rest: a network of the
+                                       audit has seen every example; held-out examples count with their corrected labels
 
 Examples that were excluded are neither trained on nor held out. The runs are in `retrained/` of the audit's folder, and the
 same labels give the same run, which is trained once. The comparison
@@ -20,19 +22,24 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from mohs._core.checksums import read_json
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError
+from mohs._core.watch import UNWATCHED, Watch, counting
+from mohs.audit.run_files import MARK, REPAIR
 from mohs.data.examples import Data, Examples
 from mohs.data.split import held_out
+from mohs.embed.embed_data import cache_part
 from mohs.evaluate.mcnemar import RunsCompared, paired_by_example
 from mohs.evaluate.outputs import predict
 from mohs.train.directory import RunDirectory
-from mohs.train.loop import UNWATCHED, Watch, train
+from mohs.train.loop import train
 from mohs.train.run import Run
 from mohs.train.run_data import TEST_SEED, TEST_SHARE
+from mohs.train.run_features import embeds, features_for, with_features
 from mohs.train.trained import Trained, load_run
 
-FOLDER = "retrained"
+FOLDER, NETWORK = "retrained", "run"  # of the new runs, and of the network that the audit trained, if any
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Retrained:
 
 
 def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto", watch: Watch = UNWATCHED) -> Retrained:
-    """Train again on corrected labels and compare with the audit's own training.
+    """Train on the original and on the corrected labels, and compare.
 
     Args:
         folder: Folder of the audit.
@@ -67,12 +74,14 @@ def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto",
     Returns:
         Both runs and their comparison on held-out examples.
     """
-    run, given = audited_run(folder), data.train
+    given = data.train
+    run, _ = with_features(audited_run(folder), Data(given), device=device, progress=counting(watch, "embedding"))
     corrected, kept = with_labels(given, labels)
     options: dict[str, Any] = {"runs": Path(folder) / FOLDER, "device": device, "watch": watch}
     held, on = (data.test, "test") if data.test is not None else (data.val, "validation")
     if held is not None:
-        before = load_run(Path(folder) / "run")
+        own = Path(folder) / NETWORK
+        before = load_run(own) if RunDirectory(own).done else train(run, data, **options)
         after = train(run, Data(corrected.take(kept), data.val, data.test), **options)
     else:
         out = torch.zeros(len(given), dtype=torch.bool)
@@ -82,8 +91,13 @@ def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto",
         if not (out & usable).any():
             raise DataError(f"{given.name}: too few examples of each class to hold some out and compare on them")
         held, on = corrected.take(places(out & usable)), "held-out"
-        before = train(run, Data(given.take(places(~out))), **options)
-        after = train(run, Data(corrected.take(places(~out & usable))), **options)
+        parts = [places(~out), places(~out & usable), places(out & usable)]
+        if embeds(run, given):
+            for rows in parts:
+                cache_part(given, rows, run.embed or "auto", device=device)
+        before, after = (
+            train(run, Data(one.take(rows)), **options) for one, rows in zip((given, corrected), parts, strict=False)
+        )
     right = [predicted_right(one, held, device) for one in (after, before)]
     changed = int((corrected.labels != given.labels)[kept].sum())
     compared = paired_by_example(right[0], right[1], on=on, seed=run.seed)
@@ -91,14 +105,23 @@ def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto",
 
 
 def audited_run(folder: Path) -> Run:
-    """Settings of the audit's own training; raises if it trained no network."""
-    own = Path(folder) / "run"
-    if not RunDirectory(own).done:
-        raise DataError(
-            f"{folder}: this audit trained no network on its examples (features are judged by heads, and --run uses another "
-            "network), so it cannot be trained again"
-        )
-    return replace(load_run(own).run, record=False, trace=False, validation=0.0)
+    """The settings of the audit's network; without one, of a linear model on the features that the audit judged by."""
+    own, call = Path(folder) / NETWORK, audit_call(folder)
+    if RunDirectory(own).done:
+        return replace(load_run(own).run, record=False, trace=False, validation=0.0)
+    options = {} if call is None else call["options"]
+    if options.get("run") is not None or options.get("embed") == "none":
+        raise DataError(f"{folder}: this audit judged by a network that is not in its folder: train with mohs train instead")
+    data = None if call is None else call["data"]
+    embed = str(options.get("embed", "auto"))
+    return Run(data=str(data or "data"), embed=embed, seed=int(options.get("seed", 0)), record=False, validation=0.0)
+
+
+def audit_call(folder: Path) -> dict[str, Any] | None:
+    """How the audit was called (`audit.pipeline.audited_data`); None if that was not written down."""
+    made = read_json(Path(folder) / MARK, lost="how the audit was called is lost", repair=REPAIR)
+    found: dict[str, Any] | None = made.get("call")
+    return found
 
 
 def with_labels(examples: Examples, labels: pa.Table) -> tuple[Examples, Tensor]:
@@ -123,7 +146,8 @@ def checked_data(data: Data, data_hash: str) -> Data:
 
 def predicted_right(trained: Trained, examples: Examples, device: str) -> Any:
     """Whether the prediction is the label, per example (N,)."""
-    logits = predict(trained.network.to(choose_device(device)), examples).logits
+    found = features_for(trained.run, examples, trained.folder, device=device)
+    logits = predict(trained.network.to(choose_device(device)), found).logits
     return (logits.argmax(1) == examples.labels).numpy()
 
 

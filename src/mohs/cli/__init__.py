@@ -17,7 +17,7 @@ import typer
 import mohs
 from mohs import __version__
 from mohs._core.errors import DataError, RunError
-from mohs.cli import adapt, apply, audit, compare, doctor, embed, emphasis, listing, report, review, score, study, train
+from mohs.cli import adapt, apply, audit, compare, doctor, embed, emphasis, listing, predict, report, review, score, study, train
 
 NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
@@ -50,6 +50,7 @@ COMMANDS = (  # in the order of `mohs --help`
     ("embed", embed.embed, "Turn images or text into features.", embed.EPILOG),
     ("score", score.score, "Score the hardness of examples from logits or features.", score.EPILOG),
     ("train", train.train, "Train a classifier.", train.EPILOG),
+    ("predict", predict.predict, "Predict the classes of new inputs.", predict.EPILOG),
     ("compare", compare.compare, "Compare two runs, or losses over several seeds.", compare.EPILOG),
     ("adapt", adapt.adapt, "Adapt a classifier to an unlabeled domain.", adapt.EPILOG),
     ("study", study.study, "Reproduce tables and figures of papers.", study.EPILOG),

@@ -106,23 +106,22 @@ def _applied(findings: AuditResult, decisions: Path, to: Path | None) -> tuple[p
 
 
 def _audited(run: Path, findings: AuditResult, data: str | None, how: Mapping[str, Any]) -> Data:
-    """The data that were audited: as given, else by the name that they had, else the demonstration's."""
+    """The data that were audited, with the options of their audit: as given, else where they were."""
     from mohs._core.errors import DataError
-    from mohs.audit.pipeline import demonstration
-    from mohs.audit.retrain import audited_run, checked_data
-    from mohs.data.open_data import open_data
+    from mohs.audit.pipeline import audited_data
+    from mohs.audit.retrain import audit_call, checked_data
 
-    own, options = audited_run(run), {name: value for name, value in how.items() if value is not None}
-    if data is not None:
-        return checked_data(open_data(data, **options), findings.data_hash)
-    if own.data == "digits":
-        shown = demonstration(own.seed)
-        if shown.train.fingerprint() == findings.data_hash:
-            return shown
+    call, options = audit_call(run), {name: value for name, value in how.items() if value is not None}
+    if call is None and data is None:
+        raise DataError(f"{run}: the audit was given data in memory: give them as a file or folder with --data")
+    call = {"data": None, "open_as": {}, "options": {}, **(call or {})}
+    call |= {"open_as": {**call["open_as"], **options}} | ({} if data is None else {"data": data})
     try:
-        return checked_data(open_data(own.data, **options), findings.data_hash)
+        return checked_data(audited_data(call), findings.data_hash)
     except DataError as error:
-        raise DataError(f"the audited data ({own.data}) were not found: give their location with --data ({error})") from error
+        if data is not None:
+            raise
+        raise DataError(f"the audited data ({call['data']}) were not found: give their location with --data ({error})") from error
 
 
 def _retrained(run: Path, labels: pa.Table, data: Data, *, device: str, quiet: bool) -> Retrained:

@@ -25,7 +25,7 @@ EPILOG = """\b
 Examples:
   mohs compare runs/A runs/B
   mohs compare cifar10 --loss cross_entropy --loss gce:q=0.7 --seeds 5
-  mohs compare photos/ --recipe robust --recipe robust-two --seeds 3"""
+  mohs compare photos/ --embed auto --recipe robust --recipe robust-two --seeds 3"""
 
 
 def compare(
@@ -48,6 +48,7 @@ def compare(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds, the same for every setting.")] = 5,
+    embed: o.TrainEmbed = None,
     model: o.Model = None,
     head: o.Head = None,
     regularizer: o.Regularizer = None,
@@ -58,6 +59,7 @@ def compare(
     epochs: o.Epochs = None,
     batch: o.Batch = None,
     label: o.Label = None,
+    text: o.TextColumn = None,
     image_size: o.ImageSize = None,
     without: o.Without = None,
     seed: o.Seed = None,
@@ -79,9 +81,9 @@ def compare(
     if loss or recipe or not given:
         settings = settings_of(
             given, loss or (LOSSES_TO_BEAT if recipe else DEMONSTRATION), recipe or [],
-            model=model, head=head, regularizers=regularizer or None, noise=noise, augment=augmentations(augment),
+            embed=embed, model=model, head=head, regularizers=regularizer or None, noise=noise, augment=augmentations(augment),
             optimizer=optimizer, schedule=schedule, batch=batch, seed=seed, epochs=epochs if loss or recipe else epochs or 5,
-            open=open_options(label=label, image_size=image_size, without=without),
+            open=open_options(label=label, text=text, image_size=image_size, without=without),
         )  # fmt: skip
         return _settings(settings, seeds=seeds, runs=runs, device=device, on=on, out=out, as_json=as_json, quiet=quiet)
     return _two_runs(given, out, seed or 0, as_json=as_json)

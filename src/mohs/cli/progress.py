@@ -10,9 +10,10 @@ from typing import Any
 
 import typer
 
+from mohs._core.watch import Watch
+
 PAUSE = 0.5  # seconds between reads of the loss, which synchronize with the device
 Tell = Callable[[str], None]
-Watch = Callable[[dict[str, Any]], None]
 
 
 @contextmanager
@@ -25,9 +26,9 @@ def progress(*, quiet: bool = False) -> Iterator[tuple[Tell, Watch]]:
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.fields[metrics]}"), TimeRemainingColumn())
+    columns = (TextColumn("{task.fields[work]}"), BarColumn(), TextColumn("{task.fields[metrics]}"), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=1.0, epoch="", metrics="", visible=False)
+        task = bar.add_task("", total=1.0, work="", metrics="", visible=False)
         last_read = 0.0
 
         def tell(text: str) -> None:
@@ -38,7 +39,8 @@ def progress(*, quiet: bool = False) -> Iterator[tuple[Tell, Watch]]:
             nonlocal last_read
             if "step" in event:
                 done = (event["epoch"] + event["step"] / event["steps"]) / event["epochs"]
-                bar.update(task, completed=done, visible=True, epoch=f"{event['epoch'] + 1}/{event['epochs']}")
+                work = event.get("what", f"epoch {event['epoch'] + 1}/{event['epochs']}")
+                bar.update(task, completed=done, visible=True, work=work)
                 if time.monotonic() - last_read > PAUSE:
                     last_read = time.monotonic()
                     bar.update(task, metrics=_words(event["so_far"]()))

@@ -92,6 +92,15 @@ Votes = Annotated[
     ),
 ]
 TextColumn = Annotated[Text, typer.Option("--text", metavar="COLUMN", help="Text column of a table.")]
+TrainEmbed = Annotated[
+    Text,
+    typer.Option(
+        "--embed",
+        metavar="NAME",
+        help="Pretrained features to train on: auto or an embedder (mohs list embedders); default: none for images, auto for "
+        "texts.",
+    ),
+]
 ImageSize = Annotated[
     Number, typer.Option(metavar="PIXELS", help="Image size in pixels (side length); default: depends on the images.")
 ]

@@ -12,14 +12,16 @@ from mohs.cli import shared_options as o
 from mohs.cli.progress import progress
 
 if TYPE_CHECKING:
-    from mohs.data.examples import Data
+    from mohs.data.examples import Data, Examples
     from mohs.train.run import Run
     from mohs.train.trained import Trained
 
+FEW_IMAGES, LEAST_SIDE = 10_000, 20  # images up to which, and pixels from which on, pretrained features are recommended
 EPILOG = """\b
 Examples:
   mohs train photos/ --model resnet18 --epochs 30
-  mohs train photos/ --recipe robust
+  mohs train photos/ --embed auto --recipe robust
+  mohs train reviews.csv --text review --recipe robust
   mohs train cifar10 --loss gce:q=0.7 --noise symmetric:rate=0.4 --dry-run
   mohs train cifar10 --votes cifar10n.npz:random1,random2,random3
   torchrun --nproc-per-node 4 -m mohs train cifar10 --batch 512"""
@@ -28,6 +30,7 @@ Examples:
 def train(
     data: o.DataWord = None,
     config: o.Config = None,
+    embed: o.TrainEmbed = None,
     model: o.Model = None,
     head: o.Head = None,
     loss: o.Loss = None,
@@ -45,6 +48,7 @@ def train(
     precision: o.Precision = None,
     compiled: o.Compile = None,
     label: o.Label = None,
+    text: o.TextColumn = None,
     image_size: o.ImageSize = None,
     without: o.Without = None,
     votes: o.Votes = None,
@@ -62,12 +66,18 @@ def train(
     from mohs.train.run import run_with
 
     run = run_with(
-        config, data=data, model=model, head=head, loss=loss, regularizers=regularizer or None, recipe=recipe, noise=noise,
-        augment=augmentations(augment), optimizer=optimizer, schedule=schedule, class_weight=class_weight, epochs=epochs,
-        batch=batch, accumulate=accumulate, ema=ema, precision=precision, compile=compiled or None, seed=seed,
-        open=open_options(label=label, image_size=image_size, without=without, votes=votes),
+        config, data=data, embed=embed, model=model, head=head, loss=loss, regularizers=regularizer or None, recipe=recipe,
+        noise=noise, augment=augmentations(augment), optimizer=optimizer, schedule=schedule, class_weight=class_weight,
+        epochs=epochs, batch=batch, accumulate=accumulate, ema=ema, precision=precision, compile=compiled or None, seed=seed,
+        open=open_options(label=label, text=text, image_size=image_size, without=without, votes=votes),
     )  # fmt: skip
     found = found_data(run)
+    if not quiet and first_process() and scratch_on_few(run, found.train):
+        typer.echo(
+            f"Training a network from scratch on {len(found.train):,} images. --embed auto trains on pretrained features, which "
+            "is faster and usually more accurate on few images.",
+            err=True,
+        )
     if dry_run:
         return _print_plan(run, found, device, as_json=as_json)
     how = {"runs": runs, "out": out, "device": device, "graph": graph, "trackers": tuple(tracker or ())}
@@ -87,6 +97,16 @@ def first_process() -> bool:
     from mohs._core.distributed import ranks
 
     return ranks()[0] == 0
+
+
+def scratch_on_few(run: Run, examples: Examples) -> bool:
+    """Whether the default network is trained from scratch on few images, which could be embedded."""
+    from mohs.models import model_spec
+    from mohs.models.efficientnet_lite import has_lite
+
+    if examples.kind != "images" or run.embed is not None or model_spec(run.model)["name"] != "auto":
+        return False
+    return len(examples) <= FEW_IMAGES and min(examples.shape[1:]) >= LEAST_SIDE and has_lite("lite0")
 
 
 def open_options(**options: Any) -> dict[str, Any] | None:
@@ -147,5 +167,9 @@ def _print(done: Trained, *, as_json: bool) -> None:
         for name, word in (("accuracy", "training"), ("val_accuracy", "validation"), ("test_accuracy", "test"))
         if name in last
     )
+    if done.run.embed is not None:
+        typer.echo(f"features: {done.run.embed}")
     typer.echo(f"accuracy after {len(done.history)} epochs: {accuracies}")
-    typer.echo(f"run: {done.folder}")
+    if done.run.recipe is not None:
+        typer.echo("Wrong labels count here too: where a label is wrong, a right prediction is counted as an error.")
+    typer.echo(f"run: {done.folder}   (mohs predict {done.folder} NEW_DATA classifies new data)")

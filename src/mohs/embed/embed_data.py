@@ -255,7 +255,7 @@ def inputs_hash(inputs: Any) -> str:
 def _key(inputs: Any, worker: Worker) -> str:
     embedder = worker.embedder
     fitted = inputs_hash(worker.fitted) if embedder.fitted else ""
-    words = (FORMAT, embedder.name, embedder.version, inputs_hash(inputs), fitted)
+    words = (FORMAT, embedder.exact or embedder.name, embedder.version, inputs_hash(inputs), fitted)
     return hashlib.sha256(repr(words).encode()).hexdigest()[:24]
 
 

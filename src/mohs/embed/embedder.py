@@ -31,6 +31,7 @@ class Embedder:
         better: name of a stronger embedder and what it costs, where there is one.
         fitted: whether it is fitted to the inputs, so that features depend on all of them.
         cached: whether results may be cached, which needs a version that is known.
+        exact: spelling that gives the same features on every device; by default the name.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Embedder:
     better: str = ""
     fitted: bool = False
     cached: bool = True
+    exact: str = ""
 
 
 @dataclass(frozen=True)

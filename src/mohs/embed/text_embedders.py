@@ -56,7 +56,7 @@ def tfidf(spec: Spec, device: torch.device, kind: str = "text") -> Embedder:
     """TF-IDF of words and characters, reduced by SVD."""
 
     def load(texts: Any) -> Run:
-        sample = _sample(texts)
+        sample = fit_sample(texts)
         terms = ({"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}, {"analyzer": "char_wb", "ngram_range": (3, 5)})
         found = _fit_axes(sample, list, terms)
         if found is None:
@@ -71,7 +71,7 @@ def text(spec: Spec, device: torch.device, kind: str = "text") -> Embedder:
     folder, version = _wordllama_folder(), f"{_wordllama_version()}-{FITTED_VERSION}"
 
     def load(texts: Any) -> Run:
-        sample, model = _sample(texts), WordLlama(folder)
+        sample, model = fit_sample(texts), WordLlama(folder)
         axes = _fit_axes(sample, model.tokens, ({"analyzer": list}, {"analyzer": _pairs}))
         return _function([one for one in (model.means, axes) if one is not None], fitted_to=sample)
 
@@ -176,7 +176,7 @@ def _scale(block: Array) -> tuple[Array, float]:
     return mean, float(np.sqrt(((block - mean) ** 2).sum(1).mean())) or 1.0
 
 
-def _sample(texts: Any) -> list[str]:
+def fit_sample(texts: Any) -> list[str]:
     """Texts to fit to: all, or FITTED of them evenly spaced."""
     places = spread_places(len(texts), FITTED)
     return clean([texts[i] for i in places] if isinstance(texts, list) else texts[torch.tensor(places)])

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mohs._core.errors import DataError
 from mohs._core.validation import check_between
+from mohs._core.watch import UNWATCHED, Watch
 from mohs.data.examples import Examples
 from mohs.evaluate.mcnemar import RunsCompared, paired_by_example
 from mohs.evaluate.outputs import predict
@@ -31,7 +32,7 @@ from mohs.studies.recipe import MOST_SEEDS, Recipe, Row, Study
 from mohs.studies.run_study import run_study
 from mohs.studies.study_page import verdicts
 from mohs.train.directory import RunDirectory
-from mohs.train.loop import RUNS, UNWATCHED, Watch
+from mohs.train.loop import RUNS
 from mohs.train.many import TOGETHER
 from mohs.train.resolve import prepare_data
 from mohs.train.run import Run

@@ -20,6 +20,7 @@ from typing import Any
 from mohs._core.device import choose_device
 from mohs._core.errors import Diverged, RunError
 from mohs._core.executor import executor_on
+from mohs._core.watch import UNWATCHED, Watch
 from mohs.studies.collect import AFTER, BEFORE, Result, collect, from_folder
 from mohs.studies.plan import PlannedRun, RunIndex, distinct, plan, run_key
 from mohs.studies.recipe import Choice, Recipe
@@ -29,14 +30,14 @@ from mohs.studies.run_system import run_system
 from mohs.train.build import build
 from mohs.train.directory import RunDirectory
 from mohs.train.estimate import estimate
-from mohs.train.loop import RUNS, UNWATCHED, Watch
+from mohs.train.loop import RUNS
 from mohs.train.many import TOGETHER, train_many
 from mohs.train.resolve import prepare_data, resolve
 from mohs.train.run import Run
 from mohs.train.run_data import opened, with_test
 from mohs.train.trained import Trained
 
-KIND = ("data", "model", "epochs", "batch")
+KIND = ("data", "embed", "model", "epochs", "batch")
 POOL = "pool"  # the run index of runs that several studies share
 
 

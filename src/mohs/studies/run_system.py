@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mohs._core.folders import claimed
+from mohs._core.watch import UNWATCHED, Watch
 from mohs.studies.collect import Result, collect
 from mohs.studies.plan import PlannedRun, RunIndex, distinct, plan
 from mohs.studies.recipe import Recipe
 from mohs.studies.systems.system import Numbers, System
 from mohs.train.directory import RunDirectory, environment
-from mohs.train.loop import UNWATCHED, Watch
 
 
 def run_system(recipe: Recipe, *, runs: Path, device: str = "auto", watch: Watch = UNWATCHED) -> list[Result]:

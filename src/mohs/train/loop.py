@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from mohs._core.distributed import ranks
 from mohs._core.errors import RunError
+from mohs._core.watch import UNWATCHED, Watch, counting
 from mohs.data.examples import Data
 from mohs.data.open_data import open_data
 from mohs.evaluate.outputs import count_correct
@@ -39,8 +40,6 @@ from mohs.train.step import check_finite, refine, step
 from mohs.train.trace import save_test_trace, trace_examples
 from mohs.train.trained import Trained, finish, load_run
 
-Watch = Callable[[dict[str, Any]], None]
-UNWATCHED: Watch = lambda event: None
 RUNS = Path("runs")
 
 
@@ -69,7 +68,7 @@ def train(
         device: "auto", "cpu", "cuda", or one GPU such as "cuda:1".
         graph: Capture each step as a CUDA graph, where possible.
         trackers: Experiment trackers that log the run, as ("tensorboard",).
-        watch: Called with a dictionary after every step and every epoch.
+        watch: Called with a dictionary after every step and every epoch, and while examples are embedded.
         start: Initial weights, instead of those drawn from the seed.
         soft: Soft labels (N, K) to train on instead of the training set's labels.
         **settings: Fields of `Run`; those given replace the run's own.
@@ -83,7 +82,7 @@ def train(
     """
     run, data = run_and_data(run, data, settings)
     options: dict[str, Any] = {"device": device, "trackers": tuple(trackers), "start": start, "soft": soft}
-    with started(run, data, runs=runs, out=out, **options) as (job, directory):
+    with started(run, data, runs=runs, out=out, progress=counting(watch, "embedding"), **options) as (job, directory):
         if job is None:
             return load_run(directory.path).check()
         if isinstance(job.training.outputs, Compiled):

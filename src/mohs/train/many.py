@@ -16,10 +16,11 @@ from pathlib import Path
 import torch
 
 from mohs._core.device import choose_device
+from mohs._core.watch import UNWATCHED, Watch
 from mohs.data.examples import Data
 from mohs.train.directory import RunDirectory
 from mohs.train.job import Job
-from mohs.train.loop import RUNS, UNWATCHED, Watch, steps, train
+from mohs.train.loop import RUNS, steps, train
 from mohs.train.run import Run
 from mohs.train.run_data import opened
 from mohs.train.start import started

@@ -31,21 +31,27 @@ from mohs.train.learning_rate import LR_SCHEDULES
 from mohs.train.optimizers import OPTIMIZERS, SGD
 from mohs.train.robust import RECIPES, Robust
 from mohs.train.run import Run
+from mohs.train.run_features import Progress, with_features
 
 WIDE_RATE = 4.0  # learning rate for features times their number, from 40 features on
 
 
-def resolve(run: Run, data: Data, *, device: str = "auto") -> tuple[Run, Data, str]:
-    """The resolved run, the prepared data, and the fingerprint of the data as they were given."""
+def resolve(run: Run, data: Data, *, device: str = "auto", progress: Progress | None = None) -> tuple[Run, Data, str]:
+    """The resolved run, the prepared data, and the fingerprint of the data as they were given.
+
+    progress: called with the numbers of examples that are embedded and of all examples, if the run embeds them.
+    """
     check_run(run)
     use_device(device)
     check_examples(data.train)
-    check_numeric(data.train)
     if data.train.numeric:
         raise DataError(f"{data.name}: numbers as labels can be audited, not trained on: mohs trains classifiers")
     if data.train.separator is not None:
         raise DataError(f"{data.name}: examples with several labels can be audited, not trained on: give each one label")
     fingerprint = data.fingerprint()
+    with PartialState().main_process_first():  # the others read what the first has cached
+        run, data = with_features(run, data, device=device, progress=progress)
+    check_numeric(data.train)
     run = with_defaults(run, data.train, cuda=PartialState().device.type == "cuda")
     check_soft_labels(run, data.train)
     return run, prepare_data(run, data), fingerprint
@@ -92,7 +98,8 @@ def check_soft_labels(run: Run, train: Examples) -> None:
 
 
 def prepare_data(run: Run, data: Data) -> Data:
-    """The data that the run trains on: with its long tail, its label noise, and a validation split if there is none."""
+    """The data that the run trains on: its features, long tail and label noise, and a validation split if there is none."""
+    _, data = with_features(run, data)
     train, val = data.train if data.train.votes is None else labeled_by_votes(data.train), data.val
     if run.long_tail is not None:
         train = train.take(long_tail(train.labels, ratio=run.long_tail, num_classes=len(train.classes), seed=run.labels_seed))

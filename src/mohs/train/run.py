@@ -55,6 +55,7 @@ class Run:
         noise: Label noise to add to the training set, as "symmetric:rate=0.4".
         long_tail: Ratio of the largest to the smallest class to which the training set is reduced.
         validation: Share of the training set held out for validation if the data have no validation set.
+        embed: Features of images and texts to train on: "auto" or one of `EMBEDDERS`; None: texts are embedded, images are not.
         model: Network (`MODELS`); "auto" chooses by the data and the device.
         head: Classification head (`HEADS`); None: a linear layer.
         loss: Loss (`LOSSES`).
@@ -85,6 +86,7 @@ class Run:
     noise: Spec | None = None
     long_tail: float | None = None
     validation: float = 0.1
+    embed: str | None = None
     model: Spec = "auto"
     head: Spec | None = None
     loss: Spec = "cross_entropy"
@@ -134,6 +136,8 @@ class Run:
             check_type(f"open.{name}", value, OPEN[name])
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("pair_labels", self.pair_labels, ("predicted", "true"))
+        if self.embed == "none":
+            object.__setattr__(self, "embed", None)
         if self.accumulate > self.batch:
             raise ValueError(f"accumulate={self.accumulate} is larger than the batch size {self.batch}: a part would be empty")
         for name in SPECS:

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from mohs._core.distributed import from_first
 from mohs._core.folders import claimed
-from mohs.data.examples import Data
+from mohs.data.examples import Data, Examples
 from mohs.train.accelerator import tracker_options
 from mohs.train.build import build
 from mohs.train.directory import RunDirectory, environment
 from mohs.train.job import Job
 from mohs.train.resolve import resolve
 from mohs.train.run import Run
+from mohs.train.run_features import Progress, keep_fitted
 
 
 @contextmanager
@@ -34,24 +35,27 @@ def started(
     trackers: tuple[str, ...] = (),
     start: Mapping[str, Tensor] | None = None,
     soft: Tensor | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[Job | None, RunDirectory]]:
     """The job, restored if it was interrupted, and its locked folder; the job is None if the run is already complete.
 
     Args:
         start: Weights to start from.
         soft: Soft labels (N, K) to train on instead of the labels of the prepared training set.
+        progress: As for `resolve`.
     """
-    run, data, fingerprint = resolve(run, data, device=device)
+    given = data.train
+    run, data, fingerprint = resolve(run, data, device=device, progress=progress)
     if soft is not None and len(soft) != len(data.train):
         raise ValueError(f"soft has {len(soft)} rows for {len(data.train)} training examples: give one row per example")
-    fingerprint += "".join(f"-{digest(given)}" for given in (start, soft) if given is not None)
+    fingerprint += "".join(f"-{digest(one)}" for one in (start, soft) if one is not None)
     name = run.hash(fingerprint)
     folder = Path(runs) / f"{run.name()}-{name}" if out is None else Path(out)
     directory = RunDirectory(folder)
     with ExitStack() as stack:
         first = PartialState().is_main_process
         if first:
-            stack.enter_context(claimed(folder, "run.json", run_facts(run, data, name, fingerprint), kind="run"))
+            stack.enter_context(claimed(folder, "run.json", run_facts(run, data, given, name, fingerprint), kind="run"))
         if from_first(directory.done):
             yield None, directory
             return
@@ -59,6 +63,7 @@ def started(
         job = build(run, data, device=device, graph=run.precision != "fp16", start=start, soft=soft, **options)
         if first:
             directory.resume()
+            keep_fitted(run, given, folder, device=device)
         state = from_first(directory.checkpoint() if first else None)
         if state is not None:
             then, now = state.get("processes"), job.accelerator.num_processes
@@ -81,14 +86,15 @@ def digest(given: Tensor | Mapping[str, Tensor]) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:8]
 
 
-def run_facts(run: Run, data: Data, name: str, fingerprint: str) -> dict[str, Any]:
-    """The contents of run.json: enough to rebuild the network and to know where it came from."""
+def run_facts(run: Run, data: Data, given: Examples, name: str, fingerprint: str) -> dict[str, Any]:
+    """The contents of run.json: enough to rebuild the network, to read new inputs as the given ones, and to know their origin."""
     sizes = {part: len(examples) for part in ("train", "val", "test") if (examples := getattr(data, part)) is not None}
     return {
         "hash": name,
         "run": run.plain(),
         "data": {"name": data.name, "fingerprint": fingerprint, "examples": sizes, "left_out": len(data.train.left_out)},
         "shape": list(data.train.shape),
+        "inputs": {"kind": given.kind, "shape": list(given.shape), "in memory": given.in_memory},
         "classes": data.classes,
         "processes": PartialState().num_processes,
         "date": datetime.now(UTC).date().isoformat(),

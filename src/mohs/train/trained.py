@@ -23,6 +23,7 @@ from mohs.models import model_spec
 from mohs.models.network import Network
 from mohs.train.build import build_network
 from mohs.train.checkpoint import load_tree, save_tree
+from mohs.train.classify import classify
 from mohs.train.directory import RunDirectory
 from mohs.train.job import Job
 from mohs.train.run import Run, run_from
@@ -65,6 +66,24 @@ class Trained:
         """Running mean (N, K) of the predictions of each training example, with early learning or a recipe; else None."""
         made = self._part("targets")
         return None if made is None else made["targets"]
+
+    def predict(
+        self, data: Any, *, text: str | None = None, probs: bool = False, device: str = "auto", progress: Any = None
+    ) -> pa.Table:
+        """Predict the classes of new inputs, which need no labels.
+
+        Args:
+            data: A folder or zip of images, a CSV, TSV, JSON Lines or Parquet file with texts or paths of images, an .npz or .npy
+                file, an array, a list of strings, or Examples.
+            text: Column of the text, in a file of rows.
+            probs: Also return the probability of each class, in the columns p_CLASS.
+            device: "auto", "cpu", "cuda" or "cuda:1".
+            progress: Called with the numbers of inputs that are embedded and of all inputs, if the run was trained on features.
+
+        Returns:
+            A table with the columns id, path (for files), predicted and confidence.
+        """
+        return classify(self, data, text=text, probs=probs, device=device, progress=progress)
 
     def check(self) -> Trained:
         """This run; raises DataError if one of its results is damaged, also one that was not asked for."""

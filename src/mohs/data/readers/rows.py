@@ -21,7 +21,7 @@ import pyarrow as pa
 import torch
 
 from mohs._core.errors import DataError
-from mohs._core.vocabulary import FEATURES, IDS, SPLIT, TEXTS, find_name, plain_name
+from mohs._core.vocabulary import FEATURES, IDS, LABELS, SPLIT, TEXTS, find_name, plain_name
 from mohs.data.cells import Array, is_text, parse_numbers
 from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_like_text, to_table, with_leak
 from mohs.data.examples import Data, Examples, LeftOut
@@ -118,6 +118,17 @@ def labeled_rows(
         classes,
         [(splits[row], LeftOut(f"{source} row {row}", "no label")) for row in np.flatnonzero(missing).tolist()],
     )
+
+
+def unlabeled_rows(columns: pa.Table, *, name: str, source: str) -> Rows:
+    """All rows of a table as training rows with the label 0.0, a number; a column called as labels are is no input."""
+    if not columns.num_rows:
+        raise DataError(f"{source}: no rows below the header")
+    label, rows = find_name(columns.column_names, LABELS), list(range(columns.num_rows))
+    reserved = {SPLIT, *map(plain_name, KEYS), *([] if label is None else [plain_name(label)])}
+    inputs = [one for one in columns.column_names if plain_name(one) not in reserved]
+    keys = _keys(columns, rows, label or "")
+    return Rows(name, source, columns, inputs, rows, [0] * len(rows), ["train"] * len(rows), keys, [0.0], [])
 
 
 def rows_data(rows: Rows, *, text: str | None = None, as_strings: Callable[[], pa.Table] | None = None) -> Data:

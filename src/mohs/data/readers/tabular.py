@@ -29,7 +29,7 @@ from mohs.data.image_stores import EncodedImages, FolderFiles, printable
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import SEPARATOR
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
-from mohs.data.readers.rows import KEYS, Rows, is_list, labeled_rows, rows_data, text_column
+from mohs.data.readers.rows import KEYS, Rows, is_list, labeled_rows, rows_data, text_column, unlabeled_rows
 from mohs.data.readers.tabular_file import CSV, read_columns, separator_of
 
 SEPARATORS = {";": "semicolons", "|": "vertical bars"}
@@ -57,6 +57,16 @@ def table(
     rows = labeled_rows(columns, label=called, separator=separator, numbers=target is not None, **about)
     made = _inputs(path, rows, text, image_size, memory_limit)
     return made if separator is None else replace(made, train=replace(made.train, separator=separator))
+
+
+def unlabeled_table(
+    path: str | Path, *, text: str | None = None, image_size: int | Size | None = None, memory_limit: int = MEMORY_LIMIT
+) -> Data:
+    """The inputs of all rows of a file, whatever its columns of labels and splits say; every label is 0."""
+    path = Path(path)
+    columns = read_columns(path, as_text=lambda names: _strings(names, None))
+    rows = unlabeled_rows(columns, name=printable(path.stem), source=printable(str(path)))
+    return _inputs(path, rows, text, image_size, memory_limit)
 
 
 def separator_in(columns: pa.Table, label: str, separator: str | None) -> str | None:
