@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -143,3 +144,25 @@ def test_what_cannot_be_trained_again_is_said(here: Path, tmp_path: Path) -> Non
         with_labels(data.train, wrong)
     with pytest.raises(DataError, match="is not the audited data"):
         checked_data(data, "0123")
+
+
+@pytest.mark.parametrize("kind", ["table", "features"])
+def test_an_audit_that_judged_without_a_network_is_compared_by_a_model_on_its_features(tmp_path: Path, kind: str) -> None:
+    random = np.random.default_rng(0)
+    true = random.integers(0, 2, 400)
+    x = (2 * true - 1)[:, None] * [1.5, 0.5] + random.normal(size=(400, 2))
+    given = np.where(np.arange(400) % 10 == 0, 1 - true, true)
+    rows = [[*map(str, row), *(["red" if one else "blue"] if kind == "table" else []), "ab"[label]] for row, one, label in
+            zip(x.round(4).tolist(), true ^ (random.random(400) < 0.2), given, strict=True)]  # fmt: skip
+    with (tmp_path / "data.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["x", "y", *(["color"] if kind == "table" else []), "label"], *rows])
+    made = run_audit(str(tmp_path / "data.csv"), out=tmp_path / "audit", device="cpu")
+    decide(made.folder, tmp_path / "d.csv", exclude=0)
+    done = call(made.folder, tmp_path / "d.csv", "--retrain", "--json")
+    assert done.exit_code == 0, done.exception
+    told = json.loads(done.stdout)["retrained"]
+    assert told["changed"] > 20
+    assert told["compared"]["n"] == 80
+    assert min(told["compared"]["accuracy_a"], told["compared"]["accuracy_b"]) > 0.8
+    about = json.loads((Path(told["after"]) / "run.json").read_text())
+    assert (about["inputs"]["kind"], about["run"]["embed"]) == (kind, "columns" if kind == "table" else "auto")

@@ -74,7 +74,8 @@ def test_a_target_without_labels(tmp_path: Path, run: Callable[..., Shown]) -> N
         (["--portion", "0.6", "0", "0.5"], 2, "portion: most must be between 0.6 and 1, got 0.5"),
         (["--rounds", "0"], 2, "rounds must be an integer of at least 1"),
         (["--target", "no/such"], 3, "no such file or folder"),
-        (["--target", "no/such", "--unlabeled"], 3, "an unlabeled target is a folder or .zip of images"),
+        (["--target", "no/such", "--unlabeled"], 3, "no/such: no such file or folder"),
+        (["--target", __file__, "--unlabeled"], 3, "inputs without labels are a folder or .zip of images"),
         (["--selection", "lrent", "--loss", "taylor"], 2, "lrent trains with soft labels, but the loss is taylor"),
     ],
 )

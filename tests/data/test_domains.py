@@ -160,11 +160,13 @@ def test_unlabeled_folders_and_files(tmp_path: Path) -> None:
     assert (found.shape, len(found), found.classes, set(found.labels.tolist())) == ((3, 8, 8), 6, [0, 1, 2], {-1})
     np.savez(tmp_path / "bad.npz", pixels=np.zeros(3))
     (tmp_path / "empty").mkdir()
+    (tmp_path / "some.txt").write_text("words")
     features = Examples(torch.randn(4, 5), torch.arange(4) % 2, [0, 1], name="f")
     for path, other, message in (
         ("bad.npz", like, "no inputs under one of the names input"),
         ("empty", like, "no files"),
-        ("none.txt", like, "a folder or .zip of images, or an .npz"),
+        ("none.txt", like, "no such file or folder"),
+        ("some.txt", like, "a folder or .zip of images, an .npz or .npy file, or a file of rows"),
         ("new", features, "images, but f has features of shape"),
     ):
         with pytest.raises(DataError, match=message):

@@ -23,7 +23,7 @@ from mohs._core.device import choose_device
 from mohs._core.errors import DataError
 from mohs.audit.evidence import Near, evidence_table, on_map
 from mohs.audit.judge_features import features_of, kept_scores, neighbors_of
-from mohs.audit.judge_table import columns_of, embed_texts
+from mohs.audit.judge_table import columns_of
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
@@ -35,7 +35,7 @@ from mohs.hardness.score import score_logits
 from mohs.hardness.table import make_table
 from mohs.hardness.verdict import verdict
 from mohs.train.fold_heads import fold_scores
-from mohs.train.table_heads import smooth_view
+from mohs.train.table_views import smooth_view
 from mohs.train.trained import with_origin
 
 FEWEST = 10  # examples with a class, and without it, from which it is judged
@@ -126,7 +126,7 @@ def features_to_judge(data: Data, options: AuditOptions) -> tuple[Mapping[str, A
     """The sets of features to judge by, by name, and what they are."""
     if data.train.kind != "table":
         return features_of(data, options)
-    view = smooth_view(columns_of(data.train, options), embed_texts)
+    view = smooth_view(columns_of(data.train, options))
     return {"columns": view.astype(np.float32)}, f"{data.train.shape[0]} columns"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,11 +14,9 @@ from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.columns import Column, from_table
 from mohs.data.examples import Data, Examples
-from mohs.data.row_inputs import Texts
-from mohs.embed.choose_embedder import create_embedder
-from mohs.embed.embed_data import Worker
 from mohs.train.fold_heads import FoldScores, fold_scores
-from mohs.train.table_heads import boost_scores, boosts, forest_scores, linear_scores, smooth_view, tree_view
+from mohs.train.table_heads import boost_scores, boosts, forest_scores, linear_scores
+from mohs.train.table_views import embed_texts, smooth_view, tree_view
 from mohs.train.trained import with_origin
 
 
@@ -37,13 +34,6 @@ def judge_table(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
         "out of sample": "yes: no model saw the labels it judges",
     }
     return judged(data, table, judgment, options, facts)
-
-
-def embed_texts(texts: Sequence[str]) -> Array:
-    """A column of texts as vectors (N, D), by the default embedder."""
-    worker = Worker(create_embedder("auto", kind="text", device="cpu", examples=len(texts)), Texts(texts))
-    vectors: Array = worker(list(texts)).numpy()
-    return vectors
 
 
 def columns_of(train: Examples, options: AuditOptions) -> list[Column]:

@@ -92,7 +92,7 @@ def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto",
             raise DataError(f"{given.name}: too few examples of each class to hold some out and compare on them")
         held, on = corrected.take(places(out & usable)), "held-out"
         parts = [places(~out), places(~out & usable), places(out & usable)]
-        if embeds(run, given):
+        if embeds(run, given) and given.kind != "table":
             for rows in parts:
                 cache_part(given, rows, run.embed or "auto", device=device)
         before, after = (

@@ -47,12 +47,12 @@ def predict(
     """Predict the classes of new inputs by a trained classifier."""
     from mohs._core.watch import counting
     from mohs.hardness.table import check_table_path, write_table
-    from mohs.train.classify import opened_like
+    from mohs.train.classify import new_inputs
     from mohs.train.trained import load_run
 
     check_table_path(out)
     trained = load_run(run)
-    examples = opened_like(trained, data, text=text)
+    examples = new_inputs(trained.run, trained.folder, trained.classes, data, text=text)
     with progress(quiet=quiet or as_json) as (_, watch):
         table = trained.predict(examples, probs=probs, device=device, progress=counting(watch, "embedding"))
     write_table(table, out)

@@ -120,10 +120,12 @@ def augmentations(words: list[str] | None) -> list[str] | None:
 
 
 def found_data(run: Run) -> Data:
-    """The run's data; unreadable files are listed on stderr."""
+    """The run's data; the reader's notes and unreadable files are listed on stderr."""
     from mohs.train.run_data import opened
 
     found = opened(run)
+    for note in found.train.notes:
+        typer.echo(f"Note: {note}", err=True)
     lost = found.train.left_out
     for entry in lost[:5]:
         typer.echo(f"mohs: skipped {entry.path}: {entry.reason}", err=True)

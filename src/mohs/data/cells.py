@@ -46,6 +46,11 @@ def has_decimal_commas(table: pa.Table) -> bool:
     return comma > point
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds integers, floats or decimals."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column of this type holds strings."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

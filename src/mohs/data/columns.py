@@ -28,12 +28,14 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from mohs._core.errors import DataError
 from mohs.data.cells import (
     DAY,
     PARSED,
     Array,
     day_or_month_first,
     has_decimal_commas,
+    is_number,
     is_text,
     parse_dates,
     parse_numbers,
@@ -155,6 +157,53 @@ def from_table(table: pa.Table) -> list[Column]:
     return found
 
 
+def read_as(table: pa.Table, known: Sequence[Column], *, source: str) -> list[Column]:
+    """The columns of new rows with the names and roles of known ones; cells that do not fit are missing.
+
+    Categories that are not known follow the known ones in `levels`.
+    """
+    absent = [column.name for column in known if column.name not in table.column_names]
+    if absent:
+        raise DataError(
+            f"{source}: no column {', '.join(map(repr, absent[:SHOWN]))}; its columns: {', '.join(table.column_names)}"
+        )
+    decimal_comma = has_decimal_commas(table)
+    return [_read_as(table.column(column.name), column, decimal_comma) for column in known]
+
+
+def _read_as(cells: pa.ChunkedArray, known: Column, decimal_comma: bool) -> Column:
+    kind = cells.type
+    if pa.types.is_dictionary(kind):
+        cells, kind = cells.cast(kind.value_type), kind.value_type
+    if known.role in ("numeric", "boolean") and (pa.types.is_boolean(kind) or is_number(kind)):
+        return replace(known, values=_floats(cells.cast(pa.int8()) if pa.types.is_boolean(kind) else cells), note="")
+    if known.role == "date" and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        return replace(known, values=_days(cells), note="")
+    written = ["" if one is None else str(one).strip() for one in cells.to_pylist()]
+    if known.role == "text":
+        return replace(known, values=np.array(written, dtype=object), note="")
+    levels = sorted({one for one in written if one.lower() not in MISSING})
+    if known.role == "categorical":
+        every = [*known.levels, *(one for one in levels if one not in set(known.levels))]
+        place = {one: i for i, one in enumerate(every)}
+        return replace(known, values=np.array([place.get(one, -1) for one in written]), levels=tuple(every), note="")
+    values = _values_of(levels, known.role, decimal_comma) if levels else np.empty(0)
+    by_level = dict(zip(levels, values.tolist(), strict=True))
+    return replace(known, values=np.array([by_level.get(one, np.nan) for one in written], dtype=np.float64), note="")
+
+
+def _values_of(levels: list[str], role: Role, decimal_comma: bool) -> Array:
+    """Strings as the values of a column of numbers, dates or booleans, NaN where they are none."""
+    if role == "boolean":
+        every = set().union(*BOOLEANS)
+        return np.array([float(one.lower() in TRUE) if one.lower() in every else np.nan for one in levels])
+    if role == "date":
+        dates = parse_dates(levels)
+        return np.full(len(levels), np.nan) if dates is None else dates[0]
+    times = parse_times(levels)
+    return parse_numbers(levels, decimal_comma=decimal_comma) if times is None else times
+
+
 def looks_like_text(cells: pa.ChunkedArray, *, distinct: float = 0.5, words: float = 3) -> bool:
     """Whether at least this share of the strings are distinct and they have this many words on average."""
     present = [cell.strip() for cell in cells.slice(0, SAMPLED).to_pylist() if cell and cell.strip()]
@@ -173,7 +222,7 @@ def _inferred(name: str, column: pa.ChunkedArray, decimal_comma: bool) -> Column
         return Column(name, "constant", np.empty(0))
     if pa.types.is_boolean(kind):
         return _varying(Column(name, "boolean", _floats(column.cast(pa.int8()))))
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if is_number(kind):
         return _numbers(name, _floats(column))
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _varying(Column(name, "date", _days(column)))

@@ -67,6 +67,7 @@ class Examples:
         sizes: height and width (N, 2) of the images as stored, where they were read from files.
         left_out: examples that were skipped, with the reason.
         notes: what the reader changed or dropped.
+        columns: names of the features, where they were columns of a table.
     """
 
     inputs: Inputs | Tensor
@@ -81,6 +82,7 @@ class Examples:
     sizes: Tensor | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     notes: Sequence[str] = field(default=(), repr=False)
+    columns: Sequence[str] = field(default=(), repr=False)
     _known: str | None = field(default=None, init=False, repr=False)  # the fingerprint of inputs in memory
 
     def __post_init__(self) -> None:

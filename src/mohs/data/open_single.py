@@ -114,7 +114,7 @@ def _in_memory(data: Any, reading: Reading) -> Data:
     from mohs.data.readers.tabular import in_memory_table
     from mohs.data.readers.torch_dataset import from_dataset
 
-    columns = _as_table(data)
+    columns = as_arrow(data)
     if columns is not None:
         return in_memory_table(columns, **reading.rows)
     if isinstance(data, Mapping):
@@ -129,7 +129,7 @@ def _in_memory(data: Any, reading: Reading) -> Data:
     raise ValueError(f"data: cannot read a {type(data).__name__}{alone}; give {KINDS}, (inputs, labels), a mapping or a Dataset")
 
 
-def _as_table(data: Any) -> pa.Table | None:
+def as_arrow(data: Any) -> pa.Table | None:
     """An Arrow table, or a pandas or Polars frame as one; None for anything else."""
     import pyarrow as pa
 

@@ -15,9 +15,9 @@ UNIQUE, LEAST = 0.5, 20  # classes per example beyond which names or texts were 
 LIKE_MISSING = frozenset(("na", "n/a", "nan", "null", "<na>", "#n/a"))  # classes that are probably missing labels, in lower case
 WIDTH = 40  # characters of a class that a warning shows
 ADVICE = {
-    "text": "turn the text into features with `mohs embed` and use those, or find wrong labels with `mohs audit`",
+    "text": "train with `mohs train`, which embeds it, or find wrong labels with `mohs audit`",
     "predictions": "find wrong labels with `mohs audit`",
-    "table": "find wrong labels with `mohs audit`, or encode the columns as numbers and fill in missing values",
+    "table": "train with `mohs train`, which encodes its columns, or find wrong labels with `mohs audit`",
 }
 
 

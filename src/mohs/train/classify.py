@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -12,72 +14,79 @@ from torch import Tensor
 
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError
-from mohs.data.domains import shaped, unlabeled
+from mohs.data.domains import UNKNOWN, shaped, unlabeled
 from mohs.data.examples import Examples
 from mohs.data.images import MEMORY_LIMIT
-from mohs.data.row_inputs import Texts
-from mohs.data.unlabeled import open_unlabeled
+from mohs.data.open_single import as_arrow
+from mohs.data.readers.rows import rows_like
+from mohs.data.row_inputs import TableRows, Texts
+from mohs.data.unlabeled import columns_of, open_unlabeled
 from mohs.evaluate.outputs import predict
+from mohs.models.network import Network
 from mohs.train.directory import RunDirectory
-from mohs.train.run_features import Progress, features_for
-
-if TYPE_CHECKING:
-    from mohs.train.trained import Trained
+from mohs.train.run import Run
+from mohs.train.run_features import Progress, features_for, fitted_to
 
 
 def classify(
-    trained: Trained,
-    data: Any,
+    network: Network,
+    run: Run,
+    folder: Path,
+    examples: Examples,
     *,
-    text: str | None = None,
     probs: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> pa.Table:
-    """The predicted class of each input, with its probability; arguments as for `Trained.predict`."""
-    examples = opened_like(trained, data, text=text)
-    found = features_for(trained.run, examples, trained.folder, device=device, progress=progress)
-    where = choose_device(device)
-    outputs = predict(trained.network.to(where), found)
-    trained.network.to("cpu")
-    return predictions_table(outputs.logits.softmax(1), examples, trained.classes, probs=probs)
+    """The predicted class of each input, with its probability, by the network of the run in this folder."""
+    found = features_for(run, examples, folder, device=device, progress=progress)
+    logits = predict(network.to(choose_device(device)), found).logits
+    network.to("cpu")
+    return predictions_table(logits.softmax(1), examples, probs=probs)
 
 
-def opened_like(trained: Trained, data: Any, *, text: str | None = None) -> Examples:
-    """New inputs as examples without labels, of the kind and shape that the run was trained on."""
-    about = RunDirectory(trained.folder).about
+def new_inputs(run: Run, folder: Path, classes: Sequence[Any], data: Any, *, text: str | None = None) -> Examples:
+    """New inputs as examples without labels, of the kind and shape that the run in this folder was trained on."""
+    about = RunDirectory(folder).about
     given = about.get("inputs", {"kind": "images" if len(about["shape"]) == 3 else "features", "shape": about["shape"]})
-    like = _like(trained, given)
+    like = _like(given, folder, list(classes))
     if isinstance(data, Examples):
         found = data
     elif isinstance(data, str | os.PathLike):
         limit = MEMORY_LIMIT if given.get("in memory", True) else 0
-        column = trained.run.open.get("text") if text is None else text
+        column = run.open.get("text") if text is None else text
         found = open_unlabeled(Path(data), like, text=column, memory_limit=limit).train
     elif isinstance(data, list | tuple) and data and all(isinstance(one, str) for one in data):
-        found = Examples(Texts(data), torch.full((len(data),), -1), trained.classes)
+        found = Examples(Texts(data), torch.full((len(data),), UNKNOWN), like.classes)
+    elif (rows := as_arrow(data)) is not None and columns_of(like):
+        found = rows_like(rows, columns_of(like), features=like.kind == "features", name="data", source="data")
     else:
-        found = unlabeled(data, trained.classes, name="data")
+        found = unlabeled(data, like.classes, name="data")
     if not len(found):
         raise DataError(f"{found.name}: no inputs")
     if found.kind != like.kind:
-        raise DataError(f"{found.name}: {found.kind}, but {trained.folder} was trained on {like.kind}")
-    return found if like.kind == "text" or not found.in_memory else shaped(found, like.shape)
+        raise DataError(f"{found.name}: {found.kind}, but {folder} was trained on {like.kind}")
+    found = replace(found, classes=like.classes, labels=torch.full((len(found),), UNKNOWN))
+    return shaped(found, like.shape) if found.in_memory else found
 
 
-def _like(trained: Trained, given: dict[str, Any]) -> Examples:
-    """No examples, of the kind and shape that the run was trained on."""
-    inputs: Any = Texts([]) if given["kind"] == "text" else torch.empty(0, *given["shape"])
-    return Examples(inputs, torch.empty(0, dtype=torch.int64), trained.classes, name=str(trained.folder))
+def _like(given: dict[str, Any], folder: Path, classes: list[Any]) -> Examples:
+    """Examples of the kind and shape that the run in this folder was trained on: none, or rows of its table."""
+    inputs: Any = Texts([]) if given["kind"] == "text" else None
+    if given["kind"] == "table":
+        inputs = TableRows(fitted_to(folder))
+    inputs = torch.empty(0, *given["shape"]) if inputs is None else inputs
+    unknown = torch.full((len(inputs),), UNKNOWN)
+    return Examples(inputs, unknown, classes, name=str(folder), columns=given.get("columns", ()))
 
 
-def predictions_table(probs_of: Tensor, examples: Examples, classes: list[Any], *, probs: bool = False) -> pa.Table:
+def predictions_table(probs_of: Tensor, examples: Examples, *, probs: bool = False) -> pa.Table:
     """Probabilities (N, K) -> a table with id, path (of files), predicted and confidence; probs: also one column per class."""
     confidence, places = probs_of.max(1)
     columns: dict[str, Any] = {"id": list(range(len(examples)) if examples.keys is None else examples.keys)}
     if examples.paths is not None:
         columns["path"] = list(examples.paths)
-    columns |= {"predicted": [classes[place] for place in places.tolist()], "confidence": confidence.numpy()}
+    columns |= {"predicted": [examples.classes[place] for place in places.tolist()], "confidence": confidence.numpy()}
     if probs:
-        columns |= {f"p_{name}": probs_of[:, place].numpy() for place, name in enumerate(classes)}
+        columns |= {f"p_{name}": probs_of[:, place].numpy() for place, name in enumerate(examples.classes)}
     return pa.table(columns)

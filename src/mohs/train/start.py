@@ -94,7 +94,7 @@ def run_facts(run: Run, data: Data, given: Examples, name: str, fingerprint: str
         "run": run.plain(),
         "data": {"name": data.name, "fingerprint": fingerprint, "examples": sizes, "left_out": len(data.train.left_out)},
         "shape": list(data.train.shape),
-        "inputs": {"kind": given.kind, "shape": list(given.shape), "in memory": given.in_memory},
+        "inputs": {"kind": given.kind, "shape": list(given.shape), "in memory": given.in_memory, "columns": list(given.columns)},
         "classes": data.classes,
         "processes": PartialState().num_processes,
         "date": datetime.now(UTC).date().isoformat(),

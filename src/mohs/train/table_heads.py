@@ -1,18 +1,15 @@
 """Out-of-sample scores of classifiers on the rows of a table with numbers, categories, dates, texts and missing values.
 
-    smooth view     numbers standardized (ranks where skewed), categories one-hot, dates as cycles, missing values marked
-    tree view       numbers as they are with NaN, categories one-hot or by frequency
     linear          multinomial logistic regression on the smooth view, out of fold, C by held-out likelihood
     forest          random forest on the tree view, each row by the trees that did not draw it (out of bag)
     boost           small gradient-boosted trees with native categories and NaN, out of fold; for few rows or classes
 
-The closed-form heads of `fold_heads` on the smooth view come beside them. A noise model weighs all of them by how likely they
-make the given labels (`hardness.noise_model`).
+The views are those of `table_views`. The closed-form heads of `fold_heads` on the smooth view come beside them. A noise model
+weighs all of them by how likely they make the given labels (`hardness.noise_model`).
 """
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,57 +20,13 @@ import numpy as np
 
 from mohs._core.executor import Executor, Local
 from mohs.data.columns import Column
+from mohs.train.table_views import frequency_rank
 
 Array = np.ndarray[Any, Any]
-FEW = 8  # integers with at most this many values are one-hot too
-LEVELS, ONE_HOT = 100, 20  # categories with a unit of their own in the smooth view, in the tree view
 STRENGTHS = (0.03, 0.3, 3.0)  # C of the linear head
 FLOOR = 1e-3  # share of the class frequencies mixed into probabilities before their logarithm
 BOOSTED = 40_000  # rows × classes up to which trees are boosted, unless there are few classes
 LEAST_KNOWN = 10  # known values of a column below which it is not boosted: all of them might be held out
-TEXT_AXES = 64
-
-
-def smooth_view(columns: Sequence[Column], embed_text: Callable[[list[str]], Array]) -> Array:
-    """Columns -> (N, D) for linear and kernel heads; every column has a total variance of about 1."""
-    parts: list[Array] = []
-    for column in columns:
-        n = len(column.values)
-        if column.role in ("numeric", "boolean"):
-            parts.append(_smooth_number(column.values))
-        elif column.role == "date":
-            parts.append(_smooth_date(column.values))
-        elif column.role == "categorical":
-            parts.append(_block(_one_hot(column.values, len(column.levels), LEVELS, max(2, n // 1000))))
-        elif column.role == "text":
-            parts.append(2 * _text_axes(column.values, embed_text, TEXT_AXES))
-    return np.hstack(parts)
-
-
-def tree_view(columns: Sequence[Column], embed_text: Callable[[list[str]], Array]) -> Array:
-    """Columns -> (N, E) float32 with NaN, for trees."""
-    parts: list[Array] = []
-    for column in columns:
-        values, n = column.values, len(column.values)
-        if column.role in ("numeric", "boolean"):
-            parts.append(values[:, None])
-        elif column.role == "date":
-            year = 1970 + values / 365.2425
-            parts += [values[:, None], (year % 1 * 12)[:, None], (np.floor(values) % 7)[:, None]]
-            if np.nanmean(values % 1 > 0) > 0.1:
-                parts.append((values % 1 * 24)[:, None])
-        elif column.role == "categorical":
-            counts = np.bincount(values[values >= 0], minlength=len(column.levels))
-            if len(column.levels) > 2:
-                parts.append(_one_hot(values, len(column.levels), ONE_HOT, max(2, n // 1000)))
-            else:
-                parts.append(np.where(values < 0, np.nan, values)[:, None])
-            if len(column.levels) > ONE_HOT:
-                parts += [_frequency_rank(counts)[values][:, None], np.append(counts, 0)[values][:, None]]
-        elif column.role == "text":
-            parts.append(_text_axes(values, embed_text, TEXT_AXES // 2))
-    view: Array = np.clip(np.hstack(parts), -3e38, 3e38).astype(np.float32)
-    return view
 
 
 def linear_scores(x: Array, labels: Array, classes: int, fold: Array, *, executor: Executor | None = None) -> tuple[Array, str]:
@@ -127,7 +80,7 @@ def boost_scores(
 
     n, categories = len(labels), [column for column in columns if column.role == "categorical"]
     codes = [
-        np.minimum(_frequency_rank(np.bincount(c.values[c.values >= 0], minlength=len(c.levels))), 200)[c.values]
+        np.minimum(frequency_rank(np.bincount(c.values[c.values >= 0], minlength=len(c.levels))), 200)[c.values]
         for c in categories
     ]
     trees = trees[:, np.isfinite(trees).sum(0) >= LEAST_KNOWN]
@@ -188,70 +141,3 @@ class _FoldFit:
             warnings.simplefilter("ignore")  # convergence: the held-out likelihood judges
             model = self.make().fit(self.x[train], self.labels[train])
         return model.classes_, model.predict_proba(self.x[held])
-
-
-def _smooth_number(values: Array) -> Array:
-    """One column of numbers -> value or rank, one-hot for few integers, and a mark for missing values."""
-    from scipy.special import ndtri
-    from scipy.stats import rankdata
-
-    missing = np.isnan(values)
-    present = values[~missing]
-    filled = np.where(missing, np.median(present) if len(present) else 0.0, values)
-    unique = np.unique(present)
-    parts = [filled[:, None]]
-    if len(unique) > 10:
-        z = (present - present.mean()) / (present.std() or 1.0)
-        if abs((z**3).mean()) > 1 or (z**4).mean() > 5:  # skewed or heavy-tailed
-            parts = [ndtri((rankdata(filled) - 0.5) / len(filled))[:, None]]
-    elif 2 < len(unique) <= FEW and (unique == np.round(unique)).all():
-        parts.append(_block(_one_hot(np.searchsorted(unique, filled), len(unique), FEW, 2)))
-    made = [(part - part.mean(0)) / (part.std() or 1.0) if part.shape[1] == 1 else part for part in parts]
-    if 2 <= missing.sum() <= len(missing) - 2:
-        made.append(_block(missing[:, None].astype(np.float64)))
-    view: Array = np.clip(np.hstack(made), -6, 6)
-    return view
-
-
-def _smooth_date(days: Array) -> Array:
-    """Days since 1970 -> when, time of year, day of the week, time of the day where times differ, and missing."""
-    missing = np.isnan(days)
-    d = np.where(missing, np.nanmedian(days) if not missing.all() else 0.0, days)
-    parts = [(d - d.mean()) / (d.std() or 1.0)]
-    cycles = [(d, 365.2425), (np.floor(d), 7.0)] + ([(d, 1.0)] if (d % 1 > 0).mean() > 0.1 else [])
-    for value, period in cycles:
-        parts += [np.sin(2 * np.pi * value / period), np.cos(2 * np.pi * value / period)]
-    if missing.any():
-        parts.append(missing.astype(np.float64))
-    return np.stack(parts, 1)
-
-
-def _one_hot(codes: Array, levels: int, most: int, rarest: int) -> Array:
-    """Codes (N,), −1 for missing -> (N, L): the `most` commonest levels of at least `rarest` rows; others; missing."""
-    counts = np.bincount(codes[codes >= 0], minlength=levels)
-    kept = np.argsort(-counts, kind="stable")[: min(most, int((counts >= rarest).sum()))]
-    place = np.full(levels + 1, len(kept))  # others
-    place[kept] = np.arange(len(kept))
-    place[-1] = len(kept) + 1  # missing
-    made = np.zeros((len(codes), len(kept) + 2))
-    made[np.arange(len(codes)), place[codes]] = 1
-    return made[:, made.any(0)]
-
-
-def _frequency_rank(counts: Array) -> Array:
-    """Rank of each level by frequency, the commonest 0; NaN last, for missing."""
-    return np.append(np.argsort(np.argsort(-counts, kind="stable"), kind="stable").astype(np.float64), np.nan)
-
-
-def _text_axes(texts: Array, embed_text: Callable[[list[str]], Array], width: int) -> Array:
-    """A column of texts -> its leading axes, with a total variance of 1."""
-    x = np.asarray(embed_text([str(text) for text in texts]), dtype=np.float64)
-    x = x - x.mean(0)
-    _, _, axes = np.linalg.svd(x.T @ x)
-    return _block(x @ axes[:width].T)
-
-
-def _block(units: Array) -> Array:
-    """Units centered and scaled to a total variance of 1."""
-    units = units - units.mean(0)
-    return units / (math.sqrt(float(units.var(0).sum())) or 1.0)

@@ -23,7 +23,7 @@ from mohs.models import model_spec
 from mohs.models.network import Network
 from mohs.train.build import build_network
 from mohs.train.checkpoint import load_tree, save_tree
-from mohs.train.classify import classify
+from mohs.train.classify import classify, new_inputs
 from mohs.train.directory import RunDirectory
 from mohs.train.job import Job
 from mohs.train.run import Run, run_from
@@ -83,7 +83,8 @@ class Trained:
         Returns:
             A table with the columns id, path (for files), predicted and confidence.
         """
-        return classify(self, data, text=text, probs=probs, device=device, progress=progress)
+        examples = new_inputs(self.run, self.folder, self.classes, data, text=text)
+        return classify(self.network, self.run, self.folder, examples, probs=probs, device=device, progress=progress)
 
     def check(self) -> Trained:
         """This run; raises DataError if one of its results is damaged, also one that was not asked for."""

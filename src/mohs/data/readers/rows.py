@@ -22,8 +22,8 @@ import torch
 
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import FEATURES, IDS, LABELS, SPLIT, TEXTS, find_name, plain_name
-from mohs.data.cells import Array, is_text, parse_numbers
-from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_like_text, to_table, with_leak
+from mohs.data.cells import Array, is_number, is_text, parse_numbers
+from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_like_text, read_as, to_table, with_leak
 from mohs.data.examples import Data, Examples, LeftOut
 from mohs.data.labels import as_set, class_numbers, classes_in, label_values, numbers_where_whole
 from mohs.data.row_inputs import TableRows, Texts
@@ -155,6 +155,32 @@ def rows_data(rows: Rows, *, text: str | None = None, as_strings: Callable[[], p
     return _mixed(rows, inputs if as_strings is None else as_strings())
 
 
+def rows_like(columns: pa.Table, known: Sequence[Column], *, features: bool, name: str, source: str) -> Examples:
+    """Rows without labels as examples with the columns that others have: as features, or as a table.
+
+    Args:
+        columns: all columns of the rows, in any order.
+        known: the columns of the others, with their roles.
+        features: whether the columns are features, none of which may be missing.
+        name: name of the data set.
+        source: file or data set, for errors.
+    """
+    if not columns.num_rows:
+        raise DataError(f"{source}: no rows below the header")
+    found = read_as(columns, known, source=source)
+    keys = _keys(columns, list(range(columns.num_rows)), "")
+    inputs: Any = TableRows(to_table(found))
+    if features:
+        for column in found:
+            missing = np.flatnonzero(np.isnan(column.values))
+            if len(missing):
+                cell = columns.column(column.name)[int(missing[0])].as_py()
+                what = "is missing" if cell in (None, "") else f"is {cell!r}, not a number"
+                raise DataError(f"{source} row {missing[0]}: {column.name!r} {what}; {len(missing)} row(s) lack it: fill them in")
+        inputs = torch.from_numpy(np.stack([column.values for column in found], 1).astype(np.float32))
+    return Examples(inputs, torch.zeros(columns.num_rows, dtype=torch.int64), [0], name=name, keys=keys)
+
+
 def vector_column(inputs: pa.Table, source: str) -> str | None:
     """The column of lists of numbers that holds the features, where there is one."""
     listed = [one for one in inputs.column_names if is_list(inputs.schema.field(one).type)]
@@ -181,11 +207,6 @@ def is_list(kind: pa.DataType) -> bool:
     """Whether a column of this type holds lists of numbers."""
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     return bool(listed and (is_number(kind.value_type) or pa.types.is_boolean(kind.value_type)))
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds integers, floats or decimals."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _numbers(rows: Rows, matrix: Array) -> Data:
@@ -219,7 +240,8 @@ def _mixed(rows: Rows, inputs: pa.Table) -> Data:
     if len(texts) == len(used):
         return _texts(rows, texts[0].name)
     if all(column.role == "numeric" and not np.isnan(column.values).any() for column in used):
-        return _features(rows, np.stack([column.values for column in used], axis=1), rows.inputs)
+        names = [column.name for column in used]
+        return _features(replace(rows, inputs=names), np.stack([column.values for column in used], axis=1), names)
     return _parts(rows, TableRows(to_table(columns)))
 
 
@@ -243,12 +265,14 @@ def _texts(rows: Rows, name: str) -> Data:
 def _features(rows: Rows, matrix: Array, names: Sequence[str]) -> Data:
     unused = [one for one in rows.inputs if one not in names]
     notes = [*rows.notes, *([_unused(unused).removeprefix("; ")] if unused else [])]
-    return _parts(replace(rows, notes=notes), torch.from_numpy(matrix.astype(np.float32)))
+    columns = names if matrix.shape[1] == len(names) else ()  # not those of a column of lists
+    return _parts(replace(rows, notes=notes), torch.from_numpy(matrix.astype(np.float32)), columns=columns)
 
 
-def _parts(rows: Rows, inputs: Any, kept: Sequence[int] | None = None) -> Data:
-    """The examples of each split; kept: places of the rows to keep."""
-    every = Examples(inputs, torch.tensor(rows.labels), rows.classes, name=rows.name, keys=rows.keys, notes=list(rows.notes))
+def _parts(rows: Rows, inputs: Any, kept: Sequence[int] | None = None, *, columns: Sequence[str] = ()) -> Data:
+    """The examples of each split; kept: places of the rows to keep; columns: names of the features."""
+    about: dict[str, Any] = {"name": rows.name, "keys": rows.keys, "notes": list(rows.notes), "columns": columns}
+    every = Examples(inputs, torch.tensor(rows.labels), rows.classes, **about)
     places = range(len(rows)) if kept is None else kept
     parts = {}
     for split in SPLITS:

@@ -23,13 +23,14 @@ from PIL import Image
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import IMAGES, LABELS, PATHS, SPLIT, find_name, plain_name
 from mohs.data.cells import is_text
+from mohs.data.columns import Column
 from mohs.data.decode import Size
 from mohs.data.examples import Data, LeftOut
 from mohs.data.image_stores import EncodedImages, FolderFiles, printable
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import SEPARATOR
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
-from mohs.data.readers.rows import KEYS, Rows, is_list, labeled_rows, rows_data, text_column, unlabeled_rows
+from mohs.data.readers.rows import KEYS, Rows, is_list, labeled_rows, rows_data, rows_like, text_column, unlabeled_rows
 from mohs.data.readers.tabular_file import CSV, read_columns, separator_of
 
 SEPARATORS = {";": "semicolons", "|": "vertical bars"}
@@ -67,6 +68,13 @@ def unlabeled_table(
     columns = read_columns(path, as_text=lambda names: _strings(names, None))
     rows = unlabeled_rows(columns, name=printable(path.stem), source=printable(str(path)))
     return _inputs(path, rows, text, image_size, memory_limit)
+
+
+def table_like(path: str | Path, known: Sequence[Column], *, features: bool) -> Data:
+    """The rows of a file without labels, with the columns that other rows have (`rows_like`)."""
+    path = Path(path)
+    columns = read_columns(path, as_text=lambda names: names if not features else _strings(names, None))
+    return Data(rows_like(columns, known, features=features, name=printable(path.stem), source=printable(str(path))))
 
 
 def separator_in(columns: pa.Table, label: str, separator: str | None) -> str | None:
