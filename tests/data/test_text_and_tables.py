@@ -240,3 +240,16 @@ def test_text_of_the_hub(tmp_path: Path) -> None:
     datasets.Dataset.from_list(ROWS).save_to_disk(str(tmp_path / "u"))
     assert open_data(str(tmp_path / "u")).train.kind == "table"
     assert open_data(str(tmp_path / "u"), text="city").train.kind == "text"
+
+
+@pytest.mark.parametrize("labels", [LABELS, np.array(LABELS), np.array(LABELS, dtype=object)], ids=["list", "strings", "objects"])
+def test_a_table_and_labels_apart(labels: Any) -> None:
+    """As scikit-learn's users hold them: X and y."""
+    columns = pa.Table.from_pylist(ROWS).drop_columns("y")
+    train = open_data((columns, labels)).train
+    assert train.kind == "table"
+    assert [train.classes[k] for k in train.labels.tolist()] == list(labels)
+    named = open_data((columns.append_column("label", pa.array(["u", "v", "w"] * 4)), labels)).train
+    assert "label" in named.inputs.table.column_names  # type: ignore[union-attr]
+    with pytest.raises(DataError, match=f"data: {len(LABELS)} rows but 2 labels"):
+        open_data((columns, labels[:2]))

@@ -122,11 +122,28 @@ def _in_memory(data: Any, reading: Reading) -> Data:
     if isinstance(data, tuple) and len(data) == 2 and data[1] is None:
         raise ValueError("data: (inputs, None) has no labels: give one label per example")
     if isinstance(data, tuple | list) and len(data) == 2 and all(hasattr(one, "__len__") for one in data):
+        columns = as_arrow(data[0])
+        if columns is not None:
+            made, label = _labeled(columns, data[1])
+            return in_memory_table(made, label=label)
         return Data(from_arrays(data[0], data[1]))
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
         return Data(from_dataset(data, **reading.images))
     alone = " without labels: pass (inputs, labels)" if hasattr(data, "dtype") else ""
     raise ValueError(f"data: cannot read a {type(data).__name__}{alone}; give {KINDS}, (inputs, labels), a mapping or a Dataset")
+
+
+def _labeled(columns: pa.Table, labels: Any) -> tuple[pa.Table, str]:
+    """A table of inputs with a column of labels, and the name of that column."""
+    import pyarrow as pa
+
+    name = "label"
+    while name in columns.column_names:
+        name += "_"
+    if len(labels) != columns.num_rows:
+        raise DataError(f"data: {columns.num_rows} rows but {len(labels)} labels")
+    values = labels.tolist() if hasattr(labels, "tolist") else labels.to_list() if hasattr(labels, "to_list") else list(labels)
+    return columns.append_column(name, pa.array(values)), name
 
 
 def as_arrow(data: Any) -> pa.Table | None:
