@@ -5,8 +5,9 @@ from __future__ import annotations
 from mohs.audit.caution import caution, cautions
 from mohs.hardness.table import make_table
 
-SOUND = make_table({"label": ["a", "b"], "predicted": ["a", "a"]})
-UNSURE = make_table({"label": ["a", "b", "a", "b"], "predicted": ["a", "a", "b", None]})
+SOUND = make_table({"label": ["a", "b"], "predicted": ["a", "a"], "verdict": ["easy", "mislabeled"]})
+CLEAN = make_table({"label": ["a", "b"], "predicted": ["a", "b"], "verdict": ["easy", "hard"]})
+UNSURE = make_table({"label": ["a", "b", "a", "b"], "predicted": ["a", "a", "b", None], "verdict": ["easy"] * 4})
 
 
 def test_caution_where_the_judge_agrees_with_few_labels() -> None:
@@ -20,5 +21,6 @@ def test_caution_where_the_judge_agrees_with_few_labels() -> None:
 def test_caution_where_the_judge_is_weak() -> None:
     assert "The judge is weak on these data" in cautions(SOUND, {"trust": 0.1, "model": "x"})["caution"]
     assert caution(SOUND, 0.3) is None
+    assert caution(CLEAN, 0.02) is None  # nothing is flagged, so there is nothing to rely on
     assert cautions(SOUND, {"model": "x", "trust": 0.9}) == {"model": "x", "trust": 0.9}
     assert cautions(SOUND, {"model": "x"}) == {"model": "x"}

@@ -188,3 +188,20 @@ def test_more_rows_than_a_person_can_decide_are_refused(tmp_path: Path, monkeypa
     (tmp_path / "d.csv").write_text("id,data_hash,label,decision,new_label\n" + "a,b,c,keep,\n" * 3)
     with pytest.raises(DataError, match=r"d\.csv has over 2 rows"):
         read_decisions(tmp_path / "d.csv")
+
+
+@pytest.mark.parametrize("where", ["", "below", "runs/audit"])
+def test_paths_start_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    Path(where).mkdir(parents=True, exist_ok=True)
+    for name in ("1.png", "2.png"):
+        Path("photos", name).write_bytes(b"")
+    paths = ["photos/1.png", "photos/2.png", "gone/3.png", *["photos.zip/4.png"] * (len(table()) - 3)]
+    made = apply_decisions(table(path=paths), ALL, HASH)[0]
+    file = Path(where, "labels.csv")
+    write_labels(made, file)
+    with file.open() as opened:
+        found = [row["path"] for row in csv.DictReader(opened)]
+    assert [(file.parent / one).resolve() for one in found[:2]] == [tmp_path / one for one in paths[:2]]
+    assert found[2:] == paths[2:]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from mohs._core.errors import DataError
 from mohs.audit.judge_run import matched
 from mohs.audit.pipeline import demonstration, run_audit
 from mohs.data.examples import Data, Examples
+from mohs.data.open_data import open_data
 from mohs.train.loop import train
 from mohs.train.run import Run
 from mohs.train.trained import Trained
@@ -57,9 +59,32 @@ def test_inputs_that_a_network_cannot_take(halves: tuple[Examples, Examples], tr
     larger = Examples(torch.zeros(4, 1, 9, 9, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), [0, 1])
     with pytest.raises(DataError, match=r"inputs are 1 × 9 × 9, but .* takes 1 × 8 × 8: pass image_size=8"):
         run_audit(larger, run=trained.folder, out=tmp_path / "a")
-    with pytest.raises(DataError, match=r"inputs are 5, but .* takes 1 × 8 × 8$"):
+    with pytest.raises(DataError, match=r"features, but .* was trained on images$"):
         run_audit((np.ones((4, 5)), [0, 1, 0, 1]), run=trained.folder, out=tmp_path / "b")
     with pytest.raises(DataError, match="does not know the class 'cat'; it knows 0, 1, 2"):
         run_audit(replace(halves[1], classes=["cat", *range(1, 10)]), run=trained.folder, out=tmp_path / "c")
     with pytest.raises(DataError, match="does not hold a run"):
         run_audit(halves[1], run=tmp_path / "nowhere", out=tmp_path / "d")
+
+
+@pytest.mark.parametrize("kind", ["text", "table"])
+def test_a_run_on_features_judges_other_texts_and_rows(tmp_path: Path, kind: str) -> None:
+    random = np.random.default_rng(0)
+    words = (["wave", "boat", "fish", "tide"], ["rock", "goat", "snow", "path"])
+    true = np.arange(240) % 2
+    texts = [" ".join(random.choice(words[one], 8)) for one in true]
+    inputs = (
+        texts if kind == "text" else pa.table({"place": [text.split()[0] for text in texts], "size": random.normal(size=240)})
+    )
+    given = np.where(np.arange(240) % 12 == 5, 1 - true, true)
+    whole = open_data((inputs, np.array(["sea", "hill"])[given])).train
+    places = torch.arange(240)
+    run = train(Run(embed="tfidf" if kind == "text" else None, loss="gce", epochs=40, validation=0.0), Data(whole.take(places[:120])),
+                out=tmp_path / "run", device="cpu")  # fmt: skip
+    done = run_audit(whole.take(places[120:]), run=run.folder, out=tmp_path / "audit", device="cpu")
+    flagged = np.array(done.table.column("verdict").to_pylist()) == "mislabeled"
+    wrong = (given != true)[120:]
+    assert wrong[flagged].mean() > 0.8
+    assert (flagged & wrong).sum() >= 6
+    with pytest.raises(DataError, match=rf"features, but .* was trained on {kind}"):
+        run_audit(Examples(torch.rand(40, 3), torch.arange(40) % 2, ["hill", "sea"]), run=run.folder, out=tmp_path / "b")

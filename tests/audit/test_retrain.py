@@ -19,8 +19,9 @@ from mohs._core.errors import DataError
 from mohs.audit.decisions import apply_decisions
 from mohs.audit.pipeline import demonstration, run_audit
 from mohs.audit.result import load_audit
-from mohs.audit.retrain import audited_run, checked_data, retrain, with_labels
+from mohs.audit.retrain import audited_run, checked_data, retrain
 from mohs.cli.apply import apply
+from mohs.data.corrections import with_labels
 from mohs.data.examples import Data
 from mohs.data.split import split
 from mohs.evaluate.outputs import predict

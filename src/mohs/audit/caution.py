@@ -11,7 +11,10 @@ WEAK = 0.25  # trust below which flags reach a precision of .75 in 55 % of the a
 
 
 def caution(table: pa.Table, trust: float = 1.0) -> str | None:
-    """What the reader must know before relying on the verdicts; None if nothing speaks against them."""
+    """What the reader must know before relying on the verdicts; None if nothing speaks against them.
+
+    trust: `Judgment.trust`, which is also low where there is little to find; so it counts only where labels are flagged.
+    """
     pairs = zip(table.column("label").to_pylist(), table.column("predicted").to_pylist(), strict=True)
     agrees = sum(given == predicted for given, predicted in pairs) / len(table)
     if agrees < AGREES:
@@ -19,7 +22,7 @@ def caution(table: pa.Table, trust: float = 1.0) -> str | None:
             f"The judge agrees with only {agrees:.0%} of the labels. It cannot judge them well (few examples per class, "
             "uninformative features), or most labels are wrong. Check examples before you act on these verdicts."
         )
-    if trust < WEAK:
+    if trust < WEAK and "mislabeled" in table.column("verdict").to_pylist():
         return (
             "The judge is weak on these data: many of its disagreements with labels are its own mistakes, and its flags are less "
             "certain than usual. Check some of them before you rely on them. More examples or more informative features make the "

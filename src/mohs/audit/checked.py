@@ -14,8 +14,9 @@ from typing import Any
 
 from mohs._core.errors import DataError
 from mohs.audit.decision_log import FINAL, LOG, WRONG, is_log
-from mohs.audit.decisions import FIRST_ROW, read_decisions, read_label_texts
+from mohs.audit.decisions import FIRST_ROW, read_decisions
 from mohs.audit.result import AuditResult
+from mohs.data.corrections import read_corrections
 from mohs.data.examples import Examples
 from mohs.hardness.checked_labels import Calibration, CheckedLabels
 
@@ -43,7 +44,7 @@ def load_checked(
     found: Found = {} if earlier is None else _still_checked(earlier, examples)
     told: list[tuple[float, bool]] = []
     if corrected is not None:
-        kept = [one for one in read_label_texts(corrected).column("decision").to_pylist() if one != "exclude"]
+        kept = [one for one in read_corrections(corrected).column("decision").to_pylist() if one != "exclude"]
         found |= {row: (False, None, False) for row, decision in enumerate(kept) if decision}
         told = [] if earlier is None else _outcomes(corrected, earlier)
     if given is not None:
@@ -131,7 +132,7 @@ def _still_checked(earlier: AuditResult, examples: Examples) -> Found:
 
 def _outcomes(corrected: str | Path, earlier: AuditResult) -> list[tuple[float, bool]]:
     """How probable the earlier audit thought mistakes in the labels that were decided on since, and whether they were some."""
-    texts = read_label_texts(corrected)
+    texts = read_corrections(corrected)
     table = earlier.table
     before = table.column("checked").to_pylist() if "checked" in table.column_names else [None] * len(table)
     columns = (table.column(one).to_pylist() for one in ("id", "label", "p_mislabeled"))

@@ -6,7 +6,7 @@
 decisions.csv has the columns id, data_hash, label, decision (accept, keep, change, exclude) and new_label; the apostrophe that
 protects spreadsheets from formulas is removed. Decisions are matched by id. Those whose data_hash or label differs from the table
 are rejected, as are unknown ids and classes and an id with two decisions. The result has one row per example: id, path (if there
-is one), label (empty if excluded), previous and decision.
+is one), label (empty if excluded), previous and decision. Paths are written relative to the file, so that it can be trained on.
 
 A file that is already at the output path and was not written from this run is kept as NAME.before; undo restores it. Without such
 a file, undo writes the original labels. labels.csv is for programs: names are written as they are, without apostrophes.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,14 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.plain_text import from_cell
 from mohs.audit.decision_log import FINAL as DECISIONS
 from mohs.audit.decision_log import Decisions, is_log, read_log
+from mohs.data.corrections import read_label_file
 from mohs.hardness.table import check_table_path, classes_of, write_table
 
 COLUMNS = ("id", "data_hash", "label", "decision", "new_label")
@@ -138,7 +138,7 @@ def write_labels(labels: pa.Table, path: str | Path) -> Path | None:
             raise DataError(f"{path} exists and would be kept as {before}, which exists too: move one of the two away")
         with written_whole(before, sync=False) as part:
             shutil.copy2(path, part)
-    write_table(labels, path)
+    write_table(_with_paths_from(labels, path), path)
     return before if unrelated else None
 
 
@@ -154,7 +154,7 @@ def undo_labels(table: pa.Table, path: str | Path) -> str:
     if _before(path).exists():
         _before(path).replace(path)
         return f"{path} is restored to the file that was there before"
-    write_table(given, path)
+    write_table(_with_paths_from(given, path), path)
     return f"{path} holds the original labels"
 
 
@@ -167,19 +167,7 @@ def read_labels(table: pa.Table, path: str | Path) -> pa.Table:
     given = _labels(table, table.column("label").to_pylist(), [""] * len(table))
     if not _made_of(given, path):
         raise DataError(f"{path} was not written from this run; give the file that mohs apply wrote")
-    return _read(path, given.schema)
-
-
-def read_label_texts(path: str | Path) -> pa.Table:
-    """Read id, label, previous label and decision, as text, from a file that `write_labels` wrote."""
-    path = Path(path)
-    check_table_path(path)
-    kinds = pa.schema([(name, pa.string()) for name in ("id", "label", "previous", "decision")])
-    try:
-        found = _read(path, kinds)
-        return pa.table({name: found.column(name).cast(pa.string()) for name in kinds.names})
-    except (pa.ArrowException, KeyError) as error:
-        raise DataError(f"{path} cannot be read as corrected labels ({error}): give the file that mohs apply wrote") from error
+    return read_label_file(path, given.schema)
 
 
 def _logged(data_hash: str, state: Decisions) -> list[dict[str, str]]:
@@ -236,7 +224,7 @@ def _found(*columns: Sequence[Any]) -> list[Any]:
 def _made_of(labels: pa.Table, path: Path) -> bool:
     """Whether the file holds labels of the same examples with the same previous labels, so that it can be overwritten."""
     try:
-        found = _read(path, labels.schema)
+        found = read_label_file(path, labels.schema)
     except (pa.ArrowException, OSError):
         return False
     same: bool = found.column_names == labels.column_names and all(
@@ -245,11 +233,14 @@ def _made_of(labels: pa.Table, path: Path) -> bool:
     return same
 
 
-def _read(path: Path, schema: pa.Schema) -> pa.Table:
-    if path.suffix == ".parquet":
-        return pyarrow.parquet.read_table(path)
-    kinds = pyarrow.csv.ConvertOptions(column_types={name: schema.field(name).type for name in schema.names})
-    return pyarrow.csv.read_csv(path, convert_options=kinds, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True))
+def _with_paths_from(labels: pa.Table, file: Path) -> pa.Table:
+    """The labels with the paths of existing files relative to the folder of the file, from which readers of such files start."""
+    if "path" not in labels.column_names:
+        return labels
+    folder = file.resolve().parent
+    paths = [Path(os.path.relpath(one, folder)).as_posix() if one and Path(one).exists() else one for one in
+             labels.column("path").to_pylist()]  # fmt: skip
+    return labels.set_column(labels.column_names.index("path"), "path", pa.array(paths, pa.string()))
 
 
 def _before(path: Path) -> Path:

@@ -27,6 +27,7 @@ from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict
 from mohs.train.directory import RunDirectory
+from mohs.train.run_features import embeds, features_for
 from mohs.train.trained import Trained, load_run
 
 MEMORIZED = (
@@ -41,7 +42,8 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     own = matched(data.train, trained)
     mirror = trained.run.mirrors
     options.step("scores", f"the network of {trained.folder}{', each image and its mirror' if mirror else ''}")
-    table, logits, features, near = score_network(trained.network.to(choose_device(options.device)), own, mirror=mirror)
+    inputs = features_for(trained.run, own, trained.folder, device=options.device, progress=options.progress("embedding"))
+    table, logits, features, near = score_network(trained.network.to(choose_device(options.device)), inputs, mirror=mirror)
     if trained.run.open.get("votes") is not None:
         probs = torch.log_softmax(torch.from_numpy(logits), 1).exp().numpy()
         table = add_columns(table, {"human": predict_agreement(probs, own.labels.numpy())})
@@ -75,7 +77,10 @@ def matched(examples: Examples, trained: Trained) -> Examples:
     """The examples with labels that are rows of the network's head; an error where the network cannot read them."""
     about = RunDirectory(trained.folder).about
     shape = tuple(about["shape"])
-    if examples.shape != shape:
+    kind = about.get("inputs", {}).get("kind", "images" if len(shape) == 3 else "features")
+    if examples.kind != kind:
+        raise DataError(f"{examples.name}: {examples.kind}, but {trained.folder} was trained on {kind}")
+    if not embeds(trained.run, examples) and examples.shape != shape:
         hint = (
             f": pass image_size={shape[-1]}" if len(shape) == len(examples.shape) == 3 and shape[0] == examples.shape[0] else ""
         )

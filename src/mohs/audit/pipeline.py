@@ -28,7 +28,6 @@ from mohs._core.folders import claimed
 from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
 from mohs.audit.checked import load_checked
-from mohs.audit.decisions import read_label_texts
 from mohs.audit.diff_audits import diff_audits
 from mohs.audit.judge_features import embeds, judge_features
 from mohs.audit.judge_finetuned import judge_finetuned
@@ -42,9 +41,9 @@ from mohs.audit.options import CIRCUMSTANCES, AuditOptions, Tell
 from mohs.audit.other_issues import check_issues
 from mohs.audit.previous import load_previous
 from mohs.audit.result import AuditResult, load_audit, save_audit
-from mohs.audit.retrain import with_labels
 from mohs.audit.run_files import MARK, WORDS
 from mohs.audit.thumbnails import thumbnails_of
+from mohs.data.corrections import read_corrections, with_corrections
 from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
@@ -119,19 +118,9 @@ def run_audit(
     return result
 
 
-def with_corrections(data: Data, file: str | Path) -> Data:
-    """The data with the labels that `mohs apply` wrote to the file, without the examples that it excludes."""
-    labels = read_label_texts(file)
-    previous = [str(data.classes[label]) for label in data.train.labels.tolist()]
-    if labels.column("previous").to_pylist() != previous:
-        raise DataError(f"{file} was not made for {data.name}: give the file that mohs apply wrote for its audit")
-    train, kept = with_labels(data.train, labels)
-    return replace(data, train=replace(train, truth=data.train.truth).take(kept))
-
-
 def share_features(examples: Examples, file: str | Path, options: AuditOptions) -> None:
     """If corrections exclude examples, cache the features of the others apart, so that they are not embedded again."""
-    kept = [decision != "exclude" for decision in read_label_texts(file).column("decision").to_pylist()]
+    kept = [decision != "exclude" for decision in read_corrections(file).column("decision").to_pylist()]
     if embeds(examples, options) and not all(kept):
         cache_part(examples, torch.tensor(kept).nonzero().flatten(), options.embed, device=options.device)
 

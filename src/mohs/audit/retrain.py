@@ -13,7 +13,6 @@ is between two networks with one seed each, so it includes chance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from mohs._core.device import choose_device
 from mohs._core.errors import DataError
 from mohs._core.watch import UNWATCHED, Watch, counting
 from mohs.audit.run_files import MARK, REPAIR
+from mohs.data.corrections import with_labels
 from mohs.data.examples import Data, Examples
 from mohs.data.split import held_out
 from mohs.embed.embed_data import cache_part
@@ -124,19 +124,6 @@ def audit_call(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def with_labels(examples: Examples, labels: pa.Table) -> tuple[Examples, Tensor]:
-    """The examples with these labels, and the indices of those that were not excluded."""
-    if len(labels) != len(examples):
-        raise DataError(f"{len(labels)} labels for the {len(examples)} examples of {examples.name}: they belong to other data")
-    own = examples.labels.tolist()
-    if examples.separator is not None:  # corrections make new sets of labels
-        examples = replace(examples, classes=list(dict.fromkeys([*examples.classes, *filter(None, _texts(labels))])))
-    number = {str(name): i for i, name in enumerate(examples.classes)}
-    excluded = [decision == "exclude" for decision in labels.column("decision").to_pylist()]
-    new = [_number(label, number, old, out) for label, old, out in zip(_texts(labels), own, excluded, strict=True)]
-    return examples.relabeled(torch.tensor(new)), places(~torch.tensor(excluded))
-
-
 def checked_data(data: Data, data_hash: str) -> Data:
     """The data, after a check that they are those that were audited."""
     if data.train.fingerprint() != data_hash:
@@ -154,16 +141,3 @@ def predicted_right(trained: Trained, examples: Examples, device: str) -> Any:
 def places(mask: Tensor) -> Tensor:
     """mask (N,) -> where it is true."""
     return mask.nonzero().flatten()
-
-
-def _texts(labels: pa.Table) -> Sequence[Any]:
-    values: list[Any] = labels.column("label").to_pylist()
-    return values
-
-
-def _number(label: Any, number: dict[str, int], old: int, excluded: bool) -> int:
-    if excluded:
-        return old
-    if str(label) not in number:
-        raise DataError(f"the label {label!r} is not one of the {len(number)} classes: apply the decisions again")
-    return number[str(label)]

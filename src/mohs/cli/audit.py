@@ -94,10 +94,6 @@ Precision = Annotated[
     float,
     typer.Option(metavar="SHARE", help="Expected precision (0 to 1): share of flagged labels that are wrong."),
 ]
-Corrected = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Corrected labels to audit instead of the original ones: a file written by mohs apply."),
-]
 OutFolder = Annotated[
     str | None,
     typer.Option(
@@ -136,7 +132,7 @@ def audit(
     runs: o.Runs = Path("runs"),
     out: OutFolder = None,
     run: RunFolder = None,
-    corrected: Corrected = None,
+    corrected: o.Corrected = None,
     votes: o.Votes = None,
     issues: IssueNames = "auto",
     against: Against = None,

@@ -92,6 +92,12 @@ Votes = Annotated[
     ),
 ]
 TextColumn = Annotated[Text, typer.Option("--text", metavar="COLUMN", help="Text column of a table.")]
+Corrected = Annotated[
+    Text,
+    typer.Option(
+        "--corrected", metavar="FILE", help="Corrected labels to use instead of the original ones: a file written by mohs apply."
+    ),
+]
 TrainEmbed = Annotated[
     Text,
     typer.Option(

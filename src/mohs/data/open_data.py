@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mohs.data.corrections import with_corrections
 from mohs.data.decode import Size
 from mohs.data.domains import leave_one_out, open_domains, open_pair
 from mohs.data.examples import Data
@@ -39,6 +40,7 @@ def open_data(
     root: str | Path | None = None,
     without: str | None = None,
     votes: Any = None,
+    corrected: str | Path | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
     """Open a data set and validate it: at least two classes, each with an example.
@@ -55,6 +57,7 @@ def open_data(
         root: folder of the known data sets; by default the folder that MOHS_DATA names.
         without: domain that is held out of training and tested on.
         votes: labels of the training examples by several people, a file (see `votes.py`), `Votes`, or one column per annotator.
+        corrected: file with other labels of the training examples, as `mohs apply` writes it.
         memory_limit: bytes of pixels held in memory; beyond it images are decoded on access.
 
     Returns:
@@ -75,7 +78,8 @@ def open_data(
         found = prepared(pair, split=split, image_size=reading.image_size)
     else:
         found = open_single(data, split=split, **reading.given)
-    return found if votes is None else replace(found, train=with_votes(found.train, votes))
+    found = found if votes is None else replace(found, train=with_votes(found.train, votes))
+    return found if corrected is None else with_corrections(found, corrected)
 
 
 def _without(data: Any, held: str, reading: Reading) -> Data:

@@ -42,6 +42,7 @@ OPEN: dict[str, Any] = {  # options of opening the data (`train.run_data`, `open
     "root": str | None,
     "without": str | None,
     "votes": str | None,
+    "corrected": str | None,
     "memory_limit": int,
 }
 

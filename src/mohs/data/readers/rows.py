@@ -24,6 +24,7 @@ from mohs._core.errors import DataError
 from mohs._core.vocabulary import FEATURES, IDS, LABELS, SPLIT, TEXTS, find_name, plain_name
 from mohs.data.cells import Array, is_number, is_text, parse_numbers
 from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_like_text, read_as, to_table, with_leak
+from mohs.data.corrections import check_no_corrections
 from mohs.data.examples import Data, Examples, LeftOut
 from mohs.data.labels import as_set, class_numbers, classes_in, label_values, numbers_where_whole
 from mohs.data.row_inputs import TableRows, Texts
@@ -86,6 +87,7 @@ def labeled_rows(
     """
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
+    check_no_corrections(columns.column_names, source)
     splits = _splits(columns, source)
     given = columns.column(label).to_pylist()
     if separator is not None:
