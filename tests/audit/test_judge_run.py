@@ -73,14 +73,13 @@ def test_a_run_on_features_judges_other_texts_and_rows(tmp_path: Path, kind: str
     words = (["wave", "boat", "fish", "tide"], ["rock", "goat", "snow", "path"])
     true = np.arange(240) % 2
     texts = [" ".join(random.choice(words[one], 8)) for one in true]
-    inputs = (
-        texts if kind == "text" else pa.table({"place": [text.split()[0] for text in texts], "size": random.normal(size=240)})
-    )
+    columns = {"place": [text.split()[0] for text in texts], "size": random.normal(size=240)}
+    inputs = texts if kind == "text" else pa.table(columns)
     given = np.where(np.arange(240) % 12 == 5, 1 - true, true)
     whole = open_data((inputs, np.array(["sea", "hill"])[given])).train
     places = torch.arange(240)
-    run = train(Run(embed="tfidf" if kind == "text" else None, loss="gce", epochs=40, validation=0.0), Data(whole.take(places[:120])),
-                out=tmp_path / "run", device="cpu")  # fmt: skip
+    how = Run(embed="tfidf" if kind == "text" else None, loss="gce", epochs=40, validation=0.0)
+    run = train(how, Data(whole.take(places[:120])), out=tmp_path / "run", device="cpu")
     done = run_audit(whole.take(places[120:]), run=run.folder, out=tmp_path / "audit", device="cpu")
     flagged = np.array(done.table.column("verdict").to_pylist()) == "mislabeled"
     wrong = (given != true)[120:]
