@@ -285,6 +285,16 @@ def test_a_nan_or_infinite_logit_shows():
     assert adr(torch.zeros(0, 4)).isnan()  # as every mean over nothing
 
 
+@pytest.mark.parametrize("f", [adr, entropy_penalty])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_a_class_masked_by_the_lowest_number_has_no_part(f, offset):
+    logits = draw(5, 400, dtype=torch.float32) + offset
+    logits[2, 7] = torch.finfo(torch.float32).min
+    value, slopes = f(logits.double()), gradient(f, logits.double())
+    torch.testing.assert_close(f(logits.clone().requires_grad_()).double(), value, rtol=1e-6, atol=0)
+    torch.testing.assert_close(gradient(f, logits).double(), slopes, rtol=1e-5, atol=1e-6 * slopes.abs().max().item())
+
+
 def test_entropy_penalty_by_hand():
     logits = draw(5, 7)
     p = logits.softmax(1)

@@ -7,16 +7,18 @@ So the gradient is p_j times a line in z_j, plus a term at the τ largest. H = l
 off at the largest p, since log p = z − log Σ exp z. On CPU the only (N, K) array besides float32 logits is p, whose memory
 the gradient reuses unless the graph is retained. The logits are saved for the backward pass: do not modify them in place
 before it. The choice of the τ largest classes is not differentiated. H is a difference of numbers as large as the logits, so
-an offset common to all logits costs digits.
+an offset common to all logits costs digits, except in `mean_over_rows`, which subtracts the maximum first.
 A NaN or infinite logit makes its row NaN: mask a class with a large negative logit such as −1e4, not with −inf.
 
 On CPU the passes run over blocks of rows that fit the cache, so that each operation reads what the last one wrote without
 going to memory. On other devices all rows are taken at once. Tracing, `torch.func`, second and forward-mode derivatives take
 the plain version.
 
-For the mean over the rows of a function of T and H, `mean_over_rows` writes the gradient in the forward pass, while logits and
-exponentials of a block are in the cache; the backward pass scales it, unless the incoming gradient is 1. It takes powers of 2,
-which are faster than torch.exp and torch.softmax, and divides numbers of a row by their sum instead of all exponentials.
+For the mean over the rows of a function of T and H, `mean_over_rows` writes the gradient in the forward pass; the backward pass
+scales it, unless the incoming gradient is 1. It takes e = 2^y with y = (z − max z)/log 2, as powers of 2 are faster than
+torch.exp and torch.softmax, and divides numbers of a row by Σ e instead of all exponentials. It reads the logits only for y: the
+product ey serves both H = log Σ e − log 2 · Σ ey/Σ e and the gradient, p times a line, which is offset · e + slope · ey. So two
+arrays of a block have to stay in the cache, not three.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ from mohs.margin import check_logits, full_precision, log_probs, readable
 from mohs.margin._choose import Plain, apply_eagerly, eager, keeps_graph, needs_plain, plain_gradient
 
 BLOCK_ENTRIES = 1 << 19  # of a block of rows, for each thread
-LOG2_E = 1 / math.log(2)
+LOG_2 = math.log(2)
+LOG2_E = 1 / LOG_2
 MODERATE = 32.0  # size of the largest logits up to which their rounding does not matter
-GROUP_ENTRIES = 1 << 20  # of blocks whose numbers per row are computed together
+GROUP_ENTRIES = 1 << 20  # of a block in `mean_over_rows`, at least: a larger one has fewer small operations on numbers per row
 Slopes = tuple[Tensor, Tensor, Tensor]  # F, ∂F/∂T and ∂F/∂H, (N, 1) each
 Strength = Callable[[Tensor, Tensor, int], Slopes]  # T and H, (N, 1) each, and K
 
@@ -137,28 +140,28 @@ class _MeanOverRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, tau: int, strength: Strength, plain: Plain) -> Tensor:
         (count, classes), given = logits.shape, logits.detach()
-        groups = min(count, -(-logits.numel() // max(GROUP_ENTRIES, BLOCK_ENTRIES * torch.get_num_threads()))) or 1
-        rows = -(-count // groups) or 1
+        blocks = min(count, -(-logits.numel() // max(GROUP_ENTRIES, BLOCK_ENTRIES * torch.get_num_threads()))) or 1
+        rows = -(-count // blocks) or 1
         grad = torch.empty_like(given, memory_format=torch.contiguous_format)
-        buffer = torch.empty_like(grad[: _block_rows(grad)])
-        values, tops, sums, means = (given.new_empty(count, 1) for _ in range(4))
+        values, buffer = given.new_empty(count, 1), torch.empty_like(grad[:rows])
         search = TopClasses(grad[:rows], tau)
-        for z, e, value, top, total, mean in _split(rows, given, grad, values, tops, sums, means):
-            maxima = search.maxima if len(z) == rows else search.maxima[: len(z)]
-            exponentials_into(e, z, top, total, mean, maxima)
-            entropy = torch.xlogy(1.0, total).add_(top)  # log Σ exp z; torch.log starts MKL threads even for short vectors
+        for z, e, value in _split(rows, given, grad, values):
+            ey = buffer[: len(z)]
+            total, weighted = exponentials_into(e, ey, z)
+            entropy = torch.xlogy(1.0, total)  # log Σ e; torch.log starts MKL threads even for short vectors
             share = total.reciprocal_()
-            entropy = entropy.sub_(mean.mul_(share)).clamp_(min=0.0)  # below 0 by rounding error only
-            highest, index = search(e, maxima) if tau else (share, None)  # (rows, τ)
+            mean = weighted.mul_(share)  # Σ p y
+            entropy.sub_(mean, alpha=LOG_2).clamp_(min=0.0)  # below 0 by rounding error only
+            highest, index = search(e) if tau else (share, None)  # (rows, τ)
             squares = (highest * share).square_() if tau else share
             strengths, by_squares, by_entropy = strength(squares.sum(1, keepdim=True), entropy, classes)
             value.copy_(strengths)
-            slope = by_entropy.div_(-count)
+            slope = by_entropy.mul_(share).mul_(-LOG_2 / max(1, count))
             offset = mean.mul_(slope).neg_()
             if index is not None:
                 pull = squares.mul_(by_squares.mul_(2 / max(1, count)))
-                offset.sub_(pull.sum(1, keepdim=True))
-            times_line_(e, z, slope.mul_(share), offset.mul_(share), buffer)
+                offset.sub_(pull.sum(1, keepdim=True).mul_(share))
+            e.mul_(offset).addcmul_(ey, slope)
             if index is not None:
                 e.scatter_add_(1, index, pull)
         ctx.save_for_backward(logits, grad)
@@ -196,22 +199,21 @@ def softmax_into(p: Tensor, logits: Tensor, means: Tensor, maxima: Tensor) -> No
             column_maxima(block, columns)
 
 
-def exponentials_into(e: Tensor, logits: Tensor, tops: Tensor, sums: Tensor, means: Tensor, maxima: Tensor) -> None:
-    """Write e = exp(z − c) (N, K), c = max z, Σ e and Σ e z (N, 1), and the column maxima of e (N, width), block by block.
+def exponentials_into(e: Tensor, ey: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Write e = 2^y, y = (z − max z)/log 2, and the product ey, (N, K) each; return Σ e and Σ ey, (N, 1) each.
 
-    The exponent z log₂ e − c log₂ e is one operation for moderate logits. The rounding of its second term is the same in all of a
-    row and cancels in p, not in H, to which it adds as much as a common offset of the logits does.
+    y is one operation for moderate logits. The rounding of max z/log 2 is the same in all of a row, so it cancels in p and H.
     """
-    for z, block, top, total, mean, columns in _split(_block_rows(logits), logits, e, tops, sums, means, maxima):
-        torch.amax(z, 1, keepdim=True, out=top)
-        if len(top) and torch.linalg.vector_norm(top, math.inf).item() > MODERATE:
-            torch.sub(z, top, out=block).mul_(LOG2_E).exp2_()
-        else:
-            torch.add(top * -LOG2_E, z, alpha=LOG2_E, out=block).exp2_()
-        torch.sum(block, 1, keepdim=True, out=total)
-        if columns.shape[1]:
-            column_maxima(block, columns)
-        mean_logit(block, z, mean)
+    top = logits.amax(1, keepdim=True)
+    if len(top) and torch.linalg.vector_norm(top, math.inf).item() > MODERATE:
+        torch.sub(logits, top, out=ey).mul_(LOG2_E)
+    else:
+        torch.add(top * -LOG2_E, logits, alpha=LOG2_E, out=ey)
+    torch.exp2(ey, out=e)
+    total, weighted = e.sum(1, keepdim=True), ey.mul_(e).sum(1, keepdim=True)
+    if weighted.isnan().any():  # a mask as low as the dtype's minimum overflows in y, but not in z − max z
+        weighted = torch.sub(logits, top, out=ey).mul_(e).mul_(LOG2_E).sum(1, keepdim=True)
+    return total, weighted
 
 
 def mean_logit(p: Tensor, logits: Tensor, out: Tensor) -> None:
