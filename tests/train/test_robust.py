@@ -21,6 +21,7 @@ from mohs.train.augment import create_augment
 from mohs.train.build import build
 from mohs.train.consistency import Consistency
 from mohs.train.feed import Feed
+from mohs.train.fold_judge import trust_in_folds
 from mohs.train.graph import can_graph
 from mohs.train.loop import train
 from mohs.train.resolve import resolve
@@ -168,7 +169,7 @@ def test_twins_are_the_mean_of_two_networks() -> None:
     ] * 2
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", [*RECIPES, "robust:select=both-or-margin"])
 def test_wrong_labels_are_found_and_not_learned(recipe: str, blobs: Data, tmp_path: Path) -> None:
     noisy = add_noise(blobs.train, {"name": "symmetric", "rate": 0.3, "exact": True}, seed=0)
     run = Run(**{**RUN, "recipe": recipe, "epochs": 20, "optimizer": "sgd:lr=0.05"})
@@ -192,7 +193,7 @@ def test_wide_features_get_a_second_view_and_a_lower_learning_rate(tmp_path: Pat
     data = Data(noisy, None, examples.take(torch.arange(600, 900)))
     run, _, _ = resolve(Run(data="x", recipe="robust"), data)
     assert run.recipe["view"] == [{"name": "corrupt"}]
-    assert run.recipe["select"] == "both-or-margin"
+    assert run.recipe["select"] == "folds"
     assert resolve(Run(data="x", recipe="robust:select=margin"), data)[0].recipe["select"] == "margin"
     assert "select" not in resolve(Run(data="x", recipe="robust"), bright_and_dark())[0].recipe  # images: decided in training
     assert run.optimizer["lr"] == pytest.approx(4 / 256, rel=1e-3)
@@ -208,6 +209,41 @@ def test_wide_features_get_a_second_view_and_a_lower_learning_rate(tmp_path: Pat
     assert robust > plain + 0.05
 
 
+def test_features_are_judged_in_folds_before_training(blobs: Data) -> None:
+    noisy = add_noise(blobs.train, {"name": "symmetric", "rate": 0.2, "exact": True}, seed=0)
+    run, data, _ = resolve(Run(**{**RUN, "recipe": "robust-two:temperature=1"}), Data(noisy))
+    made = build(run, data, device="cpu").refinement
+    assert made is not None
+    right, probs = trust_in_folds(noisy.inputs, noisy.labels, len(noisy.classes))
+    wrong = noisy.labels != blobs.train.labels
+    assert right[wrong].mean() < 0.3
+    assert right[~wrong].mean() > 0.9
+    assert made.refines
+    expected = refined(probs, right, noisy.labels)
+    for place in range(2):  # both networks have the same targets
+        torch.testing.assert_close(made.targets[:, place], expected)
+    made.update(
+        Twins(*(create_model("linear", shape=noisy.shape, num_classes=3, seed=s) for s in (0, 1))), noisy.inputs, precision="no"
+    )
+    torch.testing.assert_close(made.belief.mean(1), expected)  # which stay as they are
+
+
+def test_labels_that_nothing_can_judge_count_as_right() -> None:
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.cat([torch.zeros(20), torch.ones(19), torch.full((1,), 2)]).long()
+    right, probs = trust_in_folds(x, labels, 3)
+    assert right[39] == 1
+    assert probs.isfinite().all()
+    right, probs = trust_in_folds(x[:2], labels[[0, 20]], 3)
+    assert right.tolist() == [1, 1]
+    assert probs.tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_images_cannot_be_judged_in_folds(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="set embed=auto"):
+        train(Run(data="x", recipe="robust:select=folds"), bright_and_dark(), runs=tmp_path)
+
+
 def interrupting(*, epoch: int, step: int) -> Callable[[dict[str, Any]], None]:
     """A watcher that interrupts a run at this step."""
 
@@ -218,7 +254,7 @@ def interrupting(*, epoch: int, step: int) -> Callable[[dict[str, Any]], None]:
     return watch
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", [*RECIPES, "robust-two:select=both-or-margin"])
 def test_an_interrupted_robust_run_resumes_to_the_same_result(recipe: str, blobs: Data, tmp_path: Path) -> None:
     run = Run(**{**RUN, "recipe": recipe, "trace": True})
     whole = train(run, blobs, runs=tmp_path / "whole")

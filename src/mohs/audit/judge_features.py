@@ -26,7 +26,6 @@ from mohs.audit.options import Array, AuditOptions
 from mohs.audit.other_issues import other_issues
 from mohs.audit.previous import kept_neighbors, load_previous
 from mohs.audit.result import AuditResult
-from mohs.data.columns import MOST_COLUMNS
 from mohs.data.examples import Data, Examples
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
@@ -45,9 +44,9 @@ from mohs.hardness.noise_rate import estimate_from
 from mohs.hardness.table import add_columns
 from mohs.hardness.verdict import verdict
 from mohs.train.checkpoint import load_tree, save_tree
-from mohs.train.fold_heads import FoldScores, fold_scores
+from mohs.train.fold_heads import FoldScores
+from mohs.train.fold_judge import scores_in_folds
 from mohs.train.fold_votes import fold_votes
-from mohs.train.table_heads import forest_scores
 from mohs.train.trained import with_origin
 
 PIXELS, PIXELS_FROM = 32, 64  # side of the pixel features; largest side of images whose pixels may tell
@@ -173,16 +172,10 @@ def pixels(examples: Examples) -> Array:
 
 def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOptions) -> tuple[dict[str, Array], FoldScores]:
     """Scores (N, K) of each model by its name, and the fit of the heads among them."""
-    classes, labels, raw = len(train.classes), train.labels, features.get("features")
-    columns = raw is not None and raw.shape[1] <= MOST_COLUMNS  # a forest is fitted too
-    made = fold_scores(
-        features, labels, num_classes=classes, folds=options.folds, seed=options.seed,
-        device=choose_device(options.device), kind="columns" if columns else "embedding", progress=options.progress("judging"),
+    return scores_in_folds(
+        features, train.labels, num_classes=len(train.classes), folds=options.folds, seed=options.seed,
+        device=choose_device(options.device), progress=options.progress("judging"),
     )  # fmt: skip
-    scores: dict[str, Array] = dict(zip(made.names, made.scores, strict=True))
-    if columns:
-        scores["features forest"], _ = forest_scores(np.asarray(raw), labels.numpy(), classes, options.seed)
-    return scores, made
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,10 +29,11 @@ from mohs.train.device_cache import fits, on_device
 from mohs.train.ema import EMA
 from mohs.train.epoch_means import EpochMeans
 from mohs.train.feed import Feed
+from mohs.train.fold_judge import trust_in_folds
 from mohs.train.job import Job, Training
 from mohs.train.learning_rate import LR_SCHEDULES, LRSchedule
 from mohs.train.optimizers import OPTIMIZERS
-from mohs.train.robust import RECIPES, Phase, Refinement, Robust, RobustTwo
+from mohs.train.robust import FOLDS, RECIPES, Phase, Refinement, Robust, RobustTwo
 from mohs.train.run import Run
 from mohs.train.trace import Trace
 
@@ -70,7 +71,12 @@ def build(
     soft = None if soft is None else soft.to(here)
     refinement = None
     if recipe is not None:
-        refinement = Refinement(recipe, train.labels.to(here), len(train.classes), run.epochs, soft, mirror=run.mirrors)
+        judged = None
+        if recipe.select == FOLDS and recipe.targets == "refined":
+            judged = trust_in_folds(torch.as_tensor(train.inputs), train.labels, len(train.classes), seed=run.seed, device=here)
+        refinement = Refinement(
+            recipe, train.labels.to(here), len(train.classes), run.epochs, soft, mirror=run.mirrors, judged=judged
+        )
     return Job(
         run=run,
         data=data,

@@ -29,7 +29,7 @@ from mohs.train.build_objective import CLASS_WEIGHTS, build_loss
 from mohs.train.ema import average_decay
 from mohs.train.learning_rate import LR_SCHEDULES
 from mohs.train.optimizers import OPTIMIZERS, SGD
-from mohs.train.robust import RECIPES, Robust
+from mohs.train.robust import FOLDS, RECIPES, Robust
 from mohs.train.run import Run
 from mohs.train.run_features import Progress, with_features
 
@@ -125,9 +125,11 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
         if any(as_spec(step)["name"] == "mixup" for step in run.augment or ()):
             recipe["view"] = []  # two views of mixed inputs cannot be compared
         made: Robust = create_spec(RECIPES, "recipe", recipe)
-        if made.select == "auto" and examples.kind == "features":  # which are memorized in part, and `noise` believes that
-            recipe["select"] = "both-or-margin"
-        changes["recipe"] = {**recipe, **recipe_augment(made, examples)}
+        if examples.kind == "features":
+            recipe["select"] = FOLDS if made.select == "auto" else made.select
+        elif made.select == FOLDS:
+            raise ValueError("select=folds judges features, and the recipe has images: set embed=auto, or choose another select")
+        changes["recipe"] = {**recipe, **recipe_augment(create_spec(RECIPES, "recipe", recipe), examples)}
     if run.ema is None and run.recipe is not None:
         changes["ema"] = average_decay(run.epochs * max(1, len(examples) // run.batch))
     if run.precision == "auto":
@@ -154,6 +156,8 @@ def default_augment(examples: Examples) -> list[dict[str, Any]]:
 
 def recipe_augment(recipe: Robust, examples: Examples) -> dict[str, Any]:
     """The augmentations of a recipe, chosen where they are open: with two views, the first stays as in the warm-up."""
+    if recipe.select == FOLDS:  # targets are out of sample: nothing need keep the network from learning them
+        return {"augment": recipe.augment or [], "view": recipe.view or []}
     view = strong_augment(examples) if recipe.view is None else recipe.view
     two = recipe.consistency > 0 and view and recipe.unlabeled == "consistency"
     one = default_augment(examples) if two else [*strong_augment(examples, share=0.5), {"name": "mixup"}]

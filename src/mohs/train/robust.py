@@ -37,6 +37,7 @@ from mohs.train.selection import LEAST, SELECTIONS, Evidence, right_labels
 
 TARGETS = ("refined", "given")
 UNLABELED = ("consistency", "believed")
+FOLDS = "folds"  # the selection that is made before training
 TAUGHT = 0.85  # share of the examples that teach by their targets, however uncertain they are
 
 
@@ -76,7 +77,7 @@ class Robust:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        check_choice("select", self.select, tuple(SELECTIONS))
+        check_choice("select", self.select, (*SELECTIONS, FOLDS))
         check_choice("targets", self.targets, TARGETS)
         check_choice("unlabeled", self.unlabeled, UNLABELED)
         check_between("warmup", self.warmup, 0, 1)
@@ -99,7 +100,9 @@ class Robust:
 
     def warmup_epochs(self, epochs: int) -> int:
         """The number of epochs that train on the labels as given."""
-        return epochs if self.targets == "given" else max(1, round(self.warmup * epochs))
+        if self.targets == "given":
+            return epochs
+        return 0 if self.select == FOLDS else max(1, round(self.warmup * epochs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +142,9 @@ class Refinement:
         soft: Tensor | None = None,
         *,
         mirror: bool = False,
+        judged: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        count, self.mirror = settings.networks, mirror
+        count, self.mirror, self.fixed = settings.networks, mirror, judged is not None
         self.settings, self.labels, self.warmup = settings, labels, settings.warmup_epochs(epochs)
         given = one_hot(labels, num_classes).float() if soft is None else soft.float()
         self.targets = given.clone() if count == 1 else given.unsqueeze(1).repeat(1, count, 1)
@@ -148,6 +152,12 @@ class Refinement:
         self.belief = torch.zeros(len(labels), count, num_classes, device=labels.device)
         self.right = torch.ones(len(labels), count, device=labels.device)
         self.updates = 0
+        if judged is not None:
+            right, probs = (one.to(labels.device) for one in judged)
+            made = refined(probs, right, labels)
+            self.right.copy_(right.unsqueeze(1).expand_as(self.right))
+            self.belief.copy_(made.unsqueeze(1).expand_as(self.belief))
+            self.targets.copy_(self.sharpened(self.belief).view_as(self.targets))
 
     @property
     def refines(self) -> bool:
@@ -161,10 +171,17 @@ class Refinement:
         Returns:
             Its logits (N, K), as the logarithm of the mean probability, and features (N, D).
         """
-        fresh = 1 - self.settings.memory if self.updates else 1.0
         self.updates += 1
         networks, given = members(network), Mirrored(inputs) if self.mirror and self.updates % 2 == 0 else inputs
         outputs = [predicted(member, given, precision) for member in networks]
+        if not self.fixed:
+            self.believe(networks, outputs)
+        mean = torch.stack([probs for probs, _ in outputs]).mean(0)
+        return mean.clamp(min=LEAST).log(), torch.cat([features for _, features in outputs], 1)
+
+    def believe(self, networks: Sequence[Network], outputs: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Add each network's probabilities (N, K) and features (N, D) to the belief, and set trust and targets by it."""
+        fresh = 1 - self.settings.memory if self.updates > 1 else 1.0
         for place, (member, (probs, features)) in enumerate(zip(networks, outputs, strict=True)):
             belief = self.belief[:, place].lerp_(probs, fresh)
             if self.refines:
@@ -175,19 +192,20 @@ class Refinement:
             belief = balanced(self.belief.mean(1), self.shares)
             made = [refined(belief, right, self.labels) for right in others.unbind(1)]
             self.targets.copy_(torch.stack([self.taught(one) for one in made], 1).view_as(self.targets))
-        mean = torch.stack([probs for probs, _ in outputs]).mean(0)
-        return mean.clamp(min=LEAST).log(), torch.cat([features for _, features in outputs], 1)
 
     def taught(self, targets: Tensor) -> Tensor:
         """Targets (N, K), sharpened; rows that are not certain enough become 0, so that they have no loss.
 
         A share of TAUGHT always teaches: a network that is certain of few would otherwise learn from the easy ones alone.
         """
-        raised = targets.pow(1 / self.settings.temperature)
         certainty = targets.amax(1, keepdim=True)
         enough = certainty.flatten().kthvalue(1 + int((1 - TAUGHT) * (len(targets) - 1))).values
-        certain = certainty >= enough.clamp(max=self.settings.confidence)
-        return certain * raised / raised.sum(1, keepdim=True)
+        return (certainty >= enough.clamp(max=self.settings.confidence)) * self.sharpened(targets)
+
+    def sharpened(self, targets: Tensor) -> Tensor:
+        """t^(1/T) over the last dimension, normalized."""
+        raised = targets.pow(1 / self.settings.temperature)
+        return raised / raised.sum(-1, keepdim=True)
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets, "belief": self.belief, "right": self.right, "updates": self.updates}
