@@ -46,6 +46,20 @@ def precision_and_recall(done: AuditResult) -> tuple[float, float]:
     return facts["flagged and wrong"] / facts["flagged"], facts["flagged and wrong"] / facts["labels made wrong"]
 
 
+def test_options_of_opening_the_data_are_arguments(tmp_path: Path) -> None:
+    lines = [f"{i % 2 + i * 0.001},{'ab'[i % 2]},{'xyz'[i % 3]}" for i in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["x,kind,label", *lines]))
+    how: dict[str, Any] = {"issues": "none", "folds": 3, "device": "cpu"}
+    done = mohs.audit(tmp_path / "rows.csv", label="kind", out=tmp_path / "a", **how)
+    assert set(done.table.column("label").to_pylist()) == {"a", "b"}
+    same = mohs.audit(tmp_path / "rows.csv", open_as={"label": "kind"}, text=None, out=tmp_path / "b", **how)
+    assert same.facts["audit"] == done.facts["audit"]
+    with pytest.raises(ValueError, match="label is given twice, as an argument and in open_as"):
+        mohs.audit(tmp_path / "rows.csv", label="kind", open_as={"label": "kind"})
+    with pytest.raises(TypeError, match="lable"):
+        mohs.audit(tmp_path / "rows.csv", lable="kind")
+
+
 # --- finding -------------------------------------------------------------------------------------------------------------
 
 
