@@ -2,16 +2,18 @@
 
     DATA/cat/1.jpg, DATA/dog/2.png            or            DATA/train/cat/1.jpg, DATA/val/dog/2.png, DATA/test/cat/3.webp
 
-Folders within a class folder belong to it. Unreadable files are skipped and listed with the reason. Classes are the names of
+Folders within a class folder belong to it. Folders around the layout (dataset/cat, as zip files often have them), and files beside
+the class folders, such as README.txt, are no classes. Unreadable files are skipped and listed with the reason. Classes are the names of
 the training folders, sorted as strings. A key is the path within DATA.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from mohs._core.errors import DataError
-from mohs.data.decode import Size
+from mohs.data.decode import Size, is_image_name
 from mohs.data.examples import Data, LeftOut
 from mohs.data.image_stores import FolderFiles, Listing, ZipFiles, parent, printable
 from mohs.data.images import MEMORY_LIMIT
@@ -50,10 +52,16 @@ def folder(
 
 
 def _below_wrappers(listing: Listing) -> str:
-    """The folder where the layout begins: a single folder that holds only folders is a wrapper."""
-    top, holding = "", {parent(file) for file in listing.files}
+    """The folder where the layout begins: a single folder of images that holds them in folders of their own is a wrapper.
+
+    Files such as README.txt, and folders without an image, do not count.
+    """
+    images = [file for file in listing.files if is_image_name(file)] or listing.files
+    holding = {parent(file) for file in images}
+    number = replace(listing, files=images).number
+    top = ""
     while True:
-        inner = listing.inner.get(top, [])
+        inner = [one for one in listing.inner.get(top, []) if number[one]]
         if len(inner) != 1 or inner[0] in holding or inner[0] not in listing.inner:
             return top
         top = inner[0]

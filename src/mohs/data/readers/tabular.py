@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from PIL import Image
 
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import IMAGES, LABELS, PATHS, SPLIT, find_name, plain_name
 from mohs.data.cells import is_text
 from mohs.data.columns import Column
-from mohs.data.decode import Size
+from mohs.data.decode import Size, is_image_name
 from mohs.data.examples import Data, LeftOut
 from mohs.data.image_stores import EncodedImages, FolderFiles, printable
 from mohs.data.images import MEMORY_LIMIT
@@ -155,7 +154,7 @@ def _images(rows: Rows, folder: Path, image_size: int | Size | None, memory_limi
 def _names_images(rows: Rows, column: str, folder: Path) -> bool:
     """Whether one of the first cells is the path of an image that exists, whatever the column is called."""
     cells = [cell for cell in rows.columns.column(column).slice(0, FIRST_CELLS).to_pylist() if cell and len(cell) < LONGEST_PATH]
-    return any(Path(cell).suffix.lower() in Image.registered_extensions() and (folder / cell).is_file() for cell in cells)
+    return any(is_image_name(cell) and (folder / cell).is_file() for cell in cells)
 
 
 def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size | None, memory_limit: int) -> Data:
