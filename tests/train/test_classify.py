@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -147,8 +148,13 @@ def test_texts_are_embedded_by_what_the_run_kept(tmp_path: Path) -> None:
         assert run.predict(file).column("confidence").to_pylist() == pytest.approx(
             strings.column("confidence").to_pylist(), abs=1e-4
         )
+        frame = pd.DataFrame({"number": range(40), "review": [one for one, _ in new]})
+        for same in (frame, pa.Table.from_pandas(frame), frame["review"], frame["review"].to_numpy()):
+            assert run.predict(same).column("predicted").equals(strings.column("predicted"))
     with pytest.raises(DataError, match=r"no column 'essay' for the text"):
         run.predict(file, text="essay")
+    with pytest.raises(DataError, match=r"no column 'review' for the text; its columns: body"):
+        run.predict(frame[["review"]].rename(columns={"review": "body"}))
 
 
 def test_images_by_their_pixels(tmp_path: Path) -> None:
@@ -166,6 +172,18 @@ def test_images_by_their_pixels(tmp_path: Path) -> None:
     assert found.column_names == ["id", "path", "predicted", "confidence"]
     assert len(found) == 40
     assert Path(found.column("path")[0].as_py()).name == "00.png"
+    files = sorted((tmp_path / "scans").glob("*.png"))[:3]
+    expected = found.column("confidence").to_pylist()
+    for one in (files[0], str(files[0])):
+        alone = run.predict(one)
+        assert (alone.column("id").to_pylist(), alone.column("path").to_pylist()) == (["00.png"], [str(files[0])])
+        assert alone.column("confidence").to_pylist() == pytest.approx(expected[:1], abs=1e-5)
+    for several in (files, [str(file) for file in files]):
+        listed = run.predict(several)
+        assert listed.column("path").to_pylist() == [str(file) for file in files]
+        assert listed.column("confidence").to_pylist() == pytest.approx(expected[:3], abs=1e-5)
+    with pytest.raises(DataError, match=r"notes\.txt: inputs without labels are a folder or \.zip of images, image files"):
+        run.predict(tmp_path / "scans" / "notes.txt")
     with pytest.raises(DataError, match=r"features, but .* was trained on images"):
         run.predict(np.zeros((3, 64), np.float32))
 

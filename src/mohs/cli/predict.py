@@ -22,16 +22,17 @@ SHOWN = 10  # classes whose numbers are printed
 EPILOG = """\b
 Examples:
   mohs predict runs/photos new_photos/
+  mohs predict runs/photos one.jpg another.jpg
   mohs predict runs/reviews new_reviews.csv --text review --out labels.csv"""
 
 
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run of mohs train.")],
     data: Annotated[
-        str,
+        list[str],
         typer.Argument(
             metavar="DATA",
-            help="New inputs: a folder or .zip of images, a file of rows (.csv, .tsv, .jsonl, .parquet) with texts or paths of "
+            help="New inputs: a folder or .zip of images, image files, a file of rows (.csv, .tsv, .jsonl, .parquet) with texts or paths of "
             "images, or .npz or .npy. Labels are not read.",
         ),
     ],
@@ -52,7 +53,8 @@ def predict(
 
     check_table_path(out)
     trained = load_run(run)
-    examples = new_inputs(trained.run, trained.folder, trained.classes, data, text=text)
+    given = data[0] if len(data) == 1 else _image_paths(data)
+    examples = new_inputs(trained.run, trained.folder, trained.classes, given, text=text)
     with progress(quiet=quiet or as_json) as (_, watch):
         table = trained.predict(examples, probs=probs, device=device, progress=counting(watch, "embedding"))
     write_table(table, out)
@@ -61,6 +63,19 @@ def predict(
         typer.echo(json.dumps({"out": str(out), "rows": len(table), "classes": _counts(table), "left_out": left}))
     elif not quiet:
         _print(table, examples.left_out, out)
+
+
+def _image_paths(words: Sequence[str]) -> list[Path]:
+    """Several files as paths; raises unless all are image files."""
+    from mohs._core.errors import DataError
+    from mohs.data.decode import is_image_name
+
+    for word in words:
+        if not Path(word).is_file():
+            raise DataError(f"{word}: no such file")
+        if not is_image_name(word):
+            raise DataError(f"{word}: several inputs must be image files; give one folder, .zip or file of rows at a time")
+    return [Path(word) for word in words]
 
 
 def _counts(table: pa.Table) -> dict[str, int]:

@@ -1,23 +1,28 @@
-"""Inputs without labels: a folder or zip of images, an .npz or .npy file, or a file of rows with texts or paths of images."""
+"""Inputs without labels: images (a folder, a zip, files), an .npz or .npy file, or rows with texts or paths of images."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import INPUTS, find_name
 from mohs.data.columns import Column, from_table
+from mohs.data.decode import is_image_name
 from mohs.data.domains import UNKNOWN, unlabeled
 from mohs.data.examples import Data, Examples
 from mohs.data.image_stores import FolderFiles, ZipFiles, printable
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
+from mohs.data.readers.rows import rows_data, unlabeled_rows
 from mohs.data.readers.tabular import table_like, unlabeled_table
 from mohs.data.readers.tabular_file import FILES
 from mohs.data.row_inputs import TableRows
@@ -43,8 +48,7 @@ def open_unlabeled(path: str | Path, like: Examples, *, text: str | None = None,
         if key is None:
             raise DataError(f"{shown}: no inputs under one of the names {', '.join(INPUTS)}; its arrays: {', '.join(arrays)}")
         return Data(unlabeled(arrays[key], like.classes, name=path.stem))
-    images: dict[str, Any] = {"memory_limit": memory_limit}
-    images |= {"image_size": (like.shape[1], like.shape[2])} if like.kind == "images" else {}
+    images: dict[str, Any] = {"memory_limit": memory_limit, "image_size": like.shape[1:] if like.kind == "images" else None}
     if path.suffix.lower() in FILES:
         known = columns_of(like)
         if known:
@@ -52,11 +56,22 @@ def open_unlabeled(path: str | Path, like: Examples, *, text: str | None = None,
         else:
             read = unlabeled_table(path, text=text, **images).train
     else:
-        read = _image_files(path, shown, like, images)
+        read = _image_store(path, shown, like, images)
     if read.kind != like.kind:
         column = ": name the column of the text with text (--text)" if like.kind == "text" else ""
         raise DataError(f"{shown}: {read.kind}, but {like.name} has {like.kind}{column}")
     return Data(replace(read, labels=torch.full((len(read),), UNKNOWN), classes=list(like.classes)))
+
+
+def image_files(paths: Sequence[str | Path], like: Examples, *, memory_limit: int = MEMORY_LIMIT) -> Examples:
+    """Image files as examples without labels, of the size that images of this kind have; unreadable ones are left out."""
+    files = [os.fspath(path) for path in paths]
+    return _images(FolderFiles(Path()), files, "data", "the images", like, {"memory_limit": memory_limit})
+
+
+def text_rows(columns: pa.Table, *, text: str | None = None, name: str = "data") -> Examples:
+    """The texts in the rows of a table without labels, in the column that `text` names or in one that holds text."""
+    return rows_data(unlabeled_rows(columns, name=name, source=name), text=text).train
 
 
 def columns_of(like: Examples) -> list[Column]:
@@ -66,18 +81,27 @@ def columns_of(like: Examples) -> list[Column]:
     return [Column(name, "numeric", np.empty(0)) for name in like.columns]
 
 
-def _image_files(path: Path, shown: str, like: Examples, images: dict[str, Any]) -> Examples:
+def _image_store(path: Path, shown: str, like: Examples, images: dict[str, Any]) -> Examples:
+    if is_image_name(path.name) and path.is_file():
+        return _images(FolderFiles(path.parent), [path.name], path.name, shown, like, images)
     if not path.is_dir() and path.suffix.lower() != ".zip":
         raise DataError(
-            f"{shown}: inputs without labels are a folder or .zip of images, an .npz or .npy file, or a file of rows "
+            f"{shown}: inputs without labels are a folder or .zip of images, image files, an .npz or .npy file, or a file of rows "
             f"({', '.join(FILES)})"
         )
+    store: FolderFiles | ZipFiles = FolderFiles(path) if path.is_dir() else ZipFiles(path)
+    return _images(store, None, path.name, shown, like, images)
+
+
+def _images(
+    store: FolderFiles | ZipFiles, files: Sequence[str] | None, name: str, shown: str, like: Examples, images: dict[str, Any]
+) -> Examples:
+    """Files of a store, by default all, as images of the size of these."""
     if like.kind != "images":
         shape = f" of shape {like.shape}" if like.shape else ""
         raise DataError(f"{shown}: images, but {like.name} has {like.kind}{shape}: give inputs of that kind")
-    store: FolderFiles | ZipFiles = FolderFiles(path) if path.is_dir() else ZipFiles(path)
-    listing = store.listing()
-    if not listing.files:
+    files = store.listing().files if files is None else files
+    if not files:
         raise DataError(f"{shown}: no files")
-    plan = Pictures(store, [Picture(file, 0, key=printable(file)) for file in listing.files], [shown], printable(path.name))
-    return picture_data(plan, **images).train
+    plan = Pictures(store, [Picture(file, 0, key=printable(file)) for file in files], [shown], printable(name))
+    return picture_data(plan, **{**images, "image_size": like.shape[1:]}).train
