@@ -37,7 +37,7 @@ def predict(
         ),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Table file to write (.csv or .parquet): id, path, predicted, confidence.")
+        Path, typer.Option(metavar="FILE", help="Table file to write (.csv or .parquet): a row per input, with its predicted class.")
     ] = Path("predictions.csv"),
     text: o.TextColumn = None,
     probs: Annotated[bool, typer.Option("--probs", help="Add one column per class with its probability.")] = False,
@@ -60,7 +60,8 @@ def predict(
     write_table(table, out)
     if as_json:
         left = [{"path": one.path, "reason": one.reason} for one in examples.left_out]
-        typer.echo(json.dumps({"out": str(out), "rows": len(table), "classes": _counts(table), "left_out": left}))
+        counts = _counts(table)
+        typer.echo(json.dumps({"out": str(out), "rows": sum(counts.values()), "classes": counts, "left_out": left}))
     elif not quiet:
         _print(table, examples.left_out, out)
 
@@ -79,7 +80,8 @@ def _image_paths(words: Sequence[str]) -> list[Path]:
 
 
 def _counts(table: pa.Table) -> dict[str, int]:
-    return {str(name): count for name, count in Counter(table.column("predicted").to_pylist()).most_common()}
+    counts = Counter(table.column("predicted").to_pylist()).most_common()
+    return {str(name): count for name, count in counts if name is not None}
 
 
 def _print(table: pa.Table, left_out: Sequence[LeftOut], out: Path) -> None:
@@ -88,7 +90,7 @@ def _print(table: pa.Table, left_out: Sequence[LeftOut], out: Path) -> None:
     counts = _counts(table)
     shown = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:SHOWN])
     more = f", and {len(counts) - SHOWN} more classes" if len(counts) > SHOWN else ""
-    typer.echo(f"{len(table):,} predictions: {shown}{more}")
+    typer.echo(f"{sum(counts.values()):,} predictions: {shown}{more}")
     if left_out:
         typer.echo(f"{len(left_out):,} left out ({first_left_out(left_out)})")
     typer.echo(f"table: {out}")

@@ -44,10 +44,12 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An example that was skipped: where it was and why."""
+    """An example that was skipped: where it was and why; its key, and its place among all examples, where it has one."""
 
     path: str
     reason: str
+    key: Any = field(default=None, compare=False, repr=False)
+    place: int | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from torch import Tensor
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError
 from mohs.data.domains import UNKNOWN, shaped, unlabeled
-from mohs.data.examples import Examples
+from mohs.data.examples import Examples, LeftOut
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.open_single import as_arrow
 from mohs.data.readers.arrays import as_strings
@@ -65,7 +66,7 @@ def new_inputs(run: Run, folder: Path, classes: Sequence[Any], data: Any, *, tex
     elif rows is not None and like.kind == "text":
         found = text_rows(rows, text=column)
     elif hasattr(data, "__len__") and (strings := as_strings(data)) is not None:
-        found = Examples(Texts(strings), torch.full((len(strings),), UNKNOWN), like.classes)
+        found = text_rows(pa.table({"text": strings}), text="text")
     else:
         found = unlabeled(data, like.classes, name="data")
     if not len(found):
@@ -92,12 +93,41 @@ def _like(given: dict[str, Any], folder: Path, classes: list[Any]) -> Examples:
 
 
 def predictions_table(probs_of: Tensor, examples: Examples, *, probs: bool = False) -> pa.Table:
-    """Probabilities (N, K) -> a table with id, path (of files), predicted and confidence; probs: also one column per class."""
-    confidence, places = probs_of.max(1)
+    """Probabilities (N, K) -> a table with a row per input, in the order of the inputs.
+
+    Its columns are id, path (of files) or text, predicted, confidence, with `probs` one per class, and for images and texts
+    left_out: the reason why an input, such as an unreadable image, has no prediction.
+    """
+    confidence, best = probs_of.max(1)
     columns: dict[str, Any] = {"id": list(range(len(examples)) if examples.keys is None else examples.keys)}
     if examples.paths is not None:
         columns["path"] = list(examples.paths)
-    columns |= {"predicted": [examples.classes[place] for place in places.tolist()], "confidence": confidence.numpy()}
+    if isinstance(examples.inputs, Texts):
+        columns["text"] = examples.inputs.strings
+    columns |= {"predicted": [examples.classes[place] for place in best.tolist()], "confidence": confidence.numpy()}
     if probs:
         columns |= {f"p_{name}": probs_of[:, place].numpy() for place, name in enumerate(examples.classes)}
-    return pa.table(columns)
+    table = pa.table(columns)
+    return with_left_out(table, examples.left_out) if examples.kind in ("images", "text") else table
+
+
+def with_left_out(table: pa.Table, left_out: Sequence[LeftOut]) -> pa.Table:
+    """The table with a row for each input that was left out, at its place among the inputs, and the column left_out."""
+    taken = {one.place for one in left_out if one.place is not None}
+    free = (place for place in range(len(table) + len(taken)) if place not in taken)
+    rows: list[tuple[float, int | None, LeftOut | None]] = [(next(free), row, None) for row in range(len(table))]
+    rows += [(math.inf if one.place is None else one.place, None, one) for one in left_out]
+    rows.sort(key=lambda row: row[0])
+    spread = table.take(pa.array([row for _, row, _ in rows], pa.int64()))
+    for at, name in enumerate(table.column_names):
+        if name in ("id", "path"):
+            cells = zip(spread.column(at).to_pylist(), rows, strict=True)
+            values = [cell if one is None else _name(one, name) for cell, (_, _, one) in cells]
+            mixed = len({type(value) for value in values}) > 1
+            spread = spread.set_column(at, name, pa.array([str(value) for value in values] if mixed else values))
+    return spread.append_column("left_out", pa.array([None if one is None else one.reason for _, _, one in rows], pa.string()))
+
+
+def _name(one: LeftOut, column: str) -> Any:
+    """The id or the path of an input that was left out."""
+    return one.path if column == "path" or one.key is None else one.key

@@ -81,7 +81,8 @@ class Trained:
             progress: Called with the numbers of inputs that are embedded and of all inputs, if the run was trained on features.
 
         Returns:
-            A table with the columns id, path (for files), predicted and confidence.
+            A table with a row per input and the columns id, path (for files) or text, predicted, confidence and, for images and
+            texts, left_out: the reason why an input has no prediction, such as an unreadable file.
         """
         examples = new_inputs(self.run, self.folder, self.classes, data, text=text)
         return classify(self.network, self.run, self.folder, examples, probs=probs, device=device, progress=progress)

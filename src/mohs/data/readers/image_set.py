@@ -18,12 +18,13 @@ from mohs.data.split import SPLITS
 
 @dataclass(frozen=True)
 class Picture:
-    """One image to read: its name in the store, class index, split and key."""
+    """One image to read: its name in the store, class index, split, key, and its place among all examples (default: as listed)."""
 
     name: Any
     label: int
     split: str = "train"
     key: Any = None
+    place: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def picture_data(plan: Pictures, *, image_size: int | Size | None = None, memory
     entries = sorted(plan.entries, key=lambda entry: order.index(entry.split))
     read = read_images(plan.store, [entry.name for entry in entries], image_size=image_size, memory_limit=memory_limit)
     kept = [entries[i] for i in read.kept]
-    left = [*plan.left_out, *((entries[i].split, one) for i, one in sorted(read.left_out.items()))]
+    left = [*plan.left_out, *(_left_out(entries[i], one, i) for i, one in sorted(read.left_out.items()))]
     _check_read(plan, entries, kept, [one for _, one in left])
     every = Examples(
         read.inputs,
@@ -64,6 +65,11 @@ def picture_data(plan: Pictures, *, image_size: int | Size | None = None, memory
         if rows
     }
     return Data(parts["train"], parts.get("val"), parts.get("test"))
+
+
+def _left_out(entry: Picture, why: LeftOut, at: int) -> tuple[str, LeftOut]:
+    """The split of an image that could not be read, and why, with its key and place."""
+    return entry.split, replace(why, key=entry.key, place=at if entry.place is None else entry.place)
 
 
 def _between(every: Examples, rows: list[int]) -> Examples:

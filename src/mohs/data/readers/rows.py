@@ -257,11 +257,15 @@ def _texts(rows: Rows, name: str) -> Data:
     unused = [one for one in rows.inputs if one != name]
     notes = [*rows.notes, f"column {name!r} was read as text{_unused(unused)}"] if unused else rows.notes
     empty = [place for place, cell in enumerate(cells) if not cell.strip()]
-    left_out = [*rows.left_out, *((rows.splits[place], LeftOut(rows.row(place), "no text")) for place in empty)]
+    left_out = [*rows.left_out, *((rows.splits[place], _no_text(rows, place)) for place in empty)]
     kept = [place for place, cell in enumerate(cells) if cell.strip()]
     if not any(rows.splits[place] == "train" for place in kept):
         raise DataError(f"{rows.source}: column {name!r} holds no text")
     return _parts(replace(rows, notes=notes, left_out=left_out), Texts(cells), kept)
+
+
+def _no_text(rows: Rows, place: int) -> LeftOut:
+    return LeftOut(rows.row(place), "no text", rows.keys[place], rows.numbers[place])
 
 
 def _features(rows: Rows, matrix: Array, names: Sequence[str]) -> Data:

@@ -164,10 +164,10 @@ def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size |
     entries, left_out = [], list(rows.left_out)
     for row, path, number, split, key in zip(rows.numbers, paths, rows.labels, rows.splits, rows.keys, strict=True):
         if path and (folder / path).is_file():
-            entries.append(Picture(path, number, split, key))
+            entries.append(Picture(path, number, split, key, row))
         else:
             reason = f"row {row}: no such file" if path else f"row {row}: no path"
-            left_out.append((split, LeftOut(store.path(path or ""), reason)))
+            left_out.append((split, LeftOut(store.path(path or ""), reason, key, row)))
     if not entries:
         raise DataError(
             f"{rows.source}: none of the {len(paths)} files in column {column!r} exists "
@@ -183,7 +183,7 @@ def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memo
     given = [one.get("path") if isinstance(one, dict) else None for one in values]
     paths = [printable(path or rows.row(place)) for place, path in enumerate(given)]
     parts = zip(range(len(rows)), rows.labels, rows.splits, rows.keys, strict=True)
-    entries = [Picture(place, number, split, key) for place, number, split, key in parts]
+    entries = [Picture(place, number, split, key, rows.numbers[place]) for place, number, split, key in parts]
     plan = Pictures(EncodedImages(encoded, paths), entries, rows.classes, rows.name, rows.left_out)
     return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
 
