@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +14,12 @@ from torch import Tensor
 
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError
-from mohs.data.domains import UNKNOWN, shaped, unlabeled
+from mohs.data.domains import UNKNOWN, shaped
 from mohs.data.examples import Examples, LeftOut
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.open_single import as_arrow
-from mohs.data.readers.arrays import as_strings
-from mohs.data.readers.rows import rows_like
 from mohs.data.row_inputs import TableRows, Texts
-from mohs.data.unlabeled import columns_of, image_files, open_unlabeled, text_rows
+from mohs.data.unlabeled import open_unlabeled
 from mohs.evaluate.outputs import predict
 from mohs.models.network import Network
 from mohs.train.directory import RunDirectory
@@ -54,32 +51,14 @@ def new_inputs(run: Run, folder: Path, classes: Sequence[Any], data: Any, *, tex
     like = _like(given, folder, list(classes))
     limit = MEMORY_LIMIT if given.get("in memory", True) else 0
     column = run.open.get("text") if text is None else text
-    rows = as_arrow(data)
-    if isinstance(data, Examples):
-        found = data
-    elif isinstance(data, str | os.PathLike):
-        found = open_unlabeled(Path(data), like, text=column, memory_limit=limit).train
-    elif like.kind == "images" and _are_paths(data):
-        found = image_files(data, like, memory_limit=limit)
-    elif rows is not None and columns_of(like):
-        found = rows_like(rows, columns_of(like), features=like.kind == "features", name="data", source="data")
-    elif rows is not None and like.kind == "text":
-        found = text_rows(rows, text=column)
-    elif hasattr(data, "__len__") and (strings := as_strings(data)) is not None:
-        found = text_rows(pa.table({"text": strings}), text="text")
-    else:
-        found = unlabeled(data, like.classes, name="data")
+    found = data if isinstance(data, Examples) else open_unlabeled(data, like, text=column, memory_limit=limit).train
     if not len(found):
         raise DataError(f"{found.name}: no inputs")
     if found.kind != like.kind:
-        column = ": name the column of the text with text (--text)" if like.kind == "text" and rows is not None else ""
+        column = ": name the column of the text with text (--text)" if like.kind == "text" and as_arrow(data) is not None else ""
         raise DataError(f"{found.name}: {found.kind}, but {folder} was trained on {like.kind}{column}")
     found = replace(found, classes=like.classes, labels=torch.full((len(found),), UNKNOWN))
     return shaped(found, like.shape) if found.in_memory else found
-
-
-def _are_paths(data: Any) -> bool:
-    return isinstance(data, list | tuple) and bool(data) and all(isinstance(one, str | os.PathLike) for one in data)
 
 
 def _like(given: dict[str, Any], folder: Path, classes: list[Any]) -> Examples:

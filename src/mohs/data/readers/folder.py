@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mohs._core.errors import DataError
+from mohs._core.errors import DataError, NoLabels
 from mohs.data.decode import Size, is_image_name
 from mohs.data.examples import Data, LeftOut
 from mohs.data.image_stores import FolderFiles, Listing, ZipFiles, parent, printable
@@ -103,12 +103,12 @@ def _classes(listing: Listing, root: str, shown: str) -> list[str]:
     if not listing.files and not found:
         raise DataError(f"{shown}: the folder is empty; {LAYOUT}")
     if not found:
-        raise DataError(f"{shown}: files but no class folders; {LAYOUT}")
+        raise NoLabels(f"{shown}: files but no class folders; {LAYOUT}")
     for one in found:
         if not listing.number[one]:
             raise DataError(f"{shown}: the class folder {printable(one)!r} is empty: add images, or remove it")
     if len(found) == 1:
-        raise DataError(f"{shown}: a single class folder, {printable(found[0])!r}: a classifier needs at least 2; {LAYOUT}")
+        raise NoLabels(f"{shown}: a single class folder, {printable(found[0])!r}: a classifier needs at least 2; {LAYOUT}")
     return [one.rpartition("/")[2] for one in found]
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from mohs._core.errors import DataError
+from mohs._core.errors import DataError, NoLabels
 from mohs._core.vocabulary import FEATURES, IDS, LABELS, SPLIT, TEXTS, find_name, plain_name
 from mohs.data.cells import Array, is_number, is_text, parse_numbers
 from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_like_text, read_as, to_table, with_leak
@@ -102,7 +102,9 @@ def labeled_rows(
     rows = np.flatnonzero(kept).tolist()
     train = [row for row in rows if splits[row] == "train"]
     if not train:
-        raise DataError(f"{source}: no row with a label" + (" in the train split" if rows else ""))
+        if not rows:
+            raise NoLabels(f"{source}: no row with a label")
+        raise DataError(f"{source}: no row with a label in the train split")
     classes = classes_in(values[train])
     for row in rows:
         if len(train) < len(rows) and values[row].item() not in classes:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mohs._core.errors import DataError
+from mohs._core.errors import DataError, NoLabels
 from mohs._core.vocabulary import IMAGES, LABELS, PATHS, SPLIT, find_name, plain_name
 from mohs.data.cells import is_text
 from mohs.data.columns import Column
@@ -118,8 +118,10 @@ def label_column(names: Sequence[str], label: str | None, source: str) -> str:
     """The column of labels: the one that `label` names, or the first called one of LABELS."""
     found = _label_among(names, label)
     if found is None:
-        unknown = f"no label column ({', '.join(LABELS)}): name yours with label (--label)"
-        raise DataError(f"{source}: {unknown if label is None else f'no column {label!r}'}; its columns: {', '.join(names)}")
+        shown = f"its columns: {', '.join(names)}"
+        if label is not None:
+            raise DataError(f"{source}: no column {label!r}; {shown}")
+        raise NoLabels(f"{source}: no label column ({', '.join(LABELS)}): name yours with label (--label); {shown}")
     return found
 
 
