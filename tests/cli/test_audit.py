@@ -65,7 +65,7 @@ def test_what_was_read_is_told_with_its_doubts(tmp_path: Path) -> None:
     lines = shown.stderr.splitlines()
     assert shown.returncode == 0, shown.stderr
     assert lines[0].startswith("Warning: rows: 1 class(es) with several spellings, such as 'Dog ' and 'dog': they are judged as")
-    assert lines[1].endswith("of 3 classes; 1 left out (the first: rows.csv row 60: no label)")
+    assert lines[1].endswith("of 3 classes; 1 left out (the first: rows.csv, line 62: no label)")
     assert "Note: fields are separated by semicolons" in lines
     assert "Note: decimal commas (3,14) were read as numbers" in lines
 

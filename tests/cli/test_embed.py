@@ -37,7 +37,7 @@ def test_what_is_left_out_is_told(tmp_path):
     file.write_text("text,label\na b,x\nc d,y\n,x\ne f,\n")
     words = ["embed", str(file), "--with", "tfidf", "--out", str(out)]
     found = CliRunner().invoke(app, words)
-    assert f"2 left out (the first: {file} row 3: no label)" in found.output, found.output
+    assert f"2 left out (the first: {file}, line 5: no label)" in found.output, found.output
     assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["skipped"] == 2
 
 

@@ -116,7 +116,7 @@ def test_numbers_are_found_by_the_names_of_their_columns(tmp_path: Path) -> None
     assert run.predict(x.astype(np.float32)).column("predicted").to_pylist() == predicted
     for cell, message in (("", "is missing"), ("many", "is 'many', not a number")):
         bad = write_rows(tmp_path / "bad.csv", names, [[1, 2, 3], [1, cell, 3]])
-        with pytest.raises(DataError, match=rf"bad\.csv row 1: 'second' {message}; 1 row\(s\) lack it: fill them in"):
+        with pytest.raises(DataError, match=rf"bad\.csv, line 3: 'second' {message}; 1 row\(s\) lack it: fill them in"):
             run.predict(bad)
     with pytest.raises(DataError, match=r"has features of shape \(2,\), not \(3,\)"):
         run.predict(np.zeros((4, 2), dtype=np.float32))

@@ -26,7 +26,7 @@ from mohs.data.readers.arrays import as_strings
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
 from mohs.data.readers.rows import rows_data, rows_like, unlabeled_rows
 from mohs.data.readers.tabular import table_like, unlabeled_table
-from mohs.data.readers.tabular_file import FILES
+from mohs.data.readers.tabular_file import FILES, RowSource
 from mohs.data.row_inputs import TableRows
 
 
@@ -57,11 +57,12 @@ def open_unlabeled(
     elif kind in (None, "images") and _are_images(data, sure=kind is not None):
         found = _image_files(FolderFiles(Path()), [os.fspath(path) for path in data], "data", "the images", images)
     elif rows is not None and like is not None and columns_of(like):
-        found = rows_like(rows, columns_of(like), features=kind == "features", name="data", source="data")
+        found = rows_like(rows, columns_of(like), features=kind == "features", name="data", source=RowSource("data"))
     elif rows is not None and kind in (None, "text"):
-        found = rows_data(unlabeled_rows(rows, name="data", source="data"), text=text).train
+        found = rows_data(unlabeled_rows(rows, name="data", source=RowSource("data")), text=text).train
     elif rows is None and hasattr(data, "__len__") and (strings := as_strings(data)) is not None:
-        found = rows_data(unlabeled_rows(pa.table({"text": strings}), name="data", source="data"), text="text").train
+        texts = unlabeled_rows(pa.table({"text": strings}), name="data", source=RowSource("data"))
+        found = rows_data(texts, text="text").train
     else:
         found = unlabeled(data, classes, name="data")
     return Data(replace(found, labels=torch.full((len(found),), UNKNOWN), classes=classes))

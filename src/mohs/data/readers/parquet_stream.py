@@ -90,7 +90,7 @@ def _records(part: RowGroup, columns: Columns) -> Iterator[Record | LeftOut]:
     for batch in open_parquet(part.file).iter_batches(BATCH_ROWS, row_groups=[part.group], columns=columns.names):
         for cells in batch.to_pylist():
             content, label = columns.open(cells[columns.content]), cells[columns.label]
-            where = f"{part.file} row {row}"
+            where = f"{part.file}, row {row}"
             if content is None or label is None:
                 yield LeftOut(where, "no label" if label is None else f"no {columns.content}")
             else:

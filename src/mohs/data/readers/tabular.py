@@ -6,7 +6,7 @@
     key       a column called one of KEYS, which names the example; never an input
     split     a column called split with train, val (or valid, validation) and test
 
-Rows are counted from 0 below the header. Text in a CSV is UTF-8; "007" stays text, and so does a class called "NA".
+Ids count rows from 0 below the header, where there is no column of keys; messages name the line of a row in the file. Text in a CSV is UTF-8; "007" stays text, and so does a class called "NA".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import SEPARATOR
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
 from mohs.data.readers.rows import KEYS, Rows, is_list, labeled_rows, rows_data, rows_like, text_column, unlabeled_rows
-from mohs.data.readers.tabular_file import CSV, read_columns, separator_of
+from mohs.data.readers.tabular_file import CSV, RowSource, read_columns, separator_of
 
 SEPARATORS = {";": "semicolons", "|": "vertical bars"}
 SHOWN = 5
@@ -53,7 +53,7 @@ def table(
     columns = read_columns(path, as_text=lambda names: _strings(names, label))
     called = label_column(columns.column_names, label, str(path))
     separator = separator_in(columns, called, separator)
-    about = {"name": printable(path.stem) if name is None else name, "source": printable(str(path))}
+    about: dict[str, Any] = {"name": printable(path.stem) if name is None else name, "source": _source(path)}
     rows = labeled_rows(columns, label=called, separator=separator, numbers=target is not None, **about)
     made = _inputs(path, rows, text, image_size, memory_limit)
     return made if separator is None else replace(made, train=replace(made.train, separator=separator))
@@ -65,7 +65,7 @@ def unlabeled_table(
     """The inputs of all rows of a file, whatever its columns of labels and splits say; every label is 0."""
     path = Path(path)
     columns = read_columns(path, as_text=lambda names: _strings(names, None))
-    rows = unlabeled_rows(columns, name=printable(path.stem), source=printable(str(path)))
+    rows = unlabeled_rows(columns, name=printable(path.stem), source=_source(path))
     return _inputs(path, rows, text, image_size, memory_limit)
 
 
@@ -73,7 +73,11 @@ def table_like(path: str | Path, known: Sequence[Column], *, features: bool) -> 
     """The rows of a file without labels, with the columns that other rows have (`rows_like`)."""
     path = Path(path)
     columns = read_columns(path, as_text=lambda names: names if not features else _strings(names, None))
-    return Data(rows_like(columns, known, features=features, name=printable(path.stem), source=printable(str(path))))
+    return Data(rows_like(columns, known, features=features, name=printable(path.stem), source=_source(path)))
+
+
+def _source(path: Path) -> RowSource:
+    return RowSource(printable(str(path)), path)
 
 
 def separator_in(columns: pa.Table, label: str, separator: str | None) -> str | None:
@@ -110,7 +114,7 @@ def in_memory_table(
     called = label_column(columns.column_names, label if target is None else target, name)
     separator = separator_in(columns, called, separator)
     about: dict[str, Any] = {"separator": separator, "numbers": target is not None}
-    made = rows_data(labeled_rows(columns, label=called, name=name, source=name, **about), text=text)
+    made = rows_data(labeled_rows(columns, label=called, name=name, source=RowSource(name), **about), text=text)
     return made if separator is None else replace(made, train=replace(made.train, separator=separator))
 
 
@@ -168,8 +172,8 @@ def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size |
         if path and (folder / path).is_file():
             entries.append(Picture(path, number, split, key, row))
         else:
-            reason = f"row {row}: no such file" if path else f"row {row}: no path"
-            left_out.append((split, LeftOut(store.path(path or ""), reason, key, row)))
+            where = LeftOut(store.path(path), f"no such file ({rows.source.row(row)})", key, row)
+            left_out.append((split, where if path else LeftOut(rows.source(row), "no path", key, row)))
     if not entries:
         raise DataError(
             f"{rows.source}: none of the {len(paths)} files in column {column!r} exists "
@@ -197,12 +201,12 @@ def holds_images(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _check_twice(named: Sequence[tuple[int, str]], source: str) -> None:
+def _check_twice(named: Sequence[tuple[int, str]], source: RowSource) -> None:
     twice = [path for path, number in Counter(path for _, path in named).items() if number > 1]
     if twice:
-        rows = [row for row, path in named if path == twice[0]]
-        shown = ", ".join(map(str, rows[:SHOWN])) + (", ..." if len(rows) > SHOWN else "")
+        rows = [source.row(row) for row, path in named if path == twice[0]]
+        shown = ", ".join(rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
         raise DataError(
-            f"{source}: rows {shown} name the same file, {printable(twice[0])!r}; {len(twice)} file(s) are named twice: "
+            f"{source}: {shown} name the same file, {printable(twice[0])!r}; {len(twice)} file(s) are named twice: "
             "keep one row for each"
         )

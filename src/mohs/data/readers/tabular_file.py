@@ -9,7 +9,9 @@ import csv
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain
+from contextlib import suppress
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,50 @@ JSON_LINES = (".jsonl", ".ndjson")
 CSV = (".csv", ".tsv")
 SEPARATORS = (",", "\t", ";", "|")  # the one that gives a header the most fields, the first of several
 NAMED_SEPARATOR = re.compile(r"sep=([,\t;|])", re.IGNORECASE)  # a first line by which Excel knows the separator
+ROW_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")  # an error of Arrow, counted from the top
+FIRST_LINE = 2  # of the rows below a header
 FILES = (*CSV, *JSON_LINES, ".parquet")  # endings of files that are read as tables
+
+
+class RowSource:
+    """Where rows come from, and how messages name one: by its line in a CSV or JSON Lines file, else by its number from 0."""
+
+    def __init__(self, name: str, path: Path | None = None) -> None:
+        self.name = name
+        self._path = path if path is not None and path.is_file() and path.suffix.lower() in (*CSV, *JSON_LINES) else None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def row(self, number: int) -> str:
+        """The row with this number from 0, within its file: "line 5" or "row 3"."""
+        if self._path is None:
+            return f"row {number}"
+        return f"line {self._lines[number] if number < len(self._lines) else number + FIRST_LINE}"
+
+    def __call__(self, number: int) -> str:
+        """The row with this number from 0, with its file: "rows.csv, line 5"."""
+        return f"{self.name}, {self.row(number)}"
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        assert self._path is not None
+        return _row_lines(self._path)
+
+
+def _row_lines(path: Path) -> list[int]:
+    """The line on which each row begins, from 1; a cell may have several lines, and blank lines are no rows."""
+    found, last = [], 0
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        if path.suffix.lower() in JSON_LINES:
+            return [number for number, line in enumerate(file, 1) if line.strip()]
+        _, separator, above = _header(path)
+        reader = csv.reader(islice(file, above, None), delimiter=separator)
+        with suppress(csv.Error):
+            for row in reader:
+                found += [above + last + 1] if row else []
+                last = reader.line_num
+    return found[1:]
 
 
 def read_columns(path: Path, *, as_text: Callable[[Sequence[str]], Collection[str]] = lambda names: ()) -> pa.Table:
@@ -41,6 +86,7 @@ def read_columns(path: Path, *, as_text: Callable[[Sequence[str]], Collection[st
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         if kind in CSV:
             _check_utf8(path)
+            _check_width(path, str(error))
         raise DataError(f"{path}: cannot be read as {'Parquet' if kind == '.parquet' else 'CSV'}: {error}") from error
     if found.column_names.count("") > 1:
         found = _without_blank(found)
@@ -101,6 +147,17 @@ def _check_utf8(path: Path) -> None:
             except UnicodeDecodeError as error:
                 found = f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8"
                 raise DataError(f"{found}: save the file as UTF-8 (in Excel: CSV UTF-8)") from error
+
+
+def _check_width(path: Path, error: str) -> None:
+    """Raise with the line of the row if Arrow's error is that a row has another number of cells than the header."""
+    found = ROW_WIDTH.search(error)
+    if found:
+        number, expected, got = (int(one) for one in found.groups())
+        where = RowSource(str(path), path)(number - FIRST_LINE - _header(path)[2])
+        raise DataError(
+            f"{where}: {got} cells where the header has {expected}: put cells that hold the separator in quotes, or remove extra ones"
+        )
 
 
 def _without_blank(table: pa.Table) -> pa.Table:
