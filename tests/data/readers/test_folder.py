@@ -171,6 +171,26 @@ def test_folders_that_are_not_a_data_set(tmp_path: Path, save: Save) -> None:
     assert [Path(one.path).name for one in folder(tmp_path).left_out] == ["1.png", "1.png"]
 
 
+def test_a_class_without_a_readable_image_is_left_out_and_named(tmp_path: Path, save: Save) -> None:
+    two_classes(tmp_path / "train", save)
+    for split in ("train", "test"):
+        (tmp_path / split / "bird").mkdir(parents=True)
+    (tmp_path / "train" / "ant").mkdir()
+    (tmp_path / "train" / "ant" / "1.png").write_text("no image")
+    save(tmp_path / "test" / "ant" / "2.png")
+    save(tmp_path / "test" / "dog" / "3.png")
+    data = folder(tmp_path)
+    assert data.classes == ["cat", "dog"]
+    assert data.notes == ["2 classes were left out, without a readable image: 'ant', 'bird'"]
+    assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.test is not None
+    assert (data.test.labels.tolist(), data.test.keys) == ([1], ["test/dog/3.png"])
+    assert [(Path(one.path).name, one.reason) for one in data.left_out] == [
+        ("1.png", "not an image that Pillow can read"),
+        ("2.png", "class 'ant' has no training example"),
+    ]
+
+
 def test_classes_and_splits_that_do_not_fit(tmp_path: Path, save: Save) -> None:
     two_classes(tmp_path / "train", save)
     save(tmp_path / "test" / "cow" / "1.png")

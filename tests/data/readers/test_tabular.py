@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from mohs._core.errors import DataError
+from mohs.data.open_data import open_data
 from mohs.data.readers.tabular import table
 
 Save = Callable[..., Path]
@@ -124,6 +125,25 @@ def test_paths_are_images_beside_the_file(tmp_path: Path, save: Save) -> None:
         ("rows.csv, line 5", "no path"),
         ("bad.png", "not an image that Pillow can read"),
     ]
+
+
+def test_a_class_whose_files_are_all_missing_is_left_out_and_named(tmp_path: Path, save: Save) -> None:
+    for i in range(4):
+        save(tmp_path / f"{i}.png")
+    rows = "path,label\n0.png,a\n1.png,c\n2.png,c\n3.png,a\nx.png,b\ny.png,b\n"
+    data = table(csv(tmp_path, rows))
+    assert (data.classes, data.train.labels.tolist()) == (["a", "c"], [0, 1, 1, 0])
+    assert data.notes == ["class 'b' was left out, without a readable image"]
+    assert [one.reason for one in data.left_out] == ["no such file (line 6)", "no such file (line 7)"]
+    with pytest.raises(DataError, match="a single class, 'a'|no example of 'b'"):
+        open_data(csv(tmp_path, "path,label\n0.png,a\n3.png,a\nx.png,b\n"))
+
+
+def test_a_class_without_a_text_is_left_out_and_named(tmp_path: Path) -> None:
+    data = table(csv(tmp_path, "text,label\na b,x\n,y\nc d,z\n,y\n"))
+    assert (data.classes, data.notes) == (["x", "z"], ["class 'y' was left out, without a text"])
+    prices = table(csv(tmp_path, "text,label\na b,1.5\n,2.5\nc d,3.5\n"), target="label")
+    assert (prices.classes, prices.notes) == ([1.5, 3.5], [])
 
 
 def test_bytes_are_images(tmp_path: Path) -> None:

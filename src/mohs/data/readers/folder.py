@@ -3,8 +3,8 @@
     DATA/cat/1.jpg, DATA/dog/2.png            or            DATA/train/cat/1.jpg, DATA/val/dog/2.png, DATA/test/cat/3.webp
 
 Folders within a class folder belong to it. Folders around the layout (dataset/cat, as zip files often have them), and files beside
-the class folders, such as README.txt, are no classes. Unreadable files are skipped and listed with the reason. Classes are the names of
-the training folders, sorted as strings. A key is the path within DATA.
+the class folders, such as README.txt, are no classes. Unreadable files are skipped and listed with the reason; classes without a
+readable image are left out. Classes are the names of the training folders, sorted as strings. A key is the path within DATA.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 
 from mohs._core.errors import DataError, NoLabels
 from mohs.data.decode import Size, is_image_name
+from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, LeftOut
 from mohs.data.image_stores import FolderFiles, Listing, ZipFiles, parent, printable
 from mohs.data.images import MEMORY_LIMIT
-from mohs.data.readers.image_set import Picture, Pictures, picture_data
+from mohs.data.readers.image_set import LACKS, Picture, Pictures, picture_data
 from mohs.data.split import split_called
 
 LAYOUT = "put each class's images in a folder of its own: DATA/cat/1.jpg, DATA/dog/2.jpg (or DATA/train/cat/1.jpg, DATA/test/...)"
@@ -48,7 +49,7 @@ def folder(
     notes = _notes(listing, splits["train"])
     called = printable(path.resolve().name if path.is_dir() else path.stem) if name is None else name
     plan = Pictures(store, entries, [printable(one) for one in classes], called, left_out, notes)
-    return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
+    return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
 def _below_wrappers(listing: Listing) -> str:
@@ -104,9 +105,9 @@ def _classes(listing: Listing, root: str, shown: str) -> list[str]:
         raise DataError(f"{shown}: the folder is empty; {LAYOUT}")
     if not found:
         raise NoLabels(f"{shown}: files but no class folders; {LAYOUT}")
-    for one in found:
-        if not listing.number[one]:
-            raise DataError(f"{shown}: the class folder {printable(one)!r} is empty: add images, or remove it")
+    empty = [one for one in found if not listing.number[one]]
+    if empty and len(found) - len(empty) < 2:
+        raise DataError(f"{shown}: the class folder {printable(empty[0])!r} is empty: add images, or remove it")
     if len(found) == 1:
         raise NoLabels(f"{shown}: a single class folder, {printable(found[0])!r}: a classifier needs at least 2; {LAYOUT}")
     return [one.rpartition("/")[2] for one in found]

@@ -25,6 +25,7 @@ from mohs._core.vocabulary import FEATURES, IDS, LABELS, SPLIT, TEXTS, find_name
 from mohs.data.cells import Array, is_number, is_text, parse_numbers
 from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_like_text, read_as, to_table, with_leak
 from mohs.data.corrections import check_no_corrections
+from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, Examples, LeftOut
 from mohs.data.labels import as_set, class_numbers, classes_in, label_values, numbers_where_whole
 from mohs.data.readers.tabular_file import RowSource
@@ -265,7 +266,7 @@ def _texts(rows: Rows, name: str) -> Data:
     kept = [place for place, cell in enumerate(cells) if cell.strip()]
     if not any(rows.splits[place] == "train" for place in kept):
         raise DataError(f"{rows.source}: column {name!r} holds no text")
-    return _parts(replace(rows, notes=notes, left_out=left_out), Texts(cells), kept)
+    return without_empty_classes(_parts(replace(rows, notes=notes, left_out=left_out), Texts(cells), kept), lacks="a text")
 
 
 def _no_text(rows: Rows, place: int) -> LeftOut:

@@ -24,11 +24,12 @@ from mohs._core.vocabulary import IMAGES, LABELS, PATHS, SPLIT, find_name, plain
 from mohs.data.cells import is_text
 from mohs.data.columns import Column
 from mohs.data.decode import Size, is_image_name
+from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, LeftOut
 from mohs.data.image_stores import EncodedImages, FolderFiles, printable
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import SEPARATOR
-from mohs.data.readers.image_set import Picture, Pictures, picture_data
+from mohs.data.readers.image_set import LACKS, Picture, Pictures, picture_data
 from mohs.data.readers.rows import KEYS, Rows, is_list, labeled_rows, rows_data, rows_like, text_column, unlabeled_rows
 from mohs.data.readers.tabular_file import CSV, RowSource, read_columns, separator_of
 
@@ -180,7 +181,7 @@ def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size |
             f"(the first: {store.path(paths[0] or '')}); paths are relative to {folder}"
         )
     plan = Pictures(store, entries, rows.classes, rows.name, left_out)
-    return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
+    return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
 def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memory_limit: int) -> Data:
@@ -191,7 +192,7 @@ def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memo
     parts = zip(range(len(rows)), rows.labels, rows.splits, rows.keys, strict=True)
     entries = [Picture(place, number, split, key, rows.numbers[place]) for place, number, split, key in parts]
     plan = Pictures(EncodedImages(encoded, paths), entries, rows.classes, rows.name, rows.left_out)
-    return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
+    return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
 def holds_images(kind: pa.DataType) -> bool:
