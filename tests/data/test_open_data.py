@@ -78,11 +78,11 @@ def test_data_that_cannot_be_opened(tmp_path: Path) -> None:
         DataError, match=r"minst: no such file or folder, and not a known name; give a folder.*one of digits, mnist, fash"
     ):
         open_data("minst")
-    (tmp_path / "a.xlsx").write_text("")
+    (tmp_path / "a.docx").write_text("")
     with pytest.raises(
-        DataError, match=r"files ending in '\.xlsx' are not supported; give a folder or \.zip of class folders, a \.csv"
+        DataError, match=r"files ending in '\.docx' are not supported; give a folder or \.zip of class folders, a \.csv"
     ):
-        open_data(tmp_path / "a.xlsx")
+        open_data(tmp_path / "a.docx")
     with pytest.raises(ValueError, match=r"cannot read a ndarray without labels: pass \(inputs, labels\)"):
         open_data(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="data: cannot read a int; give a folder"):

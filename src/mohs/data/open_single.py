@@ -69,7 +69,7 @@ def open_path(path: Path, reading: Reading) -> Data:
     from mohs.data.readers.arrays import npz
     from mohs.data.readers.folder import folder
     from mohs.data.readers.tabular import table
-    from mohs.data.readers.tabular_file import FILES
+    from mohs.data.readers.tabular_file import FILES, SAVE_AS
 
     shown = printable(str(path))
     if path.is_dir():
@@ -85,6 +85,8 @@ def open_path(path: Path, reading: Reading) -> Data:
         from mohs.data.readers.cifar import is_strips, strip_part
 
         return strip_part(path) if is_strips(path) else folder(path, **reading.images)
+    if kind in SAVE_AS:
+        raise DataError(f"{shown}: files ending in {kind!r} are not supported: {SAVE_AS[kind]}")
     raise DataError(f"{shown}: files ending in {kind!r} are not supported; give {KINDS}")
 
 

@@ -26,7 +26,7 @@ from mohs.data.readers.arrays import as_strings
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
 from mohs.data.readers.rows import rows_data, rows_like, unlabeled_rows
 from mohs.data.readers.tabular import table_like, unlabeled_table
-from mohs.data.readers.tabular_file import FILES, RowSource
+from mohs.data.readers.tabular_file import FILES, SAVE_AS, RowSource
 from mohs.data.row_inputs import TableRows
 
 
@@ -110,7 +110,7 @@ def _image_store(path: Path, shown: str, like: Examples | None, images: dict[str
     if not one and not path.is_dir() and path.suffix.lower() != ".zip":
         raise DataError(
             f"{shown}: inputs without labels are a folder or .zip of images, image files, an .npz or .npy file, or a file of rows "
-            f"({', '.join(FILES)})"
+            f"({', '.join(FILES)}){f': {SAVE_AS[path.suffix.lower()]}' if path.suffix.lower() in SAVE_AS else ''}"
         )
     if like is not None and like.kind != "images":
         shape = f" of shape {like.shape}" if like.shape else ""

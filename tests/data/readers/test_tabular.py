@@ -127,6 +127,28 @@ def test_paths_are_images_beside_the_file(tmp_path: Path, save: Save) -> None:
     ]
 
 
+def test_paths_written_on_windows(tmp_path: Path, save: Save) -> None:
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
+        save(tmp_path / "photos" / name)
+    for column in ("path", "where"):
+        rows = f"{column},label\nphotos\\cat\\1.png,a\nphotos\\cat\\2.png,a\nphotos\\dog\\1.png,b\nphotos\\no.png,a\n"
+        data = table(csv(tmp_path, rows))
+        assert (data.train.kind, len(data.train), len(data.left_out)) == ("images", 3, 1)
+        assert data.train.paths == [str(tmp_path / "photos" / name) for name in ("cat/1.png", "cat/2.png", "dog/1.png")]
+    with pytest.raises(DataError, match=r"'C:.*1\.png' is on a drive of another computer, so write paths relative to the file"):
+        table(csv(tmp_path, "path,label\nC:\\me\\1.png,a\nC:\\me\\2.png,b\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("rows.txt", r"rename it to \.tsv \(tabs\) or \.csv"), ("rows.xlsx", "save the spreadsheet as CSV"), ("a.json", "JSON Lines")],
+)
+def test_other_files_of_rows_come_with_advice(tmp_path: Path, name: str, advice: str) -> None:
+    (tmp_path / name).write_text("a\tlabel\n1\tx\n")
+    with pytest.raises(DataError, match=rf"files ending in '\.\w+' are not supported: .*{advice}"):
+        open_data(tmp_path / name)
+
+
 def test_a_class_whose_files_are_all_missing_is_left_out_and_named(tmp_path: Path, save: Save) -> None:
     for i in range(4):
         save(tmp_path / f"{i}.png")

@@ -11,6 +11,7 @@ Ids count rows from 0 below the header, where there is no column of keys; messag
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ from mohs.data.columns import Column
 from mohs.data.decode import Size, is_image_name
 from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, LeftOut
-from mohs.data.image_stores import EncodedImages, FolderFiles, printable
+from mohs.data.image_stores import EncodedImages, FolderFiles, is_on_a_drive, local_name, printable
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import SEPARATOR
 from mohs.data.readers.image_set import LACKS, Picture, Pictures, picture_data
@@ -148,7 +149,7 @@ def _images(rows: Rows, folder: Path, image_size: int | Size | None, memory_limi
     by_path = find_name(strings, (*PATHS, *IMAGES))
     if by_path is not None:
         paths = rows.columns.column(by_path).to_pylist()
-        if not other or any(path and (folder / path).is_file() for path in paths):
+        if not other or any(path and (folder / local_name(folder, path)).is_file() for path in paths):
             return _image_files(rows, by_path, folder, image_size, memory_limit)
     elif not other and not any(is_list(kind) for kind in kinds.values()):
         by_path = next((one for one in strings if _names_images(rows, one, folder)), None)
@@ -161,12 +162,12 @@ def _images(rows: Rows, folder: Path, image_size: int | Size | None, memory_limi
 def _names_images(rows: Rows, column: str, folder: Path) -> bool:
     """Whether one of the first cells is the path of an image that exists, whatever the column is called."""
     cells = [cell for cell in rows.columns.column(column).slice(0, FIRST_CELLS).to_pylist() if cell and len(cell) < LONGEST_PATH]
-    return any(is_image_name(cell) and (folder / cell).is_file() for cell in cells)
+    return any(is_image_name(cell) and (folder / local_name(folder, cell)).is_file() for cell in cells)
 
 
 def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size | None, memory_limit: int) -> Data:
     store = FolderFiles(folder)
-    paths = rows.columns.column(column).to_pylist()
+    paths = [path and local_name(folder, path) for path in rows.columns.column(column).to_pylist()]
     _check_twice([(row, path) for row, path in zip(rows.numbers, paths, strict=True) if path], rows.source)
     entries, left_out = [], list(rows.left_out)
     for row, path, number, split, key in zip(rows.numbers, paths, rows.labels, rows.splits, rows.keys, strict=True):
@@ -178,10 +179,15 @@ def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size |
     if not entries:
         raise DataError(
             f"{rows.source}: none of the {len(paths)} files in column {column!r} exists "
-            f"(the first: {store.path(paths[0] or '')}); paths are relative to {folder}"
+            f"(the first: {store.path(paths[0] or '')}); paths are relative to {folder}{_drive_advice(paths[0])}"
         )
     plan = Pictures(store, entries, rows.classes, rows.name, left_out)
     return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
+
+
+def _drive_advice(path: str | None) -> str:
+    on_drive = path is not None and os.name != "nt" and is_on_a_drive(path)
+    return f": {path!r} is on a drive of another computer, so write paths relative to the file" if on_drive else ""
 
 
 def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memory_limit: int) -> Data:

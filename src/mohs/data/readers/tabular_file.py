@@ -27,6 +27,13 @@ from mohs.data.split import split_called
 JSON_LINES = (".jsonl", ".ndjson")
 CSV = (".csv", ".tsv")
 SEPARATORS = (",", "\t", ";", "|")  # the one that gives a header the most fields, the first of several
+SAVE_AS = {  # what to do with other files of rows, by their endings
+    **dict.fromkeys((".txt", ".tab", ".dat", ".data"), "if it holds rows with a header, rename it to .tsv (tabs) or .csv"),
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods", ".numbers"), "save the spreadsheet as CSV (in Excel: CSV UTF-8)"),
+    **dict.fromkeys((".json",), "write JSON Lines (.jsonl), one object per line"),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".7z", ".rar", ".tar", ".tgz"), "unpack it first"),
+    **dict.fromkeys((".feather", ".arrow", ".orc", ".h5", ".hdf5", ".pkl", ".pickle"), "write it as Parquet, CSV or .npz"),
+}
 NAMED_SEPARATOR = re.compile(r"sep=([,\t;|])", re.IGNORECASE)  # a first line by which Excel knows the separator
 ROW_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")  # an error of Arrow, counted from the top
 FIRST_LINE = 2  # of the rows below a header
