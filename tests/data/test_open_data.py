@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples
 from mohs.data.open_data import open_data
 from mohs.data.open_single import DATA
+from mohs.data.split import split
 
 Save = Callable[..., Path]
 
@@ -71,6 +73,24 @@ def test_known_names_are_found_in_the_root(tmp_path: Path, monkeypatch: pytest.M
             open_data(name)
     with pytest.raises(ValueError, match="usps has no parts, got usps:one"):
         open_data("usps:one")
+
+
+def test_labels_of_which_most_occur_once(tmp_path: Path) -> None:
+    number, column = (
+        "the 40 labels in column 'price' are of 40 classes, such as '0.5'",
+        r"name their column with label \(--label\)",
+    )
+    (tmp_path / "rows.csv").write_text("x,price\n" + "".join(f"{i % 7},{i}.5\n" for i in range(40)))
+    with pytest.warns(UserWarning, match=f"rows: {number}, each occurs once; if these are not the labels, {column}"):
+        data = open_data(tmp_path / "rows.csv", label="price")
+    with pytest.raises(DataError, match=f"{number}, each of which has one example, .* {column}; .* with target"):
+        split(data.train, 0.1, 0)
+    with pytest.warns(UserWarning, match="data: the 40 labels in column 'label' are of 39 classes, such as '0', most occur once"):
+        open_data(pa.table({"x": [1.5] * 40, "label": [*range(39), 0]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert open_data(tmp_path / "rows.csv", target="price").train.numeric
+        open_data((np.ones((40, 2)), [*range(20)] * 2))
 
 
 def test_data_that_cannot_be_opened(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_options_of_opening_the_data(frame: bool, tmp_path: Path) -> None:
     assert mohs.train(mohs.Run(**SMALL), data, label="side", out=tmp_path / "b", device="cpu").classes == ["down", "up"]
     with pytest.raises(mohs.DataError, match="no column 'sides'; its columns: a, b"):
         mohs.train(data, label="sides", **SMALL)
-    with pytest.raises(ValueError, match="^label must be text or None, got 3"):
+    with pytest.raises(ValueError, match=r"^label must be text or None, got 3"):
         mohs.train(data, label=3, **SMALL)
     with pytest.raises(ValueError, match="label is given twice, as an argument and in open"):
         mohs.train(data, label="side", open={"label": "side"}, **SMALL)

@@ -32,12 +32,13 @@ def predict(
         list[str],
         typer.Argument(
             metavar="DATA",
-            help="New inputs: a folder or .zip of images, image files, a file of rows (.csv, .tsv, .jsonl, .parquet) with texts or paths of "
-            "images, or .npz or .npy. Labels are not read.",
+            help="New inputs: a folder or .zip of images, image files, a file of rows (.csv, .tsv, .jsonl, .parquet) with "
+            "texts or paths of images, or .npz or .npy. Labels are not read.",
         ),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Table file to write (.csv or .parquet): a row per input, with its predicted class.")
+        Path,
+        typer.Option(metavar="FILE", help="Table file to write (.csv or .parquet): one row per input."),
     ] = Path("predictions.csv"),
     text: o.TextColumn = None,
     probs: Annotated[bool, typer.Option("--probs", help="Add one column per class with its probability.")] = False,

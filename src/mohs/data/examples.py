@@ -70,6 +70,7 @@ class Examples:
         left_out: examples that were skipped, with the reason.
         notes: what the reader changed or dropped.
         columns: names of the features, where they were columns of a table.
+        label_column: name of the column that the labels were read from.
     """
 
     inputs: Inputs | Tensor
@@ -85,6 +86,7 @@ class Examples:
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     notes: Sequence[str] = field(default=(), repr=False)
     columns: Sequence[str] = field(default=(), repr=False)
+    label_column: str = field(default="", repr=False)
     _known: str | None = field(default=None, init=False, repr=False)  # the fingerprint of inputs in memory
 
     def __post_init__(self) -> None:

@@ -44,9 +44,9 @@ def label_values(labels: Any, name: str, *, row: Callable[[int], str] = "row {}"
         if len(known) > 1 or not known <= {str, int, bool, float, np.str_, np.int64}:
             kinds = ", ".join(sorted(kind.__name__ for kind in known))
             raise DataError(f"{name}: labels must be strings or integers, all of one type, got {kinds}")
-        numbers = np.flatnonzero(~missing).tolist()
-        of_kept = {"name": name, "row": lambda at: row(numbers[at])}
-        kept, _ = label_values(np.asarray(values[~missing].tolist()), **of_kept) if known else (np.zeros(0, np.int64), None)
+        numbers, kept = np.flatnonzero(~missing).tolist(), np.zeros(0, np.int64)
+        if known:
+            kept, _ = label_values(np.asarray(values[~missing].tolist()), name, row=lambda at: row(numbers[at]))
         filled = np.zeros(len(values), kept.dtype)
         filled[~missing] = kept
         return filled, missing

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from mohs.data.image_stores import printable
 from mohs.data.read_options import Reading
 from mohs.data.resize import resized_data
 from mohs.data.split import only
-from mohs.data.validate import check_examples
+from mohs.data.validate import check_examples, warn_of_labels
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,7 @@ def prepared(data: Data, *, split: str | None = None, image_size: Size | None = 
     data = only(data, split)
     data = data if image_size is None else resized_data(data, image_size)
     check_examples(data.train)
+    warn_of_labels(data.train)
     return data
 
 
@@ -126,8 +127,9 @@ def _in_memory(data: Any, reading: Reading) -> Data:
     if isinstance(data, tuple | list) and len(data) == 2 and all(hasattr(one, "__len__") for one in data):
         columns = as_arrow(data[0])
         if columns is not None:
-            made, label = _labeled(columns, data[1])
-            return in_memory_table(made, label=label)
+            columns, label = _labeled(columns, data[1])
+            made = in_memory_table(columns, label=label)
+            return Data(**{split: replace(part, label_column="") for split, part in made.splits.items()})
         return Data(from_arrays(data[0], data[1]))
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
         return Data(from_dataset(data, **reading.images))

@@ -109,8 +109,8 @@ def _image_store(path: Path, shown: str, like: Examples | None, images: dict[str
     one = is_image_name(path.name) and path.is_file()
     if not one and not path.is_dir() and path.suffix.lower() != ".zip":
         raise DataError(
-            f"{shown}: inputs without labels are a folder or .zip of images, image files, an .npz or .npy file, or a file of rows "
-            f"({', '.join(FILES)}){f': {SAVE_AS[path.suffix.lower()]}' if path.suffix.lower() in SAVE_AS else ''}"
+            f"{shown}: inputs without labels are a folder or .zip of images, image files, an .npz or .npy file, or a file of "
+            f"rows ({', '.join(FILES)}){f': {SAVE_AS[path.suffix.lower()]}' if path.suffix.lower() in SAVE_AS else ''}"
         )
     if like is not None and like.kind != "images":
         shape = f" of shape {like.shape}" if like.shape else ""
@@ -121,9 +121,7 @@ def _image_store(path: Path, shown: str, like: Examples | None, images: dict[str
     return _image_files(store, store.listing().files, path.name, shown, images)
 
 
-def _image_files(
-    store: FolderFiles | ZipFiles, files: Sequence[str], name: str, shown: str, images: dict[str, Any]
-) -> Examples:
+def _image_files(store: FolderFiles | ZipFiles, files: Sequence[str], name: str, shown: str, images: dict[str, Any]) -> Examples:
     if not files:
         raise DataError(f"{shown}: no files")
     plan = Pictures(store, [Picture(file, 0, key=printable(file)) for file in files], [shown], printable(name))

@@ -180,5 +180,6 @@ def _places(values: Any, examples: Examples, path: Path) -> np.ndarray[Any, Any]
     found = [known.get(str(value), -1) for value in np.asarray(values).tolist()]
     if -1 in found:
         row = found.index(-1)
-        raise DataError(f"{RowSource(str(path), path)(row)}: the vote is on example {values[row]!r}, which {examples.name} does not have")
+        where = RowSource(str(path), path)(row)
+        raise DataError(f"{where}: the vote is on example {values[row]!r}, which {examples.name} does not have")
     return np.array(found, dtype=np.int64)

@@ -118,8 +118,8 @@ def embed(
         return Embedded(opened, AS_GIVEN, f"the data's own, {width:,} dimensions")
     if kind == "table":
         raise DataError(
-            f"{opened.name}: a table is not embedded: `mohs audit` judges tables directly, by trees and a linear model; if a column "
-            "holds texts, name it with text (--text)"
+            f"{opened.name}: a table is not embedded: `mohs audit` judges tables directly, by trees and a linear model; "
+            "if a column holds texts, name it with text (--text)"
         )
     embedder = create_embedder(with_, kind=kind, device=device, examples=len(opened.train))
     if batch is not None:

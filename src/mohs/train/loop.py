@@ -115,7 +115,7 @@ def run_and_data(run: Any, data: Any, settings: Mapping[str, Any]) -> tuple[Run,
 
 def _without_opening(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of a `Run` and the options of opening the data, of the keyword arguments of `train`."""
-    how = {}
+    how: dict[str, Any] = {}
     for name in opening(settings):
         value = os.fspath(settings[name]) if isinstance(settings[name], os.PathLike) else settings[name]
         check_type(name, value, OPEN[name])

@@ -141,7 +141,11 @@ def test_paths_written_on_windows(tmp_path: Path, save: Save) -> None:
 
 @pytest.mark.parametrize(
     ("name", "advice"),
-    [("rows.txt", r"rename it to \.tsv \(tabs\) or \.csv"), ("rows.xlsx", "save the spreadsheet as CSV"), ("a.json", "JSON Lines")],
+    [
+        ("rows.txt", r"rename it to \.tsv \(tabs\) or \.csv"),
+        ("rows.xlsx", "save the spreadsheet as CSV"),
+        ("a.json", "JSON Lines"),
+    ],
 )
 def test_other_files_of_rows_come_with_advice(tmp_path: Path, name: str, advice: str) -> None:
     (tmp_path / name).write_text("a\tlabel\n1\tx\n")
@@ -157,7 +161,7 @@ def test_a_class_whose_files_are_all_missing_is_left_out_and_named(tmp_path: Pat
     assert (data.classes, data.train.labels.tolist()) == (["a", "c"], [0, 1, 1, 0])
     assert data.notes == ["class 'b' was left out, without a readable image"]
     assert [one.reason for one in data.left_out] == ["no such file (line 6)", "no such file (line 7)"]
-    with pytest.raises(DataError, match="a single class, 'a'|no example of 'b'"):
+    with pytest.raises(DataError, match="no example of 'b'"):
         open_data(csv(tmp_path, "path,label\n0.png,a\n3.png,a\nx.png,b\n"))
 
 
@@ -210,7 +214,7 @@ def test_a_column_may_give_the_split(tmp_path: Path) -> None:
     assert {name: part.keys for name, part in data.splits.items()} == {"train": [0, 2], "val": [3], "test": [1]}
     assert data.test.inputs.tolist() == [[2.0]]  # type: ignore[union-attr]
     assert len(data.test.left_out) == 1  # type: ignore[union-attr]
-    with pytest.raises(DataError, match="rows.csv, line 3: the split is 'later'; expected train, val or test"):
+    with pytest.raises(DataError, match=r"rows\.csv, line 3: the split is 'later'; expected train, val or test"):
         table(csv(tmp_path, "a,label,split\n1,x,train\n2,y,later\n"))
     with pytest.raises(DataError, match="line 3: the label is 'z', a class without training rows"):
         table(csv(tmp_path, "a,label,split\n1,x,train\n2,z,test\n3,y,train\n"))

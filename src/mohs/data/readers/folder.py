@@ -2,9 +2,10 @@
 
     DATA/cat/1.jpg, DATA/dog/2.png            or            DATA/train/cat/1.jpg, DATA/val/dog/2.png, DATA/test/cat/3.webp
 
-Folders within a class folder belong to it. Folders around the layout (dataset/cat, as zip files often have them), and files beside
-the class folders, such as README.txt, are no classes. Unreadable files are skipped and listed with the reason; classes without a
-readable image are left out. Classes are the names of the training folders, sorted as strings. A key is the path within DATA.
+Folders within a class folder belong to it. Folders around the layout (dataset/cat, as zip files often have them), and files
+beside the class folders, such as README.txt, are no classes. Unreadable files are skipped and listed with the reason; classes
+without a readable image are left out. Classes are the names of the training folders, sorted as strings. A key is the path within
+DATA.
 """
 
 from __future__ import annotations

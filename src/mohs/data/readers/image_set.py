@@ -15,13 +15,12 @@ from mohs.data.image_stores import Store
 from mohs.data.images import MEMORY_LIMIT, read_images
 from mohs.data.split import SPLITS
 
-
 LACKS = "a readable image"  # what an example of an empty class lacks
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One image to read: its name in the store, class index, split, key, and its place among all examples (default: as listed)."""
+    """One image to read: its name in the store, class index, split, key, and place among all examples (default: as listed)."""
 
     name: Any
     label: int

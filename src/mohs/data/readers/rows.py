@@ -99,7 +99,9 @@ def labeled_rows(
         values = parse_numbers(["" if one is None else str(one) for one in given])
         missing = np.isnan(values)
     else:
-        values, missing = label_values(_objects(numbers_where_whole(given) if _all_text(given) else given), str(source), row=source.row)
+        values, missing = label_values(
+            _objects(numbers_where_whole(given) if _all_text(given) else given), str(source), row=source.row
+        )
     kept = ~missing & np.array([(separator is None and not numbers) or split == "train" for split in splits])
     rows = np.flatnonzero(kept).tolist()
     train = [row for row in rows if splits[row] == "train"]

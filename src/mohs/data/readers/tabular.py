@@ -6,7 +6,8 @@
     key       a column called one of KEYS, which names the example; never an input
     split     a column called split with train, val (or valid, validation) and test
 
-Ids count rows from 0 below the header, where there is no column of keys; messages name the line of a row in the file. Text in a CSV is UTF-8; "007" stays text, and so does a class called "NA".
+Without a column of keys, ids count rows from 0 below the header; messages name the line of a row in the file. Text in a CSV is
+UTF-8; "007" stays text, and so does a class called "NA".
 """
 
 from __future__ import annotations
@@ -57,8 +58,7 @@ def table(
     separator = separator_in(columns, called, separator)
     about: dict[str, Any] = {"name": printable(path.stem) if name is None else name, "source": _source(path)}
     rows = labeled_rows(columns, label=called, separator=separator, numbers=target is not None, **about)
-    made = _inputs(path, rows, text, image_size, memory_limit)
-    return made if separator is None else replace(made, train=replace(made.train, separator=separator))
+    return _labeled(_inputs(path, rows, text, image_size, memory_limit), called, separator)
 
 
 def unlabeled_table(
@@ -117,7 +117,13 @@ def in_memory_table(
     separator = separator_in(columns, called, separator)
     about: dict[str, Any] = {"separator": separator, "numbers": target is not None}
     made = rows_data(labeled_rows(columns, label=called, name=name, source=RowSource(name), **about), text=text)
-    return made if separator is None else replace(made, train=replace(made.train, separator=separator))
+    return _labeled(made, called, separator)
+
+
+def _labeled(data: Data, label: str, separator: str | None) -> Data:
+    """The data with the column of their labels, and in training examples what separates several of them."""
+    parts = {split: replace(part, label_column=label) for split, part in data.splits.items()}
+    return Data(**{**parts, "train": replace(parts["train"], separator=separator)})
 
 
 def label_column(names: Sequence[str], label: str | None, source: str) -> str:

@@ -162,9 +162,7 @@ def _check_width(path: Path, error: str) -> None:
     if found:
         number, expected, got = (int(one) for one in found.groups())
         where = RowSource(str(path), path)(number - FIRST_LINE - _header(path)[2])
-        raise DataError(
-            f"{where}: {got} cells where the header has {expected}: put cells that hold the separator in quotes, or remove extra ones"
-        )
+        raise DataError(f"{where}: {got} cells where the header has {expected}: put cells that hold the separator in quotes")
 
 
 def _without_blank(table: pa.Table) -> pa.Table:
