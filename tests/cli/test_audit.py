@@ -59,7 +59,7 @@ def test_gates_json_and_cleanlab_columns(embeddings: Path, tmp_path: Path) -> No
 
 def test_what_was_read_is_told_with_its_doubts(tmp_path: Path) -> None:
     rows = "".join(f"{i % 7};{i % 5},5;{'xy'[i % 2]};{['cat', 'dog', 'cat', 'Dog '][i % 4]}\n" for i in range(60))
-    (tmp_path / "rows.csv").write_text(f"a;b;code;label\n{rows};;;\n")
+    (tmp_path / "rows.csv").write_text(f"a;b;code;label\n{rows}3;4,5;x;\n")
     words = [sys.executable, "-m", "mohs", "audit", "rows.csv", "--out", "out", "--issues", "none"]
     shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     lines = shown.stderr.splitlines()

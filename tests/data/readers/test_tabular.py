@@ -94,6 +94,26 @@ def test_a_row_is_named_by_its_line(tmp_path: Path) -> None:
     assert [one.path for one in table(tmp_path / "rows.jsonl").left_out] == [f"{tmp_path}/rows.jsonl, line 3"]
 
 
+def test_empty_rows_at_the_end_are_no_rows(tmp_path: Path) -> None:
+    data = table(csv(tmp_path, "a,b,label\n1,x,p\n,,\n3,y,q\n,,\n,,\n"))
+    assert (data.train.keys, [one.path for one in data.left_out]) == ([0, 2], [f"{tmp_path}/rows.csv, line 3"])
+    with pytest.raises(DataError, match="no rows below the header"):
+        table(csv(tmp_path, "a,label\n,\n,\n"))
+
+
+def test_columns_of_which_several_could_be_the_labels(tmp_path: Path) -> None:
+    text = "a,class,y,target\n1.5,u,3,p\n2.5,v,4,q\n3.5,v,5,q\n"
+    note = "the labels are column 'target', not 'class': label (--label) names another"
+    assert (table(csv(tmp_path, text)).classes, table(csv(tmp_path, text)).notes[0]) == (["p", "q"], note)
+    chosen = table(csv(tmp_path, text), label="class")
+    assert (chosen.classes, note in chosen.notes) == (["u", "v"], False)
+
+
+def test_a_tsv_file_with_commas_is_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.tsv").write_text("a,label\n1.5,x\n2.5,y\n")
+    assert table(tmp_path / "rows.tsv").train.inputs.tolist() == [[1.5], [2.5]]  # type: ignore[union-attr]
+
+
 def test_lists_are_features(tmp_path: Path) -> None:
     rows = {"embedding": [[1.0, 2.0], [3.0, 4.0]], "label": ["a", "b"], "age": [3, 4]}
     pyarrow.parquet.write_table(pa.table(rows), tmp_path / "rows.parquet")
@@ -242,7 +262,11 @@ def test_a_column_may_give_the_split(tmp_path: Path) -> None:
         ),
         ("a,label\n1,x\n2,y,z\n", None, r"rows\.csv, line 3: 3 cells where the header has 2: put cells that hold the separator"),
         ('sep=,\na,label\n\n"1\n2",x\n\n2,y,z\n', None, r"rows\.csv, line 7: 3 cells where the header has 2"),
-        (",,label\n1,2,x\n3,4,y\n", None, "two columns have no name: name them"),
+        (",,label\n1,2,x\n3,4,y\n", None, "two columns have no name: name them; the first line must hold the names"),
+        ("# from me\na,label\n1,x\n", None, r"rows\.csv, line 2: 2 cells where the header has 1: remove what is above the line"),
+        ("a,b,label\n1,2\n", None, r"rows\.csv, line 2: 2 cells where the header has 3: add empty cells, or close an open quote"),
+        ("1.5,red,x\n2.5,blue,y\n", None, "its columns: 1.5, red, x; the first line must hold the names of the columns"),
+        ("a label\n1 x\n", None, "the only column: cells are separated by commas, tabs"),
     ],
 )
 def test_tables_that_are_not_a_data_set(tmp_path: Path, text: str, label: str | None, message: str) -> None:

@@ -33,7 +33,7 @@ from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import SEPARATOR
 from mohs.data.readers.image_set import LACKS, Picture, Pictures, picture_data
 from mohs.data.readers.rows import KEYS, Rows, is_list, labeled_rows, rows_data, rows_like, text_column, unlabeled_rows
-from mohs.data.readers.tabular_file import CSV, RowSource, read_columns, separator_of
+from mohs.data.readers.tabular_file import CSV, RowSource, header_advice, read_columns, separator_of, without_empty_end
 
 SEPARATORS = {";": "semicolons", "|": "vertical bars"}
 SHOWN = 5
@@ -53,12 +53,13 @@ def table(
 ) -> Data:
     """The data of a file of rows; `label` (`target` for numbers) and `text` name the columns of the labels and of the text."""
     path, label = Path(path), label if target is None else target
-    columns = read_columns(path, as_text=lambda names: _strings(names, label))
+    columns = without_empty_end(read_columns(path, as_text=lambda names: _strings(names, label)))
     called = label_column(columns.column_names, label, str(path))
     separator = separator_in(columns, called, separator)
     about: dict[str, Any] = {"name": printable(path.stem) if name is None else name, "source": _source(path)}
     rows = labeled_rows(columns, label=called, separator=separator, numbers=target is not None, **about)
-    return _labeled(_inputs(path, rows, text, image_size, memory_limit), called, separator)
+    note = _other_labels(columns.column_names, called) if label is None else []
+    return _labeled(_inputs(path, rows, text, image_size, memory_limit), called, separator, note)
 
 
 def unlabeled_table(
@@ -117,12 +118,13 @@ def in_memory_table(
     separator = separator_in(columns, called, separator)
     about: dict[str, Any] = {"separator": separator, "numbers": target is not None}
     made = rows_data(labeled_rows(columns, label=called, name=name, source=RowSource(name), **about), text=text)
-    return _labeled(made, called, separator)
+    note = _other_labels(columns.column_names, called) if label is None and target is None else []
+    return _labeled(made, called, separator, note)
 
 
-def _labeled(data: Data, label: str, separator: str | None) -> Data:
-    """The data with the column of their labels, and in training examples what separates several of them."""
-    parts = {split: replace(part, label_column=label) for split, part in data.splits.items()}
+def _labeled(data: Data, label: str, separator: str | None, notes: Sequence[str]) -> Data:
+    """The data with the column of their labels and notes on it, and in training examples what separates several labels."""
+    parts = {split: replace(part, label_column=label, notes=[*notes, *part.notes]) for split, part in data.splits.items()}
     return Data(**{**parts, "train": replace(parts["train"], separator=separator)})
 
 
@@ -133,8 +135,16 @@ def label_column(names: Sequence[str], label: str | None, source: str) -> str:
         shown = f"its columns: {', '.join(names)}"
         if label is not None:
             raise DataError(f"{source}: no column {label!r}; {shown}")
-        raise NoLabels(f"{source}: no label column ({', '.join(LABELS)}): name yours with label (--label); {shown}")
+        unknown = f"no label column ({', '.join(LABELS)}): name yours with label (--label)"
+        raise NoLabels(f"{source}: {unknown}; {shown}{header_advice(names)}")
     return found
+
+
+def _other_labels(names: Sequence[str], label: str) -> list[str]:
+    """A note where another column is called as labels are; "y" is often a coordinate."""
+    known = {plain_name(one) for one in LABELS} - {"y"}
+    others = [repr(one) for one in names if one != label and plain_name(one) in known]
+    return [f"the labels are column {label!r}, not {' or '.join(others)}: label (--label) names another"] if others else []
 
 
 def _label_among(names: Sequence[str], label: str | None) -> str | None:
