@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -73,6 +74,19 @@ def test_known_names_are_found_in_the_root(tmp_path: Path, monkeypatch: pytest.M
             open_data(name)
     with pytest.raises(ValueError, match="usps has no parts, got usps:one"):
         open_data("usps:one")
+
+
+def test_frames_as_people_have_them() -> None:
+    x = np.random.default_rng(0).normal(size=40)
+    frame = pd.DataFrame({0: x, 1: ["a", "b"] * 20, 2: [1, "two", None, 3.5] * 10})
+    for label in (1, "1"):
+        train = open_data(frame, label=label).train
+        assert (train.kind, train.classes) == ("table", ["a", "b"])
+    assert train.inputs.table.column("2").null_count == 10  # type: ignore[union-attr]
+    with pytest.raises(DataError, match="data: two columns are called 'a': rename one"):
+        open_data(pd.DataFrame(np.ones((4, 2)), columns=["a", "a"]), label="a")
+    with pytest.raises(ValueError, match=r"label must be text or None, got \['1'\]"):
+        open_data(frame, label=["1"])  # type: ignore[arg-type]
 
 
 def test_labels_of_which_most_occur_once(tmp_path: Path) -> None:

@@ -159,7 +159,26 @@ def as_arrow(data: Any) -> pa.Table | None:
     package = type(data).__module__.partition(".")[0]
     if type(data).__name__ != "DataFrame" or package not in ("pandas", "polars"):
         return None
-    return pa.Table.from_pandas(data, preserve_index=False) if package == "pandas" else data.to_arrow()
+    return _from_pandas(data) if package == "pandas" else data.to_arrow()
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    """A pandas frame as an Arrow table; a column of values of several types becomes one of strings, as in a CSV file."""
+    import pyarrow as pa
+
+    names = [str(name) for name in frame.columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"data: two columns are called {twice!r}: rename one")
+    columns = {}
+    for place, name in enumerate(names):
+        values = frame.iloc[:, place]
+        try:
+            columns[name] = pa.Array.from_pandas(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            missing = values.isna().tolist()
+            columns[name] = pa.array([None if lost else str(one) for one, lost in zip(values, missing, strict=True)], pa.string())
+    return pa.table(columns)
 
 
 def _hub(name: str, reading: Reading) -> Data:
