@@ -184,6 +184,10 @@ def test_images_by_their_pixels(tmp_path: Path) -> None:
         listed = run.predict(several)
         assert listed.column("path").to_pylist() == [str(file) for file in files]
         assert listed.column("confidence").to_pylist() == pytest.approx(expected[:3], abs=1e-5)
+    with pytest.raises(
+        DataError, match=r"data: none of the 1 file\(s\) could be read as an image \(the first: gone\.png: No such"
+    ):
+        run.predict([Path("gone.png")])
     with pytest.raises(DataError, match=r"notes\.txt: inputs without labels are a folder or \.zip of images, image files"):
         run.predict(tmp_path / "scans" / "notes.txt")
     with pytest.raises(DataError, match=r"features, but .* was trained on images"):

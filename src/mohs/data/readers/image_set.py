@@ -94,8 +94,7 @@ def _check_read(plan: Pictures, entries: Sequence[Picture], kept: Sequence[Pictu
         own = [entry for entry in entries if entry.split == "train" and entry.label == label]
         paths = {plan.store.path(entry.name) for entry in own}
         first = next((f" (the first: {one.path}: {one.reason})" for one in left if one.path in paths), "")
-        raise DataError(
-            f"{plan.name}: none of the {len(own)} file(s) of class {plan.classes[label]!r} could be read as an image{first}"
-        )
+        which = f" of class {plan.classes[label]!r}" if len(plan.classes) > 1 else ""  # inputs without labels have one
+        raise DataError(f"{plan.name}: none of the {len(own)} file(s){which} could be read as an image{first}")
     if not kept:
         raise DataError(f"{plan.name}: no image could be read")
