@@ -11,6 +11,7 @@ from mohs.audit.audit_files import AuditedFiles, audit_files
 from mohs.audit.file_result import file_result
 from mohs.audit.pipeline import run_audit
 from mohs.audit.result import AuditResult
+from mohs.data.open_data import OPTIONS
 from mohs.hardness.shards import Source
 from mohs.report.page import write_report
 
@@ -31,18 +32,24 @@ def audit(
             tenth of the labels changed.
         out: Output folder. Default: a folder under `runs` named after the data and the options.
         runs: Parent of the default output folder.
-        open_as: Options of `open_data`, such as `label` and `image_size`.
+        open_as: Options of `open_data` as a mapping, for those that are not given as keyword arguments.
         corrected: File of corrected labels that `mohs apply` wrote for an earlier audit of these data; they are audited
             instead of the original ones, and excluded examples are left out.
         **options: Fields of `AuditOptions`: embed, finetune, precision, model, loss, recipe, epochs, batch, folds, issues,
-            against, previous, checked, seed, device, run, tell, watch, executor.
+            against, previous, checked, seed, device, run, tell, watch, executor; and options of `open_data`: label, text,
+            separator, target, image_size, split, root, without, votes, memory_limit.
 
     Returns:
         The table, the noise estimate and everything the report shows; `result.report` is the HTML file.
 
     The same call again reuses what is finished in the folder.
     """
-    result = run_audit(data, out=out, runs=runs, open_as=open_as, corrected=corrected, **options)
+    how = dict(open_as or {})
+    for name in (one for one in OPTIONS if one in options):
+        if name in how:
+            raise ValueError(f"{name} is given twice, as an argument and in open_as: leave one out")
+        how |= {name: value} if (value := options.pop(name)) is not None else {}
+    result = run_audit(data, out=out, runs=runs, open_as=how, corrected=corrected, **options)
     return replace(result, report=write_report(result, result.folder / "report.html"))
 
 

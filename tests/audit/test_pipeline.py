@@ -46,6 +46,20 @@ def precision_and_recall(done: AuditResult) -> tuple[float, float]:
     return facts["flagged and wrong"] / facts["flagged"], facts["flagged and wrong"] / facts["labels made wrong"]
 
 
+def test_options_of_opening_the_data_are_arguments(tmp_path: Path) -> None:
+    lines = [f"{i % 2 + i * 0.001},{'ab'[i % 2]},{'xyz'[i % 3]}" for i in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["x,kind,label", *lines]))
+    how: dict[str, Any] = {"issues": "none", "folds": 3, "device": "cpu"}
+    done = mohs.audit(tmp_path / "rows.csv", label="kind", out=tmp_path / "a", **how)
+    assert set(done.table.column("label").to_pylist()) == {"a", "b"}
+    same = mohs.audit(tmp_path / "rows.csv", open_as={"label": "kind"}, text=None, out=tmp_path / "b", **how)
+    assert same.facts["audit"] == done.facts["audit"]
+    with pytest.raises(ValueError, match="label is given twice, as an argument and in open_as"):
+        mohs.audit(tmp_path / "rows.csv", label="kind", open_as={"label": "kind"})
+    with pytest.raises(TypeError, match="lable"):
+        mohs.audit(tmp_path / "rows.csv", lable="kind")
+
+
 # --- finding -------------------------------------------------------------------------------------------------------------
 
 
@@ -390,7 +404,7 @@ def test_scores_kept_by_an_earlier_version_are_made_again(tmp_path: Path) -> Non
 
 def test_each_class_needs_more_than_one_example_and_few_rows_are_enough(tmp_path: Path) -> None:
     inputs = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-    with pytest.raises(DataError, match=r"each of the 4 classes has one example, .* name the column of the labels"):
+    with pytest.raises(DataError, match=r"the 4 labels are of 4 classes, .* one example, .* name their column"):
         run_audit((inputs, ["a", "b", "c", "d"]), out=tmp_path / "none")
     for rows in (3, 4):
         done = run_audit((inputs[:rows], ["a", "a", "b", "b"][:rows]), out=tmp_path / str(rows), device="cpu")

@@ -37,8 +37,19 @@ def test_what_is_left_out_is_told(tmp_path):
     file.write_text("text,label\na b,x\nc d,y\n,x\ne f,\n")
     words = ["embed", str(file), "--with", "tfidf", "--out", str(out)]
     found = CliRunner().invoke(app, words)
-    assert f"2 left out (the first: {file} row 3: no label)" in found.output, found.output
+    assert f"2 left out (the first: {file}, line 5: no label)" in found.output, found.output
     assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["skipped"] == 2
+
+
+def test_texts_without_labels(texts, tmp_path):
+    rows = texts.read_text().splitlines()
+    texts.write_text("\n".join(row.rpartition(",")[0] for row in rows))
+    out = tmp_path / "features.npz"
+    found = CliRunner().invoke(app, ["embed", str(texts), "--with", "tfidf", "--text", "review", "--out", str(out)])
+    assert found.exit_code == 0, found.output
+    assert "40 examples without labels in" in found.output
+    again = CliRunner().invoke(app, ["audit", str(out)])
+    assert "features: 'features' has no labels beside it: call theirs one of label, " in str(again.exception)
 
 
 def test_wrong_endings_are_refused_first(texts):

@@ -48,6 +48,12 @@ def test_predictions_are_written_and_summarized(here: Path, mohs_command: Callab
         (["run", "train.csv", "--out", "labels.txt"], 2, "labels.txt"),
         (["run", "bad.csv"], 3, "bad.csv: no column 'y'; its columns: x, z"),
         (["run", "new.csv", "--device", "tpu"], 2, "tpu"),
+        (
+            ["run", "new.csv", "train.csv"],
+            3,
+            "new.csv: several inputs must be image files; give one folder, .zip or file of rows",
+        ),
+        (["run", "new.csv", "gone.png"], 3, "new.csv: several inputs must be image files"),
     ],
 )
 def test_errors_name_the_problem(here: Path, mohs_command: Callable[..., Any], words: list[str], code: int, message: str) -> None:

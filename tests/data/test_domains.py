@@ -166,7 +166,7 @@ def test_unlabeled_folders_and_files(tmp_path: Path) -> None:
         ("bad.npz", like, "no inputs under one of the names input"),
         ("empty", like, "no files"),
         ("none.txt", like, "no such file or folder"),
-        ("some.txt", like, "a folder or .zip of images, an .npz or .npy file, or a file of rows"),
+        ("some.txt", like, "a folder or .zip of images, image files, an .npz or .npy file, or a file of rows"),
         ("new", features, "images, but f has features of shape"),
     ):
         with pytest.raises(DataError, match=message):

@@ -121,12 +121,12 @@ def test_human_labels_that_do_not_match_the_examples(tmp_path: Path) -> None:
     for file, message in [
         (
             "n.npz:worse",
-            "'clean' of row 0 is class 'd', the data's 'a'; 40 differ: the file and the data are not",
+            "row 0: 'clean' is class 'd', the data's 'a'; 40 differ: the file and the data are not",
         ),
         ("n.npz:best", "no labels called 'best'; there are clean, worse, short"),
         ("other.npz:short", "'short' has 3 labels, data 40 examples: give the labels of exactly these examples"),
         ("other.npz:strange", "the label of row 0 is 9, not one of the 4 classes"),
-        ("gap.csv:said", "'said' of row 39 is empty"),
+        ("gap.csv:said", r"gap\.csv, line 41: 'said' is empty"),
         ("none.npz:worse", "no such file here"),
         ("bad.npz:worse", "cannot be read as .npz"),
     ]:

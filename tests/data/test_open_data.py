@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -14,6 +16,7 @@ from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples
 from mohs.data.open_data import open_data
 from mohs.data.open_single import DATA
+from mohs.data.split import split
 
 Save = Callable[..., Path]
 
@@ -73,16 +76,47 @@ def test_known_names_are_found_in_the_root(tmp_path: Path, monkeypatch: pytest.M
         open_data("usps:one")
 
 
+def test_frames_as_people_have_them() -> None:
+    x = np.random.default_rng(0).normal(size=40)
+    frame = pd.DataFrame({0: x, 1: ["a", "b"] * 20, 2: [1, "two", None, 3.5] * 10})
+    for label in (1, "1"):
+        train = open_data(frame, label=label).train
+        assert (train.kind, train.classes) == ("table", ["a", "b"])
+    assert train.inputs.table.column("2").null_count == 10  # type: ignore[union-attr]
+    with pytest.raises(DataError, match="data: two columns are called 'a': rename one"):
+        open_data(pd.DataFrame(np.ones((4, 2)), columns=["a", "a"]), label="a")
+    with pytest.raises(ValueError, match=r"label must be text or None, got \['1'\]"):
+        open_data(frame, label=["1"])  # type: ignore[arg-type]
+
+
+def test_labels_of_which_most_occur_once(tmp_path: Path) -> None:
+    number, column = (
+        "the 40 labels in column 'price' are of 40 classes, such as '0.5'",
+        r"name their column with label \(--label\)",
+    )
+    (tmp_path / "rows.csv").write_text("x,price\n" + "".join(f"{i % 7},{i}.5\n" for i in range(40)))
+    with pytest.warns(UserWarning, match=f"rows: {number}, each occurs once; if these are not the labels, {column}"):
+        data = open_data(tmp_path / "rows.csv", label="price")
+    with pytest.raises(DataError, match=f"{number}, each of which has one example, .* {column}; .* with target"):
+        split(data.train, 0.1, 0)
+    with pytest.warns(UserWarning, match="data: the 40 labels in column 'label' are of 39 classes, such as '0', most occur once"):
+        open_data(pa.table({"x": [1.5] * 40, "label": [*range(39), 0]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert open_data(tmp_path / "rows.csv", target="price").train.numeric
+        open_data((np.ones((40, 2)), [*range(20)] * 2))
+
+
 def test_data_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"minst: no such file or folder, and not a known name; give a folder.*one of digits, mnist, fash"
     ):
         open_data("minst")
-    (tmp_path / "a.xlsx").write_text("")
+    (tmp_path / "a.docx").write_text("")
     with pytest.raises(
-        DataError, match=r"files ending in '\.xlsx' are not supported; give a folder or \.zip of class folders, a \.csv"
+        DataError, match=r"files ending in '\.docx' are not supported; give a folder or \.zip of class folders, a \.csv"
     ):
-        open_data(tmp_path / "a.xlsx")
+        open_data(tmp_path / "a.docx")
     with pytest.raises(ValueError, match=r"cannot read a ndarray without labels: pass \(inputs, labels\)"):
         open_data(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="data: cannot read a int; give a folder"):

@@ -53,7 +53,9 @@ def test_seeds_differ_and_skipped_examples_are_counted_once() -> None:
 def test_what_cannot_be_split_is_said() -> None:
     with pytest.raises(ValueError, match="share must be over 0 and under 1, got 1"):
         split(examples([0, 1]), 1, 0)
-    with pytest.raises(DataError, match=r"data: a share of 0\.5 of 2 examples in 2 classes is empty: raise the share"):
+    with pytest.raises(DataError, match=r"data: a share of 0\.1 of 3 examples in 2 classes is empty: raise the share"):
+        split(examples([0, 1, 1]), 0.1, 0)
+    with pytest.raises(DataError, match=r"data: the 2 labels are of 2 classes, such as '0', each of which has one example"):
         split(examples([0, 1]), 0.5, 0)
 
 

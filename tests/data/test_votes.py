@@ -95,7 +95,7 @@ def test_labels_and_shares_of_votes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,anna\nz,cat\n", "row 0 is on example 'z'"),
+        ("id,anna\nz,cat\n", "line 2: the vote is on example 'z'"),
         ("id,anna\na,cow\n", "'cow', not one of the 3 classes"),
         ("anna,ben\ncat,dog\n", "has 1 rows"),
         ("annotator,label\nanna,cat\n", "which example"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -115,7 +116,7 @@ def test_numbers_are_found_by_the_names_of_their_columns(tmp_path: Path) -> None
     assert run.predict(x.astype(np.float32)).column("predicted").to_pylist() == predicted
     for cell, message in (("", "is missing"), ("many", "is 'many', not a number")):
         bad = write_rows(tmp_path / "bad.csv", names, [[1, 2, 3], [1, cell, 3]])
-        with pytest.raises(DataError, match=rf"bad\.csv row 1: 'second' {message}; 1 row\(s\) lack it: fill them in"):
+        with pytest.raises(DataError, match=rf"bad\.csv, line 3: 'second' {message}; 1 row\(s\) lack it: fill them in"):
             run.predict(bad)
     with pytest.raises(DataError, match=r"has features of shape \(2,\), not \(3,\)"):
         run.predict(np.zeros((4, 2), dtype=np.float32))
@@ -147,8 +148,13 @@ def test_texts_are_embedded_by_what_the_run_kept(tmp_path: Path) -> None:
         assert run.predict(file).column("confidence").to_pylist() == pytest.approx(
             strings.column("confidence").to_pylist(), abs=1e-4
         )
+        frame = pd.DataFrame({"number": range(40), "review": [one for one, _ in new]})
+        for same in (frame, pa.Table.from_pandas(frame), frame["review"], frame["review"].to_numpy()):
+            assert run.predict(same).column("predicted").equals(strings.column("predicted"))
     with pytest.raises(DataError, match=r"no column 'essay' for the text"):
         run.predict(file, text="essay")
+    with pytest.raises(DataError, match=r"no column 'review' for the text; its columns: body"):
+        run.predict(frame[["review"]].rename(columns={"review": "body"}))
 
 
 def test_images_by_their_pixels(tmp_path: Path) -> None:
@@ -163,11 +169,63 @@ def test_images_by_their_pixels(tmp_path: Path) -> None:
         Image.fromarray(np.kron(pixels, np.ones((2, 2), np.uint8))).save(tmp_path / "scans" / f"{i:02}.png")
     (tmp_path / "scans" / "notes.txt").write_text("no image")
     found = run.predict(tmp_path / "scans")
-    assert found.column_names == ["id", "path", "predicted", "confidence"]
-    assert len(found) == 40
+    assert found.column_names == ["id", "path", "predicted", "confidence", "left_out"]
+    assert len(found) == 41
+    left = {"id": "notes.txt", "path": str(tmp_path / "scans" / "notes.txt"), "predicted": None, "confidence": None}
+    assert found.to_pylist()[40] == {**left, "left_out": "not an image that Pillow can read"}
     assert Path(found.column("path")[0].as_py()).name == "00.png"
+    files = sorted((tmp_path / "scans").glob("*.png"))[:3]
+    expected = found.column("confidence").to_pylist()
+    for one in (files[0], str(files[0])):
+        alone = run.predict(one)
+        assert (alone.column("id").to_pylist(), alone.column("path").to_pylist()) == (["00.png"], [str(files[0])])
+        assert alone.column("confidence").to_pylist() == pytest.approx(expected[:1], abs=1e-5)
+    for several in (files, [str(file) for file in files]):
+        listed = run.predict(several)
+        assert listed.column("path").to_pylist() == [str(file) for file in files]
+        assert listed.column("confidence").to_pylist() == pytest.approx(expected[:3], abs=1e-5)
+    with pytest.raises(
+        DataError, match=r"data: none of the 1 file\(s\) could be read as an image \(the first: gone\.png: No such"
+    ):
+        run.predict([Path("gone.png")])
+    with pytest.raises(DataError, match=r"notes\.txt: inputs without labels are a folder or \.zip of images, image files"):
+        run.predict(tmp_path / "scans" / "notes.txt")
     with pytest.raises(DataError, match=r"features, but .* was trained on images"):
         run.predict(np.zeros((3, 64), np.float32))
+
+
+def test_every_input_has_a_row_in_its_place(tmp_path: Path) -> None:
+    texts = [["x", "a boat in the harbor", "sea"], ["y", "a goat on the path", "hill"]] * 20
+    path = write_rows(tmp_path / "texts.csv", ["name", "text", "label"], texts)
+    run = train(str(path), embed="tfidf", out=tmp_path / "run", epochs=2, validation=0, device="cpu")
+    new = write_rows(tmp_path / "new.csv", ["text", "id"], [["a boat", "p"], ["", "q"], ["a, goat", "r"], [" ", "s"]])
+    found = run.predict(new)
+    assert found.column_names == ["id", "text", "predicted", "confidence", "left_out"]
+    rows = found.to_pylist()
+    assert [(row["id"], row["text"], row["left_out"]) for row in rows] == [
+        ("p", "a boat", None),
+        ("q", None, "no text"),
+        ("r", "a, goat", None),
+        ("s", None, "no text"),
+    ]
+    assert [row["predicted"] is None for row in rows] == [False, True, False, True]
+    listed = run.predict(["", "a boat", "a goat"]).to_pylist()
+    assert [(row["id"], row["text"]) for row in listed] == [(0, None), (1, "a boat"), (2, "a goat")]
+
+
+def test_missing_and_unreadable_images_in_a_file_of_rows_keep_their_places(tmp_path: Path) -> None:
+    for name, level in ((f"{c}{i}", level) for i in range(4) for c, level in (("a", 20), ("b", 230))):
+        (tmp_path / name[0]).mkdir(exist_ok=True)
+        Image.new("L", (8, 8), level).save(tmp_path / name[0] / f"{name}.png")
+    images = write_rows(tmp_path / "train.csv", ["path", "label"], [[f"{c}/{c}{i}.png", c] for i in range(4) for c in "ab"])
+    run = train(str(images), out=tmp_path / "run", model="mlp:hidden=4", epochs=1, validation=0, device="cpu")
+    (tmp_path / "broken.png").write_text("x")
+    rows = [["gone.png"], ["a/a0.png"], ["broken.png"], [""], ["b/b0.png"]]
+    found = run.predict(write_rows(tmp_path / "new.csv", ["path"], rows))
+    assert found.column("id").to_pylist() == [0, 1, 2, 3, 4]
+    reasons = found.column("left_out").to_pylist()
+    assert [reasons[i] is None for i in range(5)] == [False, True, False, False, True]
+    assert (reasons[2], "no such file" in reasons[0]) == ("not an image that Pillow can read", True)
 
 
 def test_the_labels_of_given_examples_play_no_part(tmp_path: Path, blobs: Data) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -40,6 +42,23 @@ def test_data_of_any_kind_and_text_for_paths(blobs: Data, tmp_path: Path) -> Non
     assert sorted(load_test_traces(str(tmp_path / "a"))) == [1, 2]
     many = mohs.train_many([mohs.Run(**SMALL, seed=seed) for seed in range(2)], blobs, folder=str(tmp_path), device="cpu")
     assert [one.folder.parent for one in many] == [tmp_path] * 2
+
+
+@pytest.mark.parametrize("frame", [True, False])
+def test_options_of_opening_the_data(frame: bool, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(80, 2))
+    rows = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "side": np.where(x.sum(1) > 0, "up", "down"), "label": ["u", "v"] * 40})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    data = rows.drop(columns="label") if frame else tmp_path / "rows.csv"
+    trained = mohs.train(data, label="side", out=tmp_path / "run", device="cpu", **SMALL)
+    assert (trained.classes, dict(trained.run.open)["label"]) == (["down", "up"], "side")
+    assert mohs.train(mohs.Run(**SMALL), data, label="side", out=tmp_path / "b", device="cpu").classes == ["down", "up"]
+    with pytest.raises(mohs.DataError, match="no column 'sides'; its columns: a, b"):
+        mohs.train(data, label="sides", **SMALL)
+    with pytest.raises(ValueError, match=r"^label must be text or None, got 3"):
+        mohs.train(data, label=3, **SMALL)
+    with pytest.raises(ValueError, match="label is given twice, as an argument and in open"):
+        mohs.train(data, label="side", open={"label": "side"}, **SMALL)
 
 
 def test_what_comes_back_is_shown_in_a_line(blobs: Data, tmp_path: Path) -> None:

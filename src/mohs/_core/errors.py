@@ -7,6 +7,10 @@ class DataError(ValueError):
     """A problem in the data; the message names the file or argument, the row, and what to do."""
 
 
+class NoLabels(DataError):  # noqa: N818  (what is wrong)
+    """Data that were read have no labels; what needs none can read them as unlabeled."""
+
+
 class RunError(RuntimeError):
     """A run that cannot continue; finished work is kept, and the message says how to resume."""
 

@@ -49,7 +49,7 @@ from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.predictions import Predictions
 from mohs.data.readers.digits import digits
-from mohs.data.validate import first_left_out
+from mohs.data.validate import check_repeated, first_left_out
 from mohs.embed.embed_data import cache_part
 from mohs.hardness.checked_labels import labels_to_check
 from mohs.hardness.table import add_columns
@@ -217,15 +217,10 @@ def check_options(data: Data, options: AuditOptions) -> None:
 
 
 def check_classes(examples: Examples) -> None:
-    """Raise where each class has one example: nothing can be learned from the others about its label."""
+    """Raise where each class has one example, and the audit is of classes."""
     if examples.kind == "predictions" or examples.numeric or examples.separator is not None or examples.votes is not None:
         return
-    if class_counts(examples.labels, len(examples.classes)).max() < 2:
-        raise DataError(
-            f"{examples.name}: each of the {len(examples.classes)} classes has one example, so that nothing can be learned about "
-            "their labels: give several examples of each class, name the column of the labels with label (--label), or a column "
-            "of numbers as labels with target (--target)"
-        )
+    check_repeated(examples)
 
 
 def check_loss(loss: str, examples: Examples) -> None:

@@ -67,6 +67,7 @@ def embed(
 ) -> None:
     """Turn the images or texts of DATA into features, one vector per example, in a file that `mohs audit` reads.
 
+    DATA may have no labels; the file then holds ids and features only.
     Features are cached; run the same command again to resume an interrupted one.
     """
     open_as: dict[str, Any] = {name: value for name, value in (("label", label), ("text", text)) if value is not None}
@@ -104,7 +105,7 @@ def _in_memory(data: str | None, out: str, open_as: dict[str, Any], **how: Any) 
     took = "from the cache" if found.cached else f"in {found.seconds:.0f} s"
     return {**facts, "cached": found.cached, "seconds": round(found.seconds, 2)}, [
         found.summary("--with"),
-        f"{rows:,} examples {took}: {out}",
+        f"{rows:,} examples {'' if found.data.classes else 'without labels '}{took}: {out}",
         *skipped,
     ]
 

@@ -22,21 +22,23 @@ SHOWN = 10  # classes whose numbers are printed
 EPILOG = """\b
 Examples:
   mohs predict runs/photos new_photos/
+  mohs predict runs/photos one.jpg another.jpg
   mohs predict runs/reviews new_reviews.csv --text review --out labels.csv"""
 
 
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run of mohs train.")],
     data: Annotated[
-        str,
+        list[str],
         typer.Argument(
             metavar="DATA",
-            help="New inputs: a folder or .zip of images, a file of rows (.csv, .tsv, .jsonl, .parquet) with texts or paths of "
-            "images, or .npz or .npy. Labels are not read.",
+            help="New inputs: a folder or .zip of images, image files, a file of rows (.csv, .tsv, .jsonl, .parquet) with "
+            "texts or paths of images, or .npz or .npy. Labels are not read.",
         ),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Table file to write (.csv or .parquet): id, path, predicted, confidence.")
+        Path,
+        typer.Option(metavar="FILE", help="Table file to write (.csv or .parquet): one row per input."),
     ] = Path("predictions.csv"),
     text: o.TextColumn = None,
     probs: Annotated[bool, typer.Option("--probs", help="Add one column per class with its probability.")] = False,
@@ -52,19 +54,35 @@ def predict(
 
     check_table_path(out)
     trained = load_run(run)
-    examples = new_inputs(trained.run, trained.folder, trained.classes, data, text=text)
+    given = data[0] if len(data) == 1 else _image_paths(data)
+    examples = new_inputs(trained.run, trained.folder, trained.classes, given, text=text)
     with progress(quiet=quiet or as_json) as (_, watch):
         table = trained.predict(examples, probs=probs, device=device, progress=counting(watch, "embedding"))
     write_table(table, out)
     if as_json:
         left = [{"path": one.path, "reason": one.reason} for one in examples.left_out]
-        typer.echo(json.dumps({"out": str(out), "rows": len(table), "classes": _counts(table), "left_out": left}))
+        counts = _counts(table)
+        typer.echo(json.dumps({"out": str(out), "rows": sum(counts.values()), "classes": counts, "left_out": left}))
     elif not quiet:
         _print(table, examples.left_out, out)
 
 
+def _image_paths(words: Sequence[str]) -> list[Path]:
+    """Several files as paths; raises unless all are image files."""
+    from mohs._core.errors import DataError
+    from mohs.data.decode import is_image_name
+
+    for word in words:
+        if not Path(word).is_file():
+            raise DataError(f"{word}: no such file")
+        if not is_image_name(word):
+            raise DataError(f"{word}: several inputs must be image files; give one folder, .zip or file of rows at a time")
+    return [Path(word) for word in words]
+
+
 def _counts(table: pa.Table) -> dict[str, int]:
-    return {str(name): count for name, count in Counter(table.column("predicted").to_pylist()).most_common()}
+    counts = Counter(table.column("predicted").to_pylist()).most_common()
+    return {str(name): count for name, count in counts if name is not None}
 
 
 def _print(table: pa.Table, left_out: Sequence[LeftOut], out: Path) -> None:
@@ -73,7 +91,7 @@ def _print(table: pa.Table, left_out: Sequence[LeftOut], out: Path) -> None:
     counts = _counts(table)
     shown = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:SHOWN])
     more = f", and {len(counts) - SHOWN} more classes" if len(counts) > SHOWN else ""
-    typer.echo(f"{len(table):,} predictions: {shown}{more}")
+    typer.echo(f"{sum(counts.values()):,} predictions: {shown}{more}")
     if left_out:
         typer.echo(f"{len(left_out):,} left out ({first_left_out(left_out)})")
     typer.echo(f"table: {out}")

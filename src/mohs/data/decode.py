@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,17 @@ def formats() -> list[str]:
     """Formats that Pillow reads itself; EPS is excluded, as it would start another program (Ghostscript)."""
     Image.init()
     return [*COMMON, *(name for name in Image.ID if name not in (*COMMON, "EPS"))]
+
+
+@cache
+def image_endings() -> frozenset[str]:
+    """Endings of the files of these formats: ".jpg", ".png", ..."""
+    return frozenset(ending for ending, one in Image.registered_extensions().items() if one in formats() and one in Image.OPEN)
+
+
+def is_image_name(name: str) -> bool:
+    """Whether the name of a file ends as one of an image."""
+    return PurePath(name).suffix.lower() in image_endings()
 
 
 @contextlib.contextmanager

@@ -44,10 +44,12 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An example that was skipped: where it was and why."""
+    """An example that was skipped: where it was and why; its key, and its place among all examples, where it has one."""
 
     path: str
     reason: str
+    key: Any = field(default=None, compare=False, repr=False)
+    place: int | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,7 @@ class Examples:
         left_out: examples that were skipped, with the reason.
         notes: what the reader changed or dropped.
         columns: names of the features, where they were columns of a table.
+        label_column: name of the column that the labels were read from.
     """
 
     inputs: Inputs | Tensor
@@ -83,6 +86,7 @@ class Examples:
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     notes: Sequence[str] = field(default=(), repr=False)
     columns: Sequence[str] = field(default=(), repr=False)
+    label_column: str = field(default="", repr=False)
     _known: str | None = field(default=None, init=False, repr=False)  # the fingerprint of inputs in memory
 
     def __post_init__(self) -> None:

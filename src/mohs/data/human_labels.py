@@ -20,7 +20,7 @@ from mohs._core.errors import DataError
 from mohs.data.examples import Examples
 from mohs.data.labels import class_numbers, label_values, numbers_where_whole
 from mohs.data.read_options import FOLDER
-from mohs.data.readers.tabular_file import FILES, read_columns
+from mohs.data.readers.tabular_file import FILES, RowSource, read_columns
 
 CLEAN = "clean"
 
@@ -61,21 +61,22 @@ def check_order(columns: Mapping[str, Any], examples: Examples, path: Path) -> N
         if len(other):
             row = int(other[0])
             raise DataError(
-                f"{path}: {CLEAN!r} of row {row} is class {examples.classes[int(clean[row])]!r}, the data's "
+                f"{RowSource(str(path), path)(row)}: {CLEAN!r} is class {examples.classes[int(clean[row])]!r}, the data's "
                 f"{examples.classes[int(now[row])]!r}; {len(other)} differ: the file and the data are not in the same order"
             )
 
 
 def _numbers(columns: Mapping[str, Any], column: str, examples: Examples, path: Path) -> Tensor:
-    values, missing = label_values(columns[column], f"{path}: {column}")
+    source = RowSource(str(path), path)
+    values, missing = label_values(columns[column], f"{path}: {column}", row=source.row)
     if len(values) != len(examples):
         raise DataError(
             f"{path}: {column!r} has {len(values)} labels, {examples.name} {len(examples)} examples: "
             "give the labels of exactly these examples (add noise before splitting)"
         )
     if missing.any():
-        raise DataError(f"{path}: {column!r} of row {int(missing.argmax())} is empty: every example needs a label")
-    return class_numbers(values, examples.classes, f"{path}: {column}")
+        raise DataError(f"{source(int(missing.argmax()))}: {column!r} is empty: every example needs a label")
+    return class_numbers(values, examples.classes, f"{path}: {column}", row=source.row)
 
 
 def label_columns(path: Path) -> dict[str, Any]:

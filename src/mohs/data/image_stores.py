@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, Protocol
 
 from PIL import Image
@@ -79,6 +79,17 @@ def parent(name: str) -> str:
 def printable(name: str) -> str:
     """The name with lone surrogates escaped, so that it can be stored as UTF-8."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def local_name(folder: Path, name: str) -> str:
+    r"""The name of a file in a folder, with "/" if it was written with "\" on Windows and only so exists here."""
+    plain = name.replace("\\", "/")
+    return plain if plain != name and not (folder / name).is_file() and (folder / plain).is_file() else name
+
+
+def is_on_a_drive(name: str) -> bool:
+    r"""Whether the name is a path with a drive of Windows, such as C:\photos\1.jpg."""
+    return bool(PureWindowsPath(name).drive)
 
 
 class FolderFiles:

@@ -9,7 +9,7 @@ the distinct training labels, sorted, or those declared; a label of another spli
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,8 @@ WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 Array = np.ndarray[Any, Any]
 
 
-def label_values(labels: Any, name: str) -> tuple[Array, Array]:
-    """Labels (N,) as strings or integers, and which of them are missing (N,) bool."""
+def label_values(labels: Any, name: str, *, row: Callable[[int], str] = "row {}".format) -> tuple[Array, Array]:
+    """Labels (N,) as strings or integers, and which of them are missing (N,) bool; row: names a row by its number, for errors."""
     values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -35,8 +35,8 @@ def label_values(labels: Any, name: str) -> tuple[Array, Array]:
         missing = np.isnan(values)
         broken = np.flatnonzero(~missing & (values != np.round(values)))
         if broken.size:
-            row = int(broken[0])
-            raise DataError(f"{name}: the label of row {row} is {values[row]}: labels are strings or integers")
+            at = int(broken[0])
+            raise DataError(f"{name}: the label of {row(at)} is {values[at]}: labels are strings or integers")
         return np.where(missing, 0, values).astype(np.int64), missing
     if values.dtype.kind == "O":
         missing = np.fromiter((one is None or one != one or one == "" for one in values), bool, len(values))
@@ -44,7 +44,9 @@ def label_values(labels: Any, name: str) -> tuple[Array, Array]:
         if len(known) > 1 or not known <= {str, int, bool, float, np.str_, np.int64}:
             kinds = ", ".join(sorted(kind.__name__ for kind in known))
             raise DataError(f"{name}: labels must be strings or integers, all of one type, got {kinds}")
-        kept, _ = label_values(np.asarray(values[~missing].tolist()), name) if known else (np.zeros(0, np.int64), None)
+        numbers, kept = np.flatnonzero(~missing).tolist(), np.zeros(0, np.int64)
+        if known:
+            kept, _ = label_values(np.asarray(values[~missing].tolist()), name, row=lambda at: row(numbers[at]))
         filled = np.zeros(len(values), kept.dtype)
         filled[~missing] = kept
         return filled, missing
@@ -94,8 +96,11 @@ def classes_in(values: Array) -> list[Any]:
     return [one.item() if isinstance(one, np.generic) else one for one in np.unique(values)]
 
 
-def class_numbers(values: Array, classes: Sequence[Any], name: str) -> Tensor:
-    """Labels (N,) -> class indices (N,) int64; integers are class indices when the class names are strings."""
+def class_numbers(values: Array, classes: Sequence[Any], name: str, *, row: Callable[[int], str] = "row {}".format) -> Tensor:
+    """Labels (N,) -> class indices (N,) int64; integers are class indices when the class names are strings.
+
+    row: names a row by its number, for errors.
+    """
     place = {one: i for i, one in enumerate(classes)}
     if len(place) != len(classes):
         raise DataError(f"{name}: two classes have the same name")
@@ -105,9 +110,9 @@ def class_numbers(values: Array, classes: Sequence[Any], name: str) -> Tensor:
     index = np.array([place.get(one.item(), -1) for one in different], np.int64)[inverse]
     unknown = np.flatnonzero(index < 0)
     if unknown.size:
-        row = int(unknown[0])
+        at = int(unknown[0])
         shown = ", ".join([repr(one) for one in classes[:SHOWN]] + ["..."] * (len(classes) > SHOWN))
         raise DataError(
-            f"{name}: the label of row {row} is {values[row].item()!r}, not one of the {len(classes)} classes ({shown})"
+            f"{name}: the label of {row(at)} is {values[at].item()!r}, not one of the {len(classes)} classes ({shown})"
         )
     return torch.from_numpy(index)

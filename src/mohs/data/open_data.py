@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,9 @@ def open_data(
         found = open_single(data, split=split, **reading.given)
     found = found if votes is None else replace(found, train=with_votes(found.train, votes))
     return found if corrected is None else with_corrections(found, corrected)
+
+
+OPTIONS = tuple(inspect.signature(open_data).parameters)[1:]  # label, text, ...
 
 
 def _without(data: Any, held: str, reading: Reading) -> Data:

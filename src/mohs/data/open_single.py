@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from mohs.data.image_stores import printable
 from mohs.data.read_options import Reading
 from mohs.data.resize import resized_data
 from mohs.data.split import only
-from mohs.data.validate import check_examples
+from mohs.data.validate import check_examples, warn_of_labels
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,7 @@ def prepared(data: Data, *, split: str | None = None, image_size: Size | None = 
     data = only(data, split)
     data = data if image_size is None else resized_data(data, image_size)
     check_examples(data.train)
+    warn_of_labels(data.train)
     return data
 
 
@@ -69,7 +70,7 @@ def open_path(path: Path, reading: Reading) -> Data:
     from mohs.data.readers.arrays import npz
     from mohs.data.readers.folder import folder
     from mohs.data.readers.tabular import table
-    from mohs.data.readers.tabular_file import FILES
+    from mohs.data.readers.tabular_file import FILES, SAVE_AS
 
     shown = printable(str(path))
     if path.is_dir():
@@ -85,6 +86,8 @@ def open_path(path: Path, reading: Reading) -> Data:
         from mohs.data.readers.cifar import is_strips, strip_part
 
         return strip_part(path) if is_strips(path) else folder(path, **reading.images)
+    if kind in SAVE_AS:
+        raise DataError(f"{shown}: files ending in {kind!r} are not supported: {SAVE_AS[kind]}")
     raise DataError(f"{shown}: files ending in {kind!r} are not supported; give {KINDS}")
 
 
@@ -124,8 +127,9 @@ def _in_memory(data: Any, reading: Reading) -> Data:
     if isinstance(data, tuple | list) and len(data) == 2 and all(hasattr(one, "__len__") for one in data):
         columns = as_arrow(data[0])
         if columns is not None:
-            made, label = _labeled(columns, data[1])
-            return in_memory_table(made, label=label)
+            columns, label = _labeled(columns, data[1])
+            made = in_memory_table(columns, label=label)
+            return Data(**{split: replace(part, label_column="") for split, part in made.splits.items()})
         return Data(from_arrays(data[0], data[1]))
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
         return Data(from_dataset(data, **reading.images))
@@ -155,7 +159,26 @@ def as_arrow(data: Any) -> pa.Table | None:
     package = type(data).__module__.partition(".")[0]
     if type(data).__name__ != "DataFrame" or package not in ("pandas", "polars"):
         return None
-    return pa.Table.from_pandas(data, preserve_index=False) if package == "pandas" else data.to_arrow()
+    return _from_pandas(data) if package == "pandas" else data.to_arrow()
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    """A pandas frame as an Arrow table; a column of values of several types becomes one of strings, as in a CSV file."""
+    import pyarrow as pa
+
+    names = [str(name) for name in frame.columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"data: two columns are called {twice!r}: rename one")
+    columns = {}
+    for place, name in enumerate(names):
+        values = frame.iloc[:, place]
+        try:
+            columns[name] = pa.Array.from_pandas(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            missing = values.isna().tolist()
+            columns[name] = pa.array([None if lost else str(one) for one, lost in zip(values, missing, strict=True)], pa.string())
+    return pa.table(columns)
 
 
 def _hub(name: str, reading: Reading) -> Data:

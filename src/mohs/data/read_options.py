@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mohs._core.errors import DataError
+from mohs._core.validation import check_type
 from mohs.data.decode import Size, as_size
 from mohs.data.image_stores import printable
 from mohs.data.images import MEMORY_LIMIT
@@ -35,6 +36,10 @@ class Reading:
     def of(cls, *, root: str | Path | None = None, image_size: int | Size | None = None, **options: Any) -> Reading:
         """The options with their defaults resolved: the root by MOHS_DATA, the size as (height, width)."""
         home = os.environ.get(FOLDER) if root is None else root
+        for name in ("label", "text", "target"):
+            if isinstance(options.get(name), int):  # columns of a data frame may be numbers
+                options[name] = str(options[name])
+            check_type(name, options.get(name), str | None)
         return cls(Path(home) if home else None, image_size=None if image_size is None else as_size(image_size), **options)
 
     @property

@@ -16,6 +16,7 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs._core.validation import check_between, check_choice
 from mohs.data.examples import Data, Examples
+from mohs.data.validate import check_repeated
 
 SPLITS = {
     "train": ("train", "training"),
@@ -34,6 +35,7 @@ def split(examples: Examples, share: float, seed: int) -> tuple[Examples, Exampl
     check_between("share", share, 0, 1, ends="()")
     held = held_out(examples.labels, share=share, seed=seed)
     if not len(held):
+        check_repeated(examples)
         raise DataError(
             f"{examples.name}: a share of {share:g} of {len(examples)} examples in {len(examples.classes)} classes is empty: "
             "raise the share or provide your own split"

@@ -13,6 +13,10 @@ from mohs.data.examples import Examples, LeftOut
 SHOWN = 5
 UNIQUE, LEAST = 0.5, 20  # classes per example beyond which names or texts were probably taken for labels, and among how many
 LIKE_MISSING = frozenset(("na", "n/a", "nan", "null", "<na>", "#n/a"))  # classes that are probably missing labels, in lower case
+OTHER_COLUMN = (
+    "if these are not the labels, name their column with label (--label); if they are numbers to predict, mohs audit takes them "
+    "with target (--target)"
+)
 WIDTH = 40  # characters of a class that a warning shows
 ADVICE = {
     "text": "train with `mohs train`, which embeds it, or find wrong labels with `mohs audit`",
@@ -46,15 +50,34 @@ def check_examples(examples: Examples) -> None:
         raise DataError(f"{name}: no example of {shown}{left}: add some, or remove the class")
     if 0 in examples.shape:
         raise DataError(f"{name}: inputs of shape {examples.shape} are empty")
-    if examples.separator is None:
-        _warn_of_spellings(examples)
-        _warn_of_missing(examples)
-    if examples.separator is None and number >= LEAST and len(classes) > UNIQUE * number and isinstance(classes[0], str):
-        warnings.warn(
-            f"{name}: {number} examples of {len(classes)} classes, such as {classes[0][:WIDTH]!r}: most classes have a single "
-            "example; if these are not the labels, name the column that holds them (label=, --label)",
-            stacklevel=2,
+
+
+def warn_of_labels(examples: Examples) -> None:
+    """Warn of labels that are probably something else: names or numbers, missing values, spellings of one class."""
+    if examples.separator is not None or examples.numeric or examples.kind == "predictions":
+        return
+    _warn_of_spellings(examples)
+    _warn_of_missing(examples)
+    number, classes = len(examples), len(examples.classes)
+    if number >= LEAST and classes > UNIQUE * number and (examples.label_column or isinstance(examples.classes[0], str)):
+        often = "each occurs once" if classes == number else "most occur once"
+        warnings.warn(f"{examples.name}: {_different(examples)}, {often}; {OTHER_COLUMN}", stacklevel=3)
+
+
+def check_repeated(examples: Examples) -> None:
+    """Raise where each class has one example: nothing can be learned from the others about its label."""
+    if torch.bincount(examples.labels, minlength=len(examples.classes)).max() < 2:
+        raise DataError(
+            f"{examples.name}: {_different(examples)}, each of which has one example, so that nothing can be learned about it; "
+            f"{OTHER_COLUMN}"
         )
+
+
+def _different(examples: Examples) -> str:
+    """The column of the labels and their number, in words."""
+    column = f" in column {examples.label_column!r}" if examples.label_column else ""
+    shown = f"{str(examples.classes[0])[:WIDTH]!r}"
+    return f"the {len(examples):,} labels{column} are of {len(examples.classes):,} classes, such as {shown}"
 
 
 def _warn_of_spellings(examples: Examples) -> None:

@@ -26,6 +26,7 @@ from mohs._core.vocabulary import IDS, LABELS, PATHS, find_name
 from mohs.data.examples import Examples
 from mohs.data.human_labels import CLEAN, check_order, find_file, label_columns
 from mohs.data.labels import class_numbers, label_values
+from mohs.data.readers.tabular_file import RowSource
 from mohs.hardness.annotators import Votes
 
 ANNOTATORS = ("annotator", "annotators", "annotator_id", "worker", "worker_id", "rater", "rater_id", "labeler", "user")
@@ -116,22 +117,33 @@ def _long(columns: Columns, annotator: str, label: str, examples: Examples, path
     ids = find_name([one for one in columns if one not in (annotator, label)], EXAMPLES)
     if ids is None:
         raise DataError(f"{path}: no column says which example a vote is on; call it 'example'")
-    values, missing = label_values(columns[label], f"{path}: {label}")
+    values, missing = label_values(columns[label], f"{path}: {label}", row=RowSource(str(path), path).row)
     place, cast = _places(columns[ids], examples, path), np.flatnonzero(~missing)
     names, who = np.unique(np.asarray(columns[annotator]), return_inverse=True)
-    index = class_numbers(values[cast], examples.classes, f"{path}: {label}").numpy()
+    index = _class_numbers(values, cast, label, examples, path)
     return Votes(place[cast], who[cast], index, np.ones(len(cast)), len(examples), names.tolist(), examples.classes)
+
+
+def _class_numbers(
+    values: np.ndarray[Any, Any], cast: np.ndarray[Any, Any], column: str, examples: Examples, path: Path
+) -> np.ndarray[Any, Any]:
+    """The classes that the votes in these rows are for."""
+    source = RowSource(str(path), path)
+    found: np.ndarray[Any, Any] = class_numbers(
+        values[cast], examples.classes, f"{path}: {column}", row=lambda at: source.row(int(cast[at]))
+    ).numpy()
+    return found
 
 
 def _wide(columns: Columns, place: np.ndarray[Any, Any], examples: Examples, path: Path) -> Votes:
     """One column per annotator."""
     example, annotator, label = [], [], []
     for a, (name, given) in enumerate(columns.items()):
-        values, missing = label_values(_without_negative(given), f"{path}: {name}")
+        values, missing = label_values(_without_negative(given), f"{path}: {name}", row=RowSource(str(path), path).row)
         cast = np.flatnonzero(~missing)
         example.append(place[cast])
         annotator.append(np.full(len(cast), a))
-        label.append(class_numbers(values[cast], examples.classes, f"{path}: {name}").numpy() if len(cast) else cast)
+        label.append(_class_numbers(values, cast, name, examples, path) if len(cast) else cast)
     rows, who, index = (np.concatenate(parts) for parts in (example, annotator, label))
     if not len(rows):
         raise DataError(f"{path}: there is no vote: every cell is empty")
@@ -168,5 +180,6 @@ def _places(values: Any, examples: Examples, path: Path) -> np.ndarray[Any, Any]
     found = [known.get(str(value), -1) for value in np.asarray(values).tolist()]
     if -1 in found:
         row = found.index(-1)
-        raise DataError(f"{path}: row {row} is on example {values[row]!r}, which {examples.name} does not have")
+        where = RowSource(str(path), path)(row)
+        raise DataError(f"{where}: the vote is on example {values[row]!r}, which {examples.name} does not have")
     return np.array(found, dtype=np.int64)

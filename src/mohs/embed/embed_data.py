@@ -7,6 +7,7 @@ embedder that is fitted is fitted to the training examples.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +15,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from mohs._core.errors import DataError, RunError
+from mohs._core.errors import DataError, NoLabels, RunError
+from mohs.data.decode import is_image_name
 from mohs.data.examples import Data, Examples
 from mohs.data.image_stores import FolderFiles, ZipFiles
 from mohs.data.images import ImageFiles
 from mohs.data.open_data import open_data
+from mohs.data.unlabeled import open_unlabeled
 from mohs.embed.choose_embedder import create_embedder
 from mohs.embed.embedder import Embedder, Run, check_features
 from mohs.embed.feature_cache import cache_folder, collect_features, open_features, write_features
@@ -87,7 +91,8 @@ def embed(
     """Turn images or text into features.
 
     Args:
-        data: anything that `open_data` takes.
+        data: anything that `open_data` takes, and images or texts without labels: a folder or a list of image files, a file of
+            rows without a label column, a list of texts.
         with_: "auto", a name of EMBEDDERS with its model ("timm:resnet50", "hf:facebook/dinov2-base"),
             "package.module:function", or a function. It is called with uint8 images (B, C, H, W) or a list of strings and
             returns (B, D). Only a named model is ever downloaded.
@@ -106,14 +111,15 @@ def embed(
         >>> scores = mohs.audit(found.data)
     """
     start = time.monotonic()
-    opened = open_data(data, **open_as)
+    opened = _opened(data, open_as)
     kind = opened.train.kind
     if kind == "features":
         width = opened.train.shape[0]
         return Embedded(opened, AS_GIVEN, f"the data's own, {width:,} dimensions")
     if kind == "table":
         raise DataError(
-            f"{opened.name}: a table is not embedded: `mohs audit` judges tables directly, by trees and a linear model"
+            f"{opened.name}: a table is not embedded: `mohs audit` judges tables directly, by trees and a linear model; "
+            "if a column holds texts, name it with text (--text)"
         )
     embedder = create_embedder(with_, kind=kind, device=device, examples=len(opened.train))
     if batch is not None:
@@ -142,6 +148,27 @@ def embed(
     if tell is not None:
         tell(result.summary())
     return result
+
+
+def _opened(data: Any, open_as: dict[str, Any]) -> Data:
+    """The data, or if they have no labels their inputs alone."""
+    path = isinstance(data, str | os.PathLike)
+    inputs_alone = is_image_name(os.fspath(data)) and Path(data).is_file() if path else _has_no_labels(data)
+    unlabeled = {name: value for name, value in open_as.items() if name in ("text", "image_size", "memory_limit")}
+    if inputs_alone and unlabeled.keys() >= open_as.keys():
+        return open_unlabeled(data, **unlabeled)
+    try:
+        return open_data(data, **open_as)
+    except NoLabels:
+        if not unlabeled.keys() >= open_as.keys():
+            raise
+    return open_unlabeled(data, **unlabeled)
+
+
+def _has_no_labels(data: Any) -> bool:
+    """Whether data in memory are inputs alone: an array, or a list of texts or files."""
+    listed = isinstance(data, list) and bool(data) and all(isinstance(one, str | os.PathLike) for one in data)
+    return listed or isinstance(data, np.ndarray | Tensor)
 
 
 class Worker:

@@ -2,6 +2,8 @@
 
 .npz        features, labels, ids, classes; of other splits val_features, val_labels, val_ids, ...
 .parquet    id, label, features (a list per row), source (the file an example came from), split where there are several
+
+Data without labels have neither labels nor classes.
 """
 
 from __future__ import annotations
@@ -48,11 +50,12 @@ def feature_column(features: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _arrays(data: Data) -> dict[str, Any]:
-    found: dict[str, Any] = {"classes": np.array(data.classes)}
+    found: dict[str, Any] = {"classes": np.array(data.classes)} if data.classes else {}
     for split, examples in data.splits.items():
         before = "" if split == "train" else f"{split}_"
         found[f"{before}features"] = torch.as_tensor(examples.inputs).numpy()
-        found[f"{before}labels"] = np.array(data.classes)[examples.labels.numpy()]
+        if data.classes:
+            found[f"{before}labels"] = np.array(data.classes)[examples.labels.numpy()]
         found[f"{before}ids"] = np.array(_ids(examples))
     return found
 
@@ -63,7 +66,7 @@ def _write_parquet(data: Data, file: Path) -> None:
     ids = [one for examples in data.splits.values() for one in _ids(examples)]
     kinds: dict[str, pa.DataType] = {
         "id": pa.array(ids).type,
-        "label": pa.array(data.classes).type,
+        **({"label": pa.array(data.classes).type} if data.classes else {}),
         "features": pa.list_(pa.float32(), width),
         **({"source": pa.string()} if any(one.paths is not None for one in data.splits.values()) else {}),
         **({"split": pa.string()} if several else {}),
@@ -76,12 +79,12 @@ def _write_parquet(data: Data, file: Path) -> None:
                 number = len(features)
                 columns: dict[str, Any] = {
                     "id": pa.array(names[rows], kinds["id"]),
-                    "label": pa.array([data.classes[i] for i in examples.labels[rows].tolist()], kinds["label"]),
+                    "label": [data.classes[i] for i in examples.labels[rows].tolist()] if data.classes else None,
                     "features": feature_column(features),
                     "source": pa.array(examples.paths[rows] if examples.paths is not None else [None] * number, pa.string()),
                     "split": pa.array([split] * number, pa.string()),
                 }
-                writer.write_table(pa.table({name: columns[name] for name in kinds}))
+                writer.write_table(pa.table({name: columns[name] for name in kinds}, schema=pa.schema(kinds)))
 
 
 def _ids(examples: Examples) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,12 @@ from torch import Tensor
 
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError
-from mohs.data.domains import UNKNOWN, shaped, unlabeled
-from mohs.data.examples import Examples
+from mohs.data.domains import UNKNOWN, shaped
+from mohs.data.examples import Examples, LeftOut
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.open_single import as_arrow
-from mohs.data.readers.rows import rows_like
 from mohs.data.row_inputs import TableRows, Texts
-from mohs.data.unlabeled import columns_of, open_unlabeled
+from mohs.data.unlabeled import open_unlabeled
 from mohs.evaluate.outputs import predict
 from mohs.models.network import Network
 from mohs.train.directory import RunDirectory
@@ -50,22 +49,14 @@ def new_inputs(run: Run, folder: Path, classes: Sequence[Any], data: Any, *, tex
     about = RunDirectory(folder).about
     given = about.get("inputs", {"kind": "images" if len(about["shape"]) == 3 else "features", "shape": about["shape"]})
     like = _like(given, folder, list(classes))
-    if isinstance(data, Examples):
-        found = data
-    elif isinstance(data, str | os.PathLike):
-        limit = MEMORY_LIMIT if given.get("in memory", True) else 0
-        column = run.open.get("text") if text is None else text
-        found = open_unlabeled(Path(data), like, text=column, memory_limit=limit).train
-    elif isinstance(data, list | tuple) and data and all(isinstance(one, str) for one in data):
-        found = Examples(Texts(data), torch.full((len(data),), UNKNOWN), like.classes)
-    elif (rows := as_arrow(data)) is not None and columns_of(like):
-        found = rows_like(rows, columns_of(like), features=like.kind == "features", name="data", source="data")
-    else:
-        found = unlabeled(data, like.classes, name="data")
+    limit = MEMORY_LIMIT if given.get("in memory", True) else 0
+    column = run.open.get("text") if text is None else text
+    found = data if isinstance(data, Examples) else open_unlabeled(data, like, text=column, memory_limit=limit).train
     if not len(found):
         raise DataError(f"{found.name}: no inputs")
     if found.kind != like.kind:
-        raise DataError(f"{found.name}: {found.kind}, but {folder} was trained on {like.kind}")
+        column = ": name the column of the text with text (--text)" if like.kind == "text" and as_arrow(data) is not None else ""
+        raise DataError(f"{found.name}: {found.kind}, but {folder} was trained on {like.kind}{column}")
     found = replace(found, classes=like.classes, labels=torch.full((len(found),), UNKNOWN))
     return shaped(found, like.shape) if found.in_memory else found
 
@@ -81,12 +72,41 @@ def _like(given: dict[str, Any], folder: Path, classes: list[Any]) -> Examples:
 
 
 def predictions_table(probs_of: Tensor, examples: Examples, *, probs: bool = False) -> pa.Table:
-    """Probabilities (N, K) -> a table with id, path (of files), predicted and confidence; probs: also one column per class."""
-    confidence, places = probs_of.max(1)
+    """Probabilities (N, K) -> a table with a row per input, in the order of the inputs.
+
+    Its columns are id, path (of files) or text, predicted, confidence, with `probs` one per class, and for images and texts
+    left_out: the reason why an input, such as an unreadable image, has no prediction.
+    """
+    confidence, best = probs_of.max(1)
     columns: dict[str, Any] = {"id": list(range(len(examples)) if examples.keys is None else examples.keys)}
     if examples.paths is not None:
         columns["path"] = list(examples.paths)
-    columns |= {"predicted": [examples.classes[place] for place in places.tolist()], "confidence": confidence.numpy()}
+    if isinstance(examples.inputs, Texts):
+        columns["text"] = examples.inputs.strings
+    columns |= {"predicted": [examples.classes[place] for place in best.tolist()], "confidence": confidence.numpy()}
     if probs:
         columns |= {f"p_{name}": probs_of[:, place].numpy() for place, name in enumerate(examples.classes)}
-    return pa.table(columns)
+    table = pa.table(columns)
+    return with_left_out(table, examples.left_out) if examples.kind in ("images", "text") else table
+
+
+def with_left_out(table: pa.Table, left_out: Sequence[LeftOut]) -> pa.Table:
+    """The table with a row for each input that was left out, at its place among the inputs, and the column left_out."""
+    taken = {one.place for one in left_out if one.place is not None}
+    free = (place for place in range(len(table) + len(taken)) if place not in taken)
+    rows: list[tuple[float, int | None, LeftOut | None]] = [(next(free), row, None) for row in range(len(table))]
+    rows += [(math.inf if one.place is None else one.place, None, one) for one in left_out]
+    rows.sort(key=lambda row: row[0])
+    spread = table.take(pa.array([row for _, row, _ in rows], pa.int64()))
+    for at, name in enumerate(table.column_names):
+        if name in ("id", "path"):
+            cells = zip(spread.column(at).to_pylist(), rows, strict=True)
+            values = [cell if one is None else _name(one, name) for cell, (_, _, one) in cells]
+            mixed = len({type(value) for value in values}) > 1
+            spread = spread.set_column(at, name, pa.array([str(value) for value in values] if mixed else values))
+    return spread.append_column("left_out", pa.array([None if one is None else one.reason for _, _, one in rows], pa.string()))
+
+
+def _name(one: LeftOut, column: str) -> Any:
+    """The id or the path of an input that was left out."""
+    return one.path if column == "path" or one.key is None else one.key

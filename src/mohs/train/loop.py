@@ -23,6 +23,7 @@ from torch import Tensor
 
 from mohs._core.distributed import ranks
 from mohs._core.errors import RunError
+from mohs._core.validation import check_type
 from mohs._core.watch import UNWATCHED, Watch, counting
 from mohs.data.examples import Data
 from mohs.data.open_data import open_data
@@ -33,8 +34,8 @@ from mohs.train.directory import RunDirectory
 from mohs.train.graph import GraphStep, can_graph, own_stream
 from mohs.train.job import Job
 from mohs.train.optimizers import set_rate
-from mohs.train.run import Run, run_from
-from mohs.train.run_data import opened
+from mohs.train.run import OPEN, Run, run_from
+from mohs.train.run_data import opened, opening
 from mohs.train.start import started
 from mohs.train.step import check_finite, refine, step
 from mohs.train.trace import save_test_trace, trace_examples
@@ -71,7 +72,8 @@ def train(
         watch: Called with a dictionary after every step and every epoch, and while examples are embedded.
         start: Initial weights, instead of those drawn from the seed.
         soft: Soft labels (N, K) to train on instead of the training set's labels.
-        **settings: Fields of `Run`; those given replace the run's own.
+        **settings: Fields of `Run`, which replace the run's own, and options of `open_data` that `Run.open` takes: label, text,
+            image_size, split, root, without, votes, corrected, memory_limit.
 
     Returns:
         The trained network with its history and the dynamics of each training example.
@@ -95,18 +97,32 @@ def train(
 
 def run_and_data(run: Any, data: Any, settings: Mapping[str, Any]) -> tuple[Run, Data]:
     """The run and its opened data, from the arguments of `train`."""
+    settings, how = _without_opening(settings)
     if isinstance(run, Run):
-        if settings:
-            run = run_from({field.name: getattr(run, field.name) for field in dataclasses.fields(run)} | dict(settings))
+        own = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)} | settings
+        run = run_from({**own, "open": {**own["open"], **how}}) if settings or how else run
         data = opened(run) if data is None else data
-        return run, data if isinstance(data, Data) else open_data(data)
+        return run, data if isinstance(data, Data) else open_data(data, **opening(run.open))
     if data is not None:
         raise ValueError(f"with data as the second argument the first must be a Run, got {type(run).__name__}")
+    settings |= {"open": {**settings.get("open", {}), **how}} if how else {}
     if isinstance(run, str | os.PathLike):
         run = run_from({"data": os.fspath(run), **settings}, where="train")
         return run, opened(run)
-    data = open_data(run)
+    data = open_data(run, **opening(settings.get("open", {})))
     return run_from({"data": data.name, **settings}, where="train"), data
+
+
+def _without_opening(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of a `Run` and the options of opening the data, of the keyword arguments of `train`."""
+    how: dict[str, Any] = {}
+    for name in opening(settings):
+        value = os.fspath(settings[name]) if isinstance(settings[name], os.PathLike) else settings[name]
+        check_type(name, value, OPEN[name])
+        if name in (settings.get("open") or {}):
+            raise ValueError(f"{name} is given twice, as an argument and in open: leave one out")
+        how |= {} if value is None else {name: value}
+    return {name: value for name, value in settings.items() if name not in opening(settings)}, how
 
 
 def alone(job: Job) -> bool:

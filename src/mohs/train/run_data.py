@@ -27,7 +27,7 @@ from mohs.data.examples import Data, Examples
 from mohs.data.open_data import open_data
 from mohs.data.read_options import FOLDER
 from mohs.data.split import split
-from mohs.train.run import Run
+from mohs.train.run import OPEN, Run
 
 OWN_LABELS = "relabeled_from"
 OWN = ("limit", "train_limit", "classes", "holdout_classes", "test", OWN_LABELS)
@@ -53,9 +53,14 @@ def source(run: Run) -> Data:
     return _source(run.data, _rest(run.open), os.environ.get(FOLDER))
 
 
+def opening(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `open_data` among these, as far as a run takes them."""
+    return {name: value for name, value in options.items() if name in OPEN and name not in OWN}
+
+
 def _rest(options: Mapping[str, Any]) -> str:
     """The options of `open_data` among these, as text."""
-    return json.dumps({key: value for key, value in options.items() if key not in OWN}, sort_keys=True)
+    return json.dumps(opening(options), sort_keys=True)
 
 
 @lru_cache(maxsize=KEPT)

@@ -73,15 +73,16 @@ class Trained:
         """Predict the classes of new inputs, which need no labels.
 
         Args:
-            data: A folder or zip of images, a CSV, TSV, JSON Lines or Parquet file with texts or paths of images, an .npz or .npy
-                file, an array, a list of strings, or Examples.
-            text: Column of the text, in a file of rows.
+            data: A folder or zip of images, an image file or a list of them, a CSV, TSV, JSON Lines or Parquet file or a data
+                frame with texts, columns or paths of images, an .npz or .npy file, an array, a list of texts, or Examples.
+            text: Column of the text, in a file of rows or a data frame.
             probs: Also return the probability of each class, in the columns p_CLASS.
             device: "auto", "cpu", "cuda" or "cuda:1".
             progress: Called with the numbers of inputs that are embedded and of all inputs, if the run was trained on features.
 
         Returns:
-            A table with the columns id, path (for files), predicted and confidence.
+            A table with a row per input and the columns id, path (for files) or text, predicted, confidence and, for images and
+            texts, left_out: the reason why an input has no prediction, such as an unreadable file.
         """
         examples = new_inputs(self.run, self.folder, self.classes, data, text=text)
         return classify(self.network, self.run, self.folder, examples, probs=probs, device=device, progress=progress)

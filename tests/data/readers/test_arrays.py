@@ -136,7 +136,7 @@ def test_ids_of_a_file_are_the_keys_of_its_examples(tmp_path):
 def test_labels_that_are_nearly_all_different_warn(tmp_path):
     names = [f"a sentence of its own number {i}" for i in range(30)]
     x = np.random.default_rng(0).random((30, 2))
-    warning = r"30 examples of 30 classes, such as 'a sentence of its own.*name the column"
+    warning = r"30 labels .*are of 30 classes, such as 'a sentence of its own.*name their column"
     with pytest.warns(UserWarning, match=warning):
         mohs.open_data((x, names))
     (tmp_path / "rows.csv").write_text("\n".join(["text,score", *(f"{name},{i % 2}" for i, name in enumerate(names))]))

@@ -17,6 +17,7 @@ from mohs.data import image_stores
 from mohs.data.image_stores import RATIO_FROM
 from mohs.data.images import ImageFiles
 from mohs.data.readers.folder import folder
+from mohs.data.readers.folder_stream import folder_stream
 
 Save = Callable[..., Path]
 
@@ -170,6 +171,26 @@ def test_folders_that_are_not_a_data_set(tmp_path: Path, save: Save) -> None:
     assert [Path(one.path).name for one in folder(tmp_path).left_out] == ["1.png", "1.png"]
 
 
+def test_a_class_without_a_readable_image_is_left_out_and_named(tmp_path: Path, save: Save) -> None:
+    two_classes(tmp_path / "train", save)
+    for split in ("train", "test"):
+        (tmp_path / split / "bird").mkdir(parents=True)
+    (tmp_path / "train" / "ant").mkdir()
+    (tmp_path / "train" / "ant" / "1.png").write_text("no image")
+    save(tmp_path / "test" / "ant" / "2.png")
+    save(tmp_path / "test" / "dog" / "3.png")
+    data = folder(tmp_path)
+    assert data.classes == ["cat", "dog"]
+    assert data.notes == ["2 classes were left out, without a readable image: 'ant', 'bird'"]
+    assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.test is not None
+    assert (data.test.labels.tolist(), data.test.keys) == ([1], ["test/dog/3.png"])
+    assert [(Path(one.path).name, one.reason) for one in data.left_out] == [
+        ("1.png", "not an image that Pillow can read"),
+        ("2.png", "class 'ant' has no training example"),
+    ]
+
+
 def test_classes_and_splits_that_do_not_fit(tmp_path: Path, save: Save) -> None:
     two_classes(tmp_path / "train", save)
     save(tmp_path / "test" / "cow" / "1.png")
@@ -229,6 +250,28 @@ def test_a_file_that_unpacks_beyond_the_limit_is_left_out(tmp_path: Path, save: 
     found = folder(tmp_path / "pets.zip").train
     assert len(found) == 4
     assert ["over the limit of 4999" in one.reason for one in found.left_out] == [True]
+
+
+def test_files_and_folders_without_images_beside_the_layout(tmp_path: Path, save: Save) -> None:
+    two_classes(tmp_path / "dataset", save)
+    (tmp_path / "dataset" / "README.txt").write_text("about")
+    stream = folder_stream(tmp_path)
+    assert {one.label for block in stream.blocks for one in stream.read(block)} == {"cat", "dog"}
+    for name in ("dataset/.DS_Store", "dataset/notes.csv", "LICENSE", "docs/manual.pdf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("about")
+    with zipfile.ZipFile(tmp_path / "dataset.zip", "w") as archive:
+        for file in sorted(tmp_path.glob("d*/**/*.*")):
+            archive.write(file, file.relative_to(tmp_path))
+    for path in (tmp_path, tmp_path / "dataset", tmp_path / "dataset.zip"):
+        data = folder(path)
+        assert (data.classes, len(data.train)) == (["cat", "dog"], 6)
+        assert {"README.txt", "notes.csv"} <= {Path(one.path).name for one in data.left_out}
+    (tmp_path / "docs" / "manual.pdf").unlink()
+    (tmp_path / "docs").rmdir()
+    save(tmp_path / "dataset" / "loose.png")
+    with pytest.raises(DataError, match="a single class folder, 'dataset'"):
+        folder(tmp_path)
 
 
 def test_zips_that_are_not_a_data_set(tmp_path: Path, save: Save) -> None:

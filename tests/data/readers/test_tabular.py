@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from mohs._core.errors import DataError
+from mohs.data.open_data import open_data
 from mohs.data.readers.tabular import table
 
 Save = Callable[..., Path]
@@ -83,7 +84,34 @@ def test_a_late_byte_that_is_not_utf8_is_named_with_its_line(tmp_path: Path, tex
 def test_rows_without_a_label_are_skipped_and_counted(tmp_path: Path) -> None:
     data = table(csv(tmp_path, "a,label\n1,x\n2,\n3,y\n"))
     assert data.train.keys == [0, 2]
-    assert [(one.path, one.reason) for one in data.left_out] == [(f"{tmp_path}/rows.csv row 1", "no label")]
+    assert [(one.path, one.reason) for one in data.left_out] == [(f"{tmp_path}/rows.csv, line 3", "no label")]
+
+
+def test_a_row_is_named_by_its_line(tmp_path: Path) -> None:
+    data = table(csv(tmp_path, 'a,label\n"1\n\n1",x\n\n2,\n3,y\n'))
+    assert [one.path for one in data.left_out] == [f"{tmp_path}/rows.csv, line 6"]
+    (tmp_path / "rows.jsonl").write_text('{"a": 1, "label": "x"}\n\n{"a": 2}\n{"a": 3, "label": "y"}\n')
+    assert [one.path for one in table(tmp_path / "rows.jsonl").left_out] == [f"{tmp_path}/rows.jsonl, line 3"]
+
+
+def test_empty_rows_at_the_end_are_no_rows(tmp_path: Path) -> None:
+    data = table(csv(tmp_path, "a,b,label\n1,x,p\n,,\n3,y,q\n,,\n,,\n"))
+    assert (data.train.keys, [one.path for one in data.left_out]) == ([0, 2], [f"{tmp_path}/rows.csv, line 3"])
+    with pytest.raises(DataError, match="no rows below the header"):
+        table(csv(tmp_path, "a,label\n,\n,\n"))
+
+
+def test_columns_of_which_several_could_be_the_labels(tmp_path: Path) -> None:
+    text = "a,class,y,target\n1.5,u,3,p\n2.5,v,4,q\n3.5,v,5,q\n"
+    note = "the labels are column 'target', not 'class': label (--label) names another"
+    assert (table(csv(tmp_path, text)).classes, table(csv(tmp_path, text)).notes[0]) == (["p", "q"], note)
+    chosen = table(csv(tmp_path, text), label="class")
+    assert (chosen.classes, note in chosen.notes) == (["u", "v"], False)
+
+
+def test_a_tsv_file_with_commas_is_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.tsv").write_text("a,label\n1.5,x\n2.5,y\n")
+    assert table(tmp_path / "rows.tsv").train.inputs.tolist() == [[1.5], [2.5]]  # type: ignore[union-attr]
 
 
 def test_lists_are_features(tmp_path: Path) -> None:
@@ -94,11 +122,11 @@ def test_lists_are_features(tmp_path: Path) -> None:
     assert data.notes == ["columns not used: age"]
     ragged = pa.table({"embedding": [[1.0, 2.0], [3.0]], "label": ["a", "b"]})
     pyarrow.parquet.write_table(ragged, tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match="embedding of row 1 has 1 numbers, row 0 has 2"):
+    with pytest.raises(DataError, match="row 1: embedding has 1 numbers, that of row 0 has 2"):
         table(tmp_path / "rows.parquet")
     hole = pa.table({"features": [[1.0, 2.0], [3.0, float("nan")]], "label": ["a", "b"]})
     pyarrow.parquet.write_table(hole, tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match="row 1, column 'features', entry 1 is missing, NaN or infinite"):
+    with pytest.raises(DataError, match="row 1: column 'features', entry 1 is missing, NaN or infinite"):
         table(tmp_path / "rows.parquet")
 
 
@@ -112,11 +140,56 @@ def test_paths_are_images_beside_the_file(tmp_path: Path, save: Save) -> None:
     assert train.labels.tolist() == [0, 1, 0]
     assert np.array_equal(train.inputs[torch.tensor([2])][0].permute(1, 2, 0), np.asarray(Image.open(tmp_path / "img" / "3.png")))
     assert [(Path(one.path).name, one.reason) for one in train.left_out] == [
-        ("rows.csv row 4", "no label"),
-        ("gone.png", "row 2: no such file"),
-        (tmp_path.name, "row 3: no path"),
+        ("rows.csv, line 6", "no label"),
+        ("gone.png", "no such file (line 4)"),
+        ("rows.csv, line 5", "no path"),
         ("bad.png", "not an image that Pillow can read"),
     ]
+
+
+def test_paths_written_on_windows(tmp_path: Path, save: Save) -> None:
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
+        save(tmp_path / "photos" / name)
+    for column in ("path", "where"):
+        rows = f"{column},label\nphotos\\cat\\1.png,a\nphotos\\cat\\2.png,a\nphotos\\dog\\1.png,b\nphotos\\no.png,a\n"
+        data = table(csv(tmp_path, rows))
+        assert (data.train.kind, len(data.train), len(data.left_out)) == ("images", 3, 1)
+        assert data.train.paths == [str(tmp_path / "photos" / name) for name in ("cat/1.png", "cat/2.png", "dog/1.png")]
+    with pytest.raises(DataError, match=r"'C:.*1\.png' is on a drive of another computer, so write paths relative to the file"):
+        table(csv(tmp_path, "path,label\nC:\\me\\1.png,a\nC:\\me\\2.png,b\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("rows.txt", r"rename it to \.tsv \(tabs\) or \.csv"),
+        ("rows.xlsx", "save the spreadsheet as CSV"),
+        ("a.json", "JSON Lines"),
+    ],
+)
+def test_other_files_of_rows_come_with_advice(tmp_path: Path, name: str, advice: str) -> None:
+    (tmp_path / name).write_text("a\tlabel\n1\tx\n")
+    with pytest.raises(DataError, match=rf"files ending in '\.\w+' are not supported: .*{advice}"):
+        open_data(tmp_path / name)
+
+
+def test_a_class_whose_files_are_all_missing_is_left_out_and_named(tmp_path: Path, save: Save) -> None:
+    for i in range(4):
+        save(tmp_path / f"{i}.png")
+    rows = "path,label\n0.png,a\n1.png,c\n2.png,c\n3.png,a\nx.png,b\ny.png,b\n"
+    data = table(csv(tmp_path, rows))
+    assert (data.classes, data.train.labels.tolist()) == (["a", "c"], [0, 1, 1, 0])
+    assert data.notes == ["class 'b' was left out, without a readable image"]
+    assert [one.reason for one in data.left_out] == ["no such file (line 6)", "no such file (line 7)"]
+    with pytest.raises(DataError, match="no example of 'b'"):
+        open_data(csv(tmp_path, "path,label\n0.png,a\n3.png,a\nx.png,b\n"))
+
+
+def test_a_class_without_a_text_is_left_out_and_named(tmp_path: Path) -> None:
+    data = table(csv(tmp_path, "text,label\na b,x\n,y\nc d,z\n,y\n"))
+    assert (data.classes, data.notes) == (["x", "z"], ["class 'y' was left out, without a text"])
+    prices = table(csv(tmp_path, "text,label\na b,1.5\n,2.5\nc d,3.5\n"), target="label")
+    assert (prices.classes, prices.notes) == ([1.5, 3.5], [])
 
 
 def test_bytes_are_images(tmp_path: Path) -> None:
@@ -131,7 +204,7 @@ def test_bytes_are_images(tmp_path: Path) -> None:
     assert data.train.inputs[:, 0, 0, 0].tolist() == [3, 5]  # type: ignore[index, union-attr, call-overload]
     assert data.train.shape == (1, 4, 4)
     assert data.train.paths == ["3.png", "5.png"]
-    assert data.left_out[0].path == f"{tmp_path}/rows.parquet row 2"
+    assert data.left_out[0].path == f"{tmp_path}/rows.parquet, row 2"
 
 
 def test_a_column_of_existing_images_may_have_any_name(tmp_path: Path, save: Save) -> None:
@@ -140,7 +213,7 @@ def test_a_column_of_existing_images_may_have_any_name(tmp_path: Path, save: Sav
     rows = csv(tmp_path, "image name,camera,label\n" + "".join(f"images/{i}.png,c{i % 2},{'xy'[i % 2]}\n" for i in range(4)))
     data = table(rows)
     assert (data.train.shape, data.train.keys) == ((3, 8, 8), [0, 1, 2])
-    assert data.left_out[0].reason == "row 3: no such file"
+    assert data.left_out[0].reason == "no such file (line 5)"
     text = rows.read_text().replace("camera", "text").replace("c0", "some words").replace("c1", "other words")
     assert table(csv(tmp_path, text)).train.kind == "text"
 
@@ -161,9 +234,9 @@ def test_a_column_may_give_the_split(tmp_path: Path) -> None:
     assert {name: part.keys for name, part in data.splits.items()} == {"train": [0, 2], "val": [3], "test": [1]}
     assert data.test.inputs.tolist() == [[2.0]]  # type: ignore[union-attr]
     assert len(data.test.left_out) == 1  # type: ignore[union-attr]
-    with pytest.raises(DataError, match="split of row 1 is 'later'; expected train, val or test"):
+    with pytest.raises(DataError, match=r"rows\.csv, line 3: the split is 'later'; expected train, val or test"):
         table(csv(tmp_path, "a,label,split\n1,x,train\n2,y,later\n"))
-    with pytest.raises(DataError, match="the label of row 1 is 'z', a class without training rows"):
+    with pytest.raises(DataError, match="line 3: the label is 'z', a class without training rows"):
         table(csv(tmp_path, "a,label,split\n1,x,train\n2,z,test\n3,y,train\n"))
 
 
@@ -185,10 +258,15 @@ def test_a_column_may_give_the_split(tmp_path: Path) -> None:
         (
             "path,label\nu.png,x\nv.png,y\nu.png,y\n",
             None,
-            r"rows 0, 2 name the same file, 'u\.png'; 1 file\(s\) are named twice: keep one row for each",
+            r"line 2, line 4 name the same file, 'u\.png'; 1 file\(s\) are named twice: keep one row for each",
         ),
-        ("a,label\n1,x\n2,y,z\n", None, "cannot be read as CSV: .*Row #3: Expected 2 columns, got 3"),
-        (",,label\n1,2,x\n3,4,y\n", None, "two columns have no name: name them"),
+        ("a,label\n1,x\n2,y,z\n", None, r"rows\.csv, line 3: 3 cells where the header has 2: put cells that hold the separator"),
+        ('sep=,\na,label\n\n"1\n2",x\n\n2,y,z\n', None, r"rows\.csv, line 7: 3 cells where the header has 2"),
+        (",,label\n1,2,x\n3,4,y\n", None, "two columns have no name: name them; the first line must hold the names"),
+        ("# from me\na,label\n1,x\n", None, r"rows\.csv, line 2: 2 cells where the header has 1: remove what is above the line"),
+        ("a,b,label\n1,2\n", None, r"rows\.csv, line 2: 2 cells where the header has 3: add empty cells, or close an open quote"),
+        ("1.5,red,x\n2.5,blue,y\n", None, "its columns: 1.5, red, x; the first line must hold the names of the columns"),
+        ("a label\n1 x\n", None, "the only column: cells are separated by commas, tabs"),
     ],
 )
 def test_tables_that_are_not_a_data_set(tmp_path: Path, text: str, label: str | None, message: str) -> None:

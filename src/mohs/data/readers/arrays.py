@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from mohs._core.arrays import as_array, read_arrays
-from mohs._core.errors import DataError
+from mohs._core.errors import DataError, NoLabels
 from mohs._core.vocabulary import CLASSES, IDS, INPUTS, LABELS, TEXTS, find_name
 from mohs.data.examples import Data, Examples, LeftOut
 from mohs.data.labels import SEPARATOR, class_numbers, classes_in, label_sets, label_values
@@ -41,7 +41,7 @@ def npz(path: str | Path, *, label: str | None = None, text: str | None = None, 
     path = Path(path)
     arrays = read_arrays(path, single=SINGLE)
     if list(arrays) == [SINGLE]:
-        raise DataError(f"{path}: one array without labels; save both in a .npz file: np.savez(FILE, x=inputs, y=labels)")
+        raise NoLabels(f"{path}: one array without labels; save both in a .npz file: np.savez(FILE, x=inputs, y=labels)")
     return from_mapping(arrays, label=label, text=text, name=path.stem if name is None else name)
 
 
@@ -57,6 +57,12 @@ def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, text: s
         predicted = _predictions(arrays, labels, name)
         if predicted is not None:
             return Data(predicted)
+        alone = _key(arrays, inputs, ("", *SPLITS["train"]))
+        if alone is not None:
+            raise NoLabels(
+                f"{name}: {alone!r} has no labels beside it: call theirs one of {', '.join(labels)}; there are "
+                f"{', '.join(map(str, arrays))}"
+            )
         raise DataError(
             f"{name}: inputs ({', '.join(inputs)}) and labels ({', '.join(labels)}) are expected, "
             f"by these names or with train_, val_, test_ before them; there are {', '.join(map(str, arrays)) or 'no arrays'}"

@@ -2,20 +2,24 @@
 
     DATA/cat/1.jpg, DATA/dog/2.png            or            DATA/train/cat/1.jpg, DATA/val/dog/2.png, DATA/test/cat/3.webp
 
-Folders within a class folder belong to it. Unreadable files are skipped and listed with the reason. Classes are the names of
-the training folders, sorted as strings. A key is the path within DATA.
+Folders within a class folder belong to it. Folders around the layout (dataset/cat, as zip files often have them), and files
+beside the class folders, such as README.txt, are no classes. Unreadable files are skipped and listed with the reason; classes
+without a readable image are left out. Classes are the names of the training folders, sorted as strings. A key is the path within
+DATA.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from mohs._core.errors import DataError
-from mohs.data.decode import Size
+from mohs._core.errors import DataError, NoLabels
+from mohs.data.decode import Size, is_image_name
+from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, LeftOut
 from mohs.data.image_stores import FolderFiles, Listing, ZipFiles, parent, printable
 from mohs.data.images import MEMORY_LIMIT
-from mohs.data.readers.image_set import Picture, Pictures, picture_data
+from mohs.data.readers.image_set import LACKS, Picture, Pictures, picture_data
 from mohs.data.split import split_called
 
 LAYOUT = "put each class's images in a folder of its own: DATA/cat/1.jpg, DATA/dog/2.jpg (or DATA/train/cat/1.jpg, DATA/test/...)"
@@ -46,14 +50,20 @@ def folder(
     notes = _notes(listing, splits["train"])
     called = printable(path.resolve().name if path.is_dir() else path.stem) if name is None else name
     plan = Pictures(store, entries, [printable(one) for one in classes], called, left_out, notes)
-    return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
+    return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
 def _below_wrappers(listing: Listing) -> str:
-    """The folder where the layout begins: a single folder that holds only folders is a wrapper."""
-    top, holding = "", {parent(file) for file in listing.files}
+    """The folder where the layout begins: a single folder of images that holds them in folders of their own is a wrapper.
+
+    Files such as README.txt, and folders without an image, do not count.
+    """
+    images = [file for file in listing.files if is_image_name(file)] or listing.files
+    holding = {parent(file) for file in images}
+    number = replace(listing, files=images).number
+    top = ""
     while True:
-        inner = listing.inner.get(top, [])
+        inner = [one for one in listing.inner.get(top, []) if number[one]]
         if len(inner) != 1 or inner[0] in holding or inner[0] not in listing.inner:
             return top
         top = inner[0]
@@ -95,12 +105,12 @@ def _classes(listing: Listing, root: str, shown: str) -> list[str]:
     if not listing.files and not found:
         raise DataError(f"{shown}: the folder is empty; {LAYOUT}")
     if not found:
-        raise DataError(f"{shown}: files but no class folders; {LAYOUT}")
-    for one in found:
-        if not listing.number[one]:
-            raise DataError(f"{shown}: the class folder {printable(one)!r} is empty: add images, or remove it")
+        raise NoLabels(f"{shown}: files but no class folders; {LAYOUT}")
+    empty = [one for one in found if not listing.number[one]]
+    if empty and len(found) - len(empty) < 2:
+        raise DataError(f"{shown}: the class folder {printable(empty[0])!r} is empty: add images, or remove it")
     if len(found) == 1:
-        raise DataError(f"{shown}: a single class folder, {printable(found[0])!r}: a classifier needs at least 2; {LAYOUT}")
+        raise NoLabels(f"{shown}: a single class folder, {printable(found[0])!r}: a classifier needs at least 2; {LAYOUT}")
     return [one.rpartition("/")[2] for one in found]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mohs._core.errors import DataError
 from mohs.data import stream
+from mohs.data.decode import is_image_name
 from mohs.data.image_stores import HIDDEN, printable
 from mohs.data.readers.folder import LAYOUT
 from mohs.data.split import split_called
@@ -78,8 +79,10 @@ def folder_stream(path: Path) -> Stream:
 
 
 def _below_wrappers(path: Path) -> Path:
-    """The folder that holds the class folders: a single folder that holds only folders is a wrapper."""
-    while len(inner := _folders(path)) == 1 and not _names(path / inner[0]) and _folders(path / inner[0]):
+    """The folder that holds the class folders: a single folder that holds folders and no image is a wrapper."""
+    while len(inner := _folders(path)) == 1 and _folders(path / inner[0]):
+        if any(map(is_image_name, _names(path / inner[0]))):
+            break
         path = path / inner[0]
     return path
 

@@ -28,6 +28,7 @@ from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import class_numbers, classes_in, label_values
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
 from mohs.data.readers.rows import Rows, rows_data
+from mohs.data.readers.tabular_file import RowSource
 from mohs.data.split import SPLITS, split_called
 
 SAVED = ("dataset_dict.json", "state.json")  # files that save_to_disk writes
@@ -161,4 +162,4 @@ def _rows(
     columns = pa.concat_tables(tables, promote_options="default")
     reserved = {label, *(one for one in columns.column_names if one.lower() in IDS)}
     inputs = [one for one in columns.column_names if one not in reserved]
-    return Rows(name, f"hf:{name}", columns, inputs, numbers, labels, called, list(numbers), classes, left_out, notes)
+    return Rows(name, RowSource(f"hf:{name}"), columns, inputs, numbers, labels, called, list(numbers), classes, left_out, notes)

@@ -15,15 +15,18 @@ from mohs.data.image_stores import Store
 from mohs.data.images import MEMORY_LIMIT, read_images
 from mohs.data.split import SPLITS
 
+LACKS = "a readable image"  # what an example of an empty class lacks
+
 
 @dataclass(frozen=True)
 class Picture:
-    """One image to read: its name in the store, class index, split and key."""
+    """One image to read: its name in the store, class index, split, key, and place among all examples (default: as listed)."""
 
     name: Any
     label: int
     split: str = "train"
     key: Any = None
+    place: int | None = None
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,12 @@ class Pictures:
 
 
 def picture_data(plan: Pictures, *, image_size: int | Size | None = None, memory_limit: int = MEMORY_LIMIT) -> Data:
-    """Read the images; unreadable ones are skipped, and a class without a readable training image is an error."""
+    """Read the images; unreadable ones are skipped, and it is an error if fewer than two training classes have a readable one."""
     order = list(SPLITS)
     entries = sorted(plan.entries, key=lambda entry: order.index(entry.split))
     read = read_images(plan.store, [entry.name for entry in entries], image_size=image_size, memory_limit=memory_limit)
     kept = [entries[i] for i in read.kept]
-    left = [*plan.left_out, *((entries[i].split, one) for i, one in sorted(read.left_out.items()))]
+    left = [*plan.left_out, *(_left_out(entries[i], one, i) for i, one in sorted(read.left_out.items()))]
     _check_read(plan, entries, kept, [one for _, one in left])
     every = Examples(
         read.inputs,
@@ -66,6 +69,11 @@ def picture_data(plan: Pictures, *, image_size: int | Size | None = None, memory
     return Data(parts["train"], parts.get("val"), parts.get("test"))
 
 
+def _left_out(entry: Picture, why: LeftOut, at: int) -> tuple[str, LeftOut]:
+    """The split of an image that could not be read, and why, with its key and place."""
+    return entry.split, replace(why, key=entry.key, place=at if entry.place is None else entry.place)
+
+
 def _between(every: Examples, rows: list[int]) -> Examples:
     """The examples at consecutive rows; a tensor is not copied."""
     first, last = rows[0], rows[-1] + 1
@@ -79,14 +87,14 @@ def _between(every: Examples, rows: list[int]) -> Examples:
 
 
 def _check_read(plan: Pictures, entries: Sequence[Picture], kept: Sequence[Picture], left: Sequence[LeftOut]) -> None:
-    """Validate that every training class has a readable image."""
+    """Validate that two training classes, or the only one, have a readable image."""
     expected = {entry.label for entry in entries if entry.split == "train"}
-    for label in sorted(expected - {entry.label for entry in kept if entry.split == "train"}):
+    found = {entry.label for entry in kept if entry.split == "train"}
+    for label in sorted(expected - found) if len(found) < 2 else ():
         own = [entry for entry in entries if entry.split == "train" and entry.label == label]
         paths = {plan.store.path(entry.name) for entry in own}
         first = next((f" (the first: {one.path}: {one.reason})" for one in left if one.path in paths), "")
-        raise DataError(
-            f"{plan.name}: none of the {len(own)} file(s) of class {plan.classes[label]!r} could be read as an image{first}"
-        )
+        which = f" of class {plan.classes[label]!r}" if len(plan.classes) > 1 else ""  # inputs without labels have one
+        raise DataError(f"{plan.name}: none of the {len(own)} file(s){which} could be read as an image{first}")
     if not kept:
         raise DataError(f"{plan.name}: no image could be read")

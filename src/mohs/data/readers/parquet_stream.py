@@ -22,6 +22,7 @@ from mohs._core.vocabulary import IDS, IMAGES, PATHS, TEXTS, find_name
 from mohs.data import stream
 from mohs.data.cells import is_text
 from mohs.data.examples import LeftOut
+from mohs.data.image_stores import local_name
 from mohs.data.readers.tabular import holds_images, label_column
 from mohs.data.stream import Record, Stream, fingerprint_of
 from mohs.hardness.shards import open_parquet
@@ -90,7 +91,7 @@ def _records(part: RowGroup, columns: Columns) -> Iterator[Record | LeftOut]:
     for batch in open_parquet(part.file).iter_batches(BATCH_ROWS, row_groups=[part.group], columns=columns.names):
         for cells in batch.to_pylist():
             content, label = columns.open(cells[columns.content]), cells[columns.label]
-            where = f"{part.file} row {row}"
+            where = f"{part.file}, row {row}"
             if content is None or label is None:
                 yield LeftOut(where, "no label" if label is None else f"no {columns.content}")
             else:
@@ -111,7 +112,7 @@ def _columns(schema: pa.Schema, file: str, label: str | None, text: str | None) 
     paths = find_name(strings, (*PATHS, *IMAGES))
     if text is None and paths is not None and not is_remote(file):
         folder = Path(file).parent
-        return Columns(called, paths, key, "images", lambda cell: folder / cell if cell else None)
+        return Columns(called, paths, key, "images", lambda cell: folder / local_name(folder, cell) if cell else None)
     found = text if text is not None else find_name(strings, TEXTS)
     if found is None:
         raise DataError(

@@ -20,13 +20,15 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from mohs._core.errors import DataError
+from mohs._core.errors import DataError, NoLabels
 from mohs._core.vocabulary import FEATURES, IDS, LABELS, SPLIT, TEXTS, find_name, plain_name
 from mohs.data.cells import Array, is_number, is_text, parse_numbers
 from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_like_text, read_as, to_table, with_leak
 from mohs.data.corrections import check_no_corrections
+from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, Examples, LeftOut
 from mohs.data.labels import as_set, class_numbers, classes_in, label_values, numbers_where_whole
+from mohs.data.readers.tabular_file import RowSource
 from mohs.data.row_inputs import TableRows, Texts
 from mohs.data.split import SPLITS, split_called
 
@@ -40,7 +42,7 @@ class Rows:
 
     Attributes:
         name: name of the data set.
-        source: file or data set, for errors.
+        source: file or data set, for errors; names the rows.
         columns: all columns of these rows.
         inputs: names of the columns that are neither label, key nor split.
         numbers: row numbers, for errors and skipped rows.
@@ -48,7 +50,7 @@ class Rows:
     """
 
     name: str
-    source: str
+    source: RowSource
     columns: pa.Table
     inputs: list[str]
     numbers: list[int]
@@ -74,11 +76,11 @@ class Rows:
 
     def row(self, place: int) -> str:
         """The row at a place, in words."""
-        return f"{self.source} row {self.numbers[place]}"
+        return self.source(self.numbers[place])
 
 
 def labeled_rows(
-    columns: pa.Table, *, label: str, name: str, source: str, separator: str | None = None, numbers: bool = False
+    columns: pa.Table, *, label: str, name: str, source: RowSource, separator: str | None = None, numbers: bool = False
 ) -> Rows:
     """The rows of a table that have a label, with their splits and keys where there are columns of them.
 
@@ -87,26 +89,30 @@ def labeled_rows(
     """
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
-    check_no_corrections(columns.column_names, source)
+    check_no_corrections(columns.column_names, str(source))
     splits = _splits(columns, source)
     given = columns.column(label).to_pylist()
     if separator is not None:
         text = _all_text(given)  # where an empty cell is an empty set
-        given = [None if one is None and not text else as_set(one or "", separator, source) for one in given]
+        given = [None if one is None and not text else as_set(one or "", separator, str(source)) for one in given]
     if numbers:
         values = parse_numbers(["" if one is None else str(one) for one in given])
         missing = np.isnan(values)
     else:
-        values, missing = label_values(_objects(numbers_where_whole(given) if _all_text(given) else given), source)
+        values, missing = label_values(
+            _objects(numbers_where_whole(given) if _all_text(given) else given), str(source), row=source.row
+        )
     kept = ~missing & np.array([(separator is None and not numbers) or split == "train" for split in splits])
     rows = np.flatnonzero(kept).tolist()
     train = [row for row in rows if splits[row] == "train"]
     if not train:
-        raise DataError(f"{source}: no row with a label" + (" in the train split" if rows else ""))
+        if not rows:
+            raise NoLabels(f"{source}: no row with a label")
+        raise DataError(f"{source}: no row with a label in the train split")
     classes = classes_in(values[train])
     for row in rows:
         if len(train) < len(rows) and values[row].item() not in classes:
-            raise DataError(f"{source}: the label of row {row} is {values[row].item()!r}, a class without training rows")
+            raise DataError(f"{source(row)}: the label is {values[row].item()!r}, a class without training rows")
     reserved = {plain_name(label), SPLIT, *map(plain_name, KEYS)}
     return Rows(
         name,
@@ -114,15 +120,15 @@ def labeled_rows(
         columns if kept.all() else columns.filter(pa.array(kept)),
         [one for one in columns.column_names if plain_name(one) not in reserved],
         rows,
-        class_numbers(values[rows], classes, source).tolist(),
+        class_numbers(values[rows], classes, str(source)).tolist(),
         [splits[row] for row in rows],
         _keys(columns, rows, label),
         classes,
-        [(splits[row], LeftOut(f"{source} row {row}", "no label")) for row in np.flatnonzero(missing).tolist()],
+        [(splits[row], LeftOut(source(row), "no label")) for row in np.flatnonzero(missing).tolist()],
     )
 
 
-def unlabeled_rows(columns: pa.Table, *, name: str, source: str) -> Rows:
+def unlabeled_rows(columns: pa.Table, *, name: str, source: RowSource) -> Rows:
     """All rows of a table as training rows with the label 0.0, a number; a column called as labels are is no input."""
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
@@ -144,7 +150,7 @@ def rows_data(rows: Rows, *, text: str | None = None, as_strings: Callable[[], p
     inputs = rows.columns.select(rows.inputs)
     if text is not None:
         return _texts(rows, _named(rows, text))
-    vectors = vector_column(inputs, rows.source)
+    vectors = vector_column(inputs, str(rows.source))
     if vectors is not None:
         return _features(rows, _lists(inputs.column(vectors), vectors, rows), [vectors])
     called = text_column(inputs)
@@ -157,7 +163,7 @@ def rows_data(rows: Rows, *, text: str | None = None, as_strings: Callable[[], p
     return _mixed(rows, inputs if as_strings is None else as_strings())
 
 
-def rows_like(columns: pa.Table, known: Sequence[Column], *, features: bool, name: str, source: str) -> Examples:
+def rows_like(columns: pa.Table, known: Sequence[Column], *, features: bool, name: str, source: RowSource) -> Examples:
     """Rows without labels as examples with the columns that others have: as features, or as a table.
 
     Args:
@@ -165,11 +171,11 @@ def rows_like(columns: pa.Table, known: Sequence[Column], *, features: bool, nam
         known: the columns of the others, with their roles.
         features: whether the columns are features, none of which may be missing.
         name: name of the data set.
-        source: file or data set, for errors.
+        source: file or data set, for errors; names the rows.
     """
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
-    found = read_as(columns, known, source=source)
+    found = read_as(columns, known, source=str(source))
     keys = _keys(columns, list(range(columns.num_rows)), "")
     inputs: Any = TableRows(to_table(found))
     if features:
@@ -178,7 +184,8 @@ def rows_like(columns: pa.Table, known: Sequence[Column], *, features: bool, nam
             if len(missing):
                 cell = columns.column(column.name)[int(missing[0])].as_py()
                 what = "is missing" if cell in (None, "") else f"is {cell!r}, not a number"
-                raise DataError(f"{source} row {missing[0]}: {column.name!r} {what}; {len(missing)} row(s) lack it: fill them in")
+                lack = f"{len(missing)} row(s) lack it: fill them in"
+                raise DataError(f"{source(int(missing[0]))}: {column.name!r} {what}; {lack}")
         inputs = torch.from_numpy(np.stack([column.values for column in found], 1).astype(np.float32))
     return Examples(inputs, torch.zeros(columns.num_rows, dtype=torch.int64), [0], name=name, keys=keys)
 
@@ -257,11 +264,15 @@ def _texts(rows: Rows, name: str) -> Data:
     unused = [one for one in rows.inputs if one != name]
     notes = [*rows.notes, f"column {name!r} was read as text{_unused(unused)}"] if unused else rows.notes
     empty = [place for place, cell in enumerate(cells) if not cell.strip()]
-    left_out = [*rows.left_out, *((rows.splits[place], LeftOut(rows.row(place), "no text")) for place in empty)]
+    left_out = [*rows.left_out, *((rows.splits[place], _no_text(rows, place)) for place in empty)]
     kept = [place for place, cell in enumerate(cells) if cell.strip()]
     if not any(rows.splits[place] == "train" for place in kept):
         raise DataError(f"{rows.source}: column {name!r} holds no text")
-    return _parts(replace(rows, notes=notes, left_out=left_out), Texts(cells), kept)
+    return without_empty_classes(_parts(replace(rows, notes=notes, left_out=left_out), Texts(cells), kept), lacks="a text")
+
+
+def _no_text(rows: Rows, place: int) -> LeftOut:
+    return LeftOut(rows.row(place), "no text", rows.keys[place], rows.numbers[place])
 
 
 def _features(rows: Rows, matrix: Array, names: Sequence[str]) -> Data:
@@ -304,7 +315,7 @@ def _lists(column: pa.ChunkedArray, name: str, rows: Rows) -> Array:
     if other.size or not width:
         at = int(other[0]) if other.size else 0
         raise DataError(
-            f"{rows.source}: {name} of row {rows.numbers[at]} has {lengths[at]} numbers, row {rows.numbers[0]} has {width}: "
+            f"{rows.row(at)}: {name} has {lengths[at]} numbers, that of {rows.source.row(rows.numbers[0])} has {width}: "
             "give all rows the same number"
         )
     matrix = _as_float64(pc.list_flatten(column)).reshape(-1, width)
@@ -312,7 +323,7 @@ def _lists(column: pa.ChunkedArray, name: str, rows: Rows) -> Array:
     if len(wrong):
         row, at = (int(one) for one in wrong[0])
         raise DataError(
-            f"{rows.source}: row {rows.numbers[row]}, column {name!r}, entry {at} is missing, NaN or infinite; "
+            f"{rows.row(row)}: column {name!r}, entry {at} is missing, NaN or infinite; "
             f"{len({int(one) for one in wrong[:, 0]})} row(s) have such entries: fill them in or drop the rows"
         )
     return matrix
@@ -332,7 +343,7 @@ def _unused(names: Sequence[str]) -> str:
     return f"; columns not used: {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}"
 
 
-def _splits(columns: pa.Table, source: str) -> list[str]:
+def _splits(columns: pa.Table, source: RowSource) -> list[str]:
     column = find_name(columns.column_names, [SPLIT])
     if column is None or not is_text(columns.schema.field(column).type):
         return ["train"] * columns.num_rows
@@ -341,7 +352,7 @@ def _splits(columns: pa.Table, source: str) -> list[str]:
         row = found.index(None)
         given = columns.column(column)[row].as_py()
         raise DataError(
-            f"{source}: split of row {row} is {given!r}; expected train, val or test (rename the column if it is no split)"
+            f"{source(row)}: the split is {given!r}; expected train, val or test (rename the column if it is no split)"
         )
     return [one for one in found if one is not None]
 

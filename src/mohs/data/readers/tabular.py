@@ -6,11 +6,13 @@
     key       a column called one of KEYS, which names the example; never an input
     split     a column called split with train, val (or valid, validation) and test
 
-Rows are counted from 0 below the header. Text in a CSV is UTF-8; "007" stays text, and so does a class called "NA".
+Without a column of keys, ids count rows from 0 below the header; messages name the line of a row in the file. Text in a CSV is
+UTF-8; "007" stays text, and so does a class called "NA".
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,20 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from PIL import Image
 
-from mohs._core.errors import DataError
+from mohs._core.errors import DataError, NoLabels
 from mohs._core.vocabulary import IMAGES, LABELS, PATHS, SPLIT, find_name, plain_name
 from mohs.data.cells import is_text
 from mohs.data.columns import Column
-from mohs.data.decode import Size
+from mohs.data.decode import Size, is_image_name
+from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, LeftOut
-from mohs.data.image_stores import EncodedImages, FolderFiles, printable
+from mohs.data.image_stores import EncodedImages, FolderFiles, is_on_a_drive, local_name, printable
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import SEPARATOR
-from mohs.data.readers.image_set import Picture, Pictures, picture_data
+from mohs.data.readers.image_set import LACKS, Picture, Pictures, picture_data
 from mohs.data.readers.rows import KEYS, Rows, is_list, labeled_rows, rows_data, rows_like, text_column, unlabeled_rows
-from mohs.data.readers.tabular_file import CSV, read_columns, separator_of
+from mohs.data.readers.tabular_file import CSV, RowSource, header_advice, read_columns, separator_of, without_empty_end
 
 SEPARATORS = {";": "semicolons", "|": "vertical bars"}
 SHOWN = 5
@@ -51,13 +53,13 @@ def table(
 ) -> Data:
     """The data of a file of rows; `label` (`target` for numbers) and `text` name the columns of the labels and of the text."""
     path, label = Path(path), label if target is None else target
-    columns = read_columns(path, as_text=lambda names: _strings(names, label))
+    columns = without_empty_end(read_columns(path, as_text=lambda names: _strings(names, label)))
     called = label_column(columns.column_names, label, str(path))
     separator = separator_in(columns, called, separator)
-    about = {"name": printable(path.stem) if name is None else name, "source": printable(str(path))}
+    about: dict[str, Any] = {"name": printable(path.stem) if name is None else name, "source": _source(path)}
     rows = labeled_rows(columns, label=called, separator=separator, numbers=target is not None, **about)
-    made = _inputs(path, rows, text, image_size, memory_limit)
-    return made if separator is None else replace(made, train=replace(made.train, separator=separator))
+    note = _other_labels(columns.column_names, called) if label is None else []
+    return _labeled(_inputs(path, rows, text, image_size, memory_limit), called, separator, note)
 
 
 def unlabeled_table(
@@ -66,7 +68,7 @@ def unlabeled_table(
     """The inputs of all rows of a file, whatever its columns of labels and splits say; every label is 0."""
     path = Path(path)
     columns = read_columns(path, as_text=lambda names: _strings(names, None))
-    rows = unlabeled_rows(columns, name=printable(path.stem), source=printable(str(path)))
+    rows = unlabeled_rows(columns, name=printable(path.stem), source=_source(path))
     return _inputs(path, rows, text, image_size, memory_limit)
 
 
@@ -74,7 +76,11 @@ def table_like(path: str | Path, known: Sequence[Column], *, features: bool) -> 
     """The rows of a file without labels, with the columns that other rows have (`rows_like`)."""
     path = Path(path)
     columns = read_columns(path, as_text=lambda names: names if not features else _strings(names, None))
-    return Data(rows_like(columns, known, features=features, name=printable(path.stem), source=printable(str(path))))
+    return Data(rows_like(columns, known, features=features, name=printable(path.stem), source=_source(path)))
+
+
+def _source(path: Path) -> RowSource:
+    return RowSource(printable(str(path)), path)
 
 
 def separator_in(columns: pa.Table, label: str, separator: str | None) -> str | None:
@@ -111,17 +117,34 @@ def in_memory_table(
     called = label_column(columns.column_names, label if target is None else target, name)
     separator = separator_in(columns, called, separator)
     about: dict[str, Any] = {"separator": separator, "numbers": target is not None}
-    made = rows_data(labeled_rows(columns, label=called, name=name, source=name, **about), text=text)
-    return made if separator is None else replace(made, train=replace(made.train, separator=separator))
+    made = rows_data(labeled_rows(columns, label=called, name=name, source=RowSource(name), **about), text=text)
+    note = _other_labels(columns.column_names, called) if label is None and target is None else []
+    return _labeled(made, called, separator, note)
+
+
+def _labeled(data: Data, label: str, separator: str | None, notes: Sequence[str]) -> Data:
+    """The data with the column of their labels and notes on it, and in training examples what separates several labels."""
+    parts = {split: replace(part, label_column=label, notes=[*notes, *part.notes]) for split, part in data.splits.items()}
+    return Data(**{**parts, "train": replace(parts["train"], separator=separator)})
 
 
 def label_column(names: Sequence[str], label: str | None, source: str) -> str:
     """The column of labels: the one that `label` names, or the first called one of LABELS."""
     found = _label_among(names, label)
     if found is None:
+        shown = f"its columns: {', '.join(names)}"
+        if label is not None:
+            raise DataError(f"{source}: no column {label!r}; {shown}")
         unknown = f"no label column ({', '.join(LABELS)}): name yours with label (--label)"
-        raise DataError(f"{source}: {unknown if label is None else f'no column {label!r}'}; its columns: {', '.join(names)}")
+        raise NoLabels(f"{source}: {unknown}; {shown}{header_advice(names)}")
     return found
+
+
+def _other_labels(names: Sequence[str], label: str) -> list[str]:
+    """A note where another column is called as labels are; "y" is often a coordinate."""
+    known = {plain_name(one) for one in LABELS} - {"y"}
+    others = [repr(one) for one in names if one != label and plain_name(one) in known]
+    return [f"the labels are column {label!r}, not {' or '.join(others)}: label (--label) names another"] if others else []
 
 
 def _label_among(names: Sequence[str], label: str | None) -> str | None:
@@ -142,7 +165,7 @@ def _images(rows: Rows, folder: Path, image_size: int | Size | None, memory_limi
     by_path = find_name(strings, (*PATHS, *IMAGES))
     if by_path is not None:
         paths = rows.columns.column(by_path).to_pylist()
-        if not other or any(path and (folder / path).is_file() for path in paths):
+        if not other or any(path and (folder / local_name(folder, path)).is_file() for path in paths):
             return _image_files(rows, by_path, folder, image_size, memory_limit)
     elif not other and not any(is_list(kind) for kind in kinds.values()):
         by_path = next((one for one in strings if _names_images(rows, one, folder)), None)
@@ -155,27 +178,32 @@ def _images(rows: Rows, folder: Path, image_size: int | Size | None, memory_limi
 def _names_images(rows: Rows, column: str, folder: Path) -> bool:
     """Whether one of the first cells is the path of an image that exists, whatever the column is called."""
     cells = [cell for cell in rows.columns.column(column).slice(0, FIRST_CELLS).to_pylist() if cell and len(cell) < LONGEST_PATH]
-    return any(Path(cell).suffix.lower() in Image.registered_extensions() and (folder / cell).is_file() for cell in cells)
+    return any(is_image_name(cell) and (folder / local_name(folder, cell)).is_file() for cell in cells)
 
 
 def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size | None, memory_limit: int) -> Data:
     store = FolderFiles(folder)
-    paths = rows.columns.column(column).to_pylist()
+    paths = [path and local_name(folder, path) for path in rows.columns.column(column).to_pylist()]
     _check_twice([(row, path) for row, path in zip(rows.numbers, paths, strict=True) if path], rows.source)
     entries, left_out = [], list(rows.left_out)
     for row, path, number, split, key in zip(rows.numbers, paths, rows.labels, rows.splits, rows.keys, strict=True):
         if path and (folder / path).is_file():
-            entries.append(Picture(path, number, split, key))
+            entries.append(Picture(path, number, split, key, row))
         else:
-            reason = f"row {row}: no such file" if path else f"row {row}: no path"
-            left_out.append((split, LeftOut(store.path(path or ""), reason)))
+            where = LeftOut(store.path(path), f"no such file ({rows.source.row(row)})", key, row)
+            left_out.append((split, where if path else LeftOut(rows.source(row), "no path", key, row)))
     if not entries:
         raise DataError(
             f"{rows.source}: none of the {len(paths)} files in column {column!r} exists "
-            f"(the first: {store.path(paths[0] or '')}); paths are relative to {folder}"
+            f"(the first: {store.path(paths[0] or '')}); paths are relative to {folder}{_drive_advice(paths[0])}"
         )
     plan = Pictures(store, entries, rows.classes, rows.name, left_out)
-    return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
+    return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
+
+
+def _drive_advice(path: str | None) -> str:
+    on_drive = path is not None and os.name != "nt" and is_on_a_drive(path)
+    return f": {path!r} is on a drive of another computer, so write paths relative to the file" if on_drive else ""
 
 
 def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memory_limit: int) -> Data:
@@ -184,9 +212,9 @@ def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memo
     given = [one.get("path") if isinstance(one, dict) else None for one in values]
     paths = [printable(path or rows.row(place)) for place, path in enumerate(given)]
     parts = zip(range(len(rows)), rows.labels, rows.splits, rows.keys, strict=True)
-    entries = [Picture(place, number, split, key) for place, number, split, key in parts]
+    entries = [Picture(place, number, split, key, rows.numbers[place]) for place, number, split, key in parts]
     plan = Pictures(EncodedImages(encoded, paths), entries, rows.classes, rows.name, rows.left_out)
-    return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
+    return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
 def holds_images(kind: pa.DataType) -> bool:
@@ -196,12 +224,12 @@ def holds_images(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _check_twice(named: Sequence[tuple[int, str]], source: str) -> None:
+def _check_twice(named: Sequence[tuple[int, str]], source: RowSource) -> None:
     twice = [path for path, number in Counter(path for _, path in named).items() if number > 1]
     if twice:
-        rows = [row for row, path in named if path == twice[0]]
-        shown = ", ".join(map(str, rows[:SHOWN])) + (", ..." if len(rows) > SHOWN else "")
+        rows = [source.row(row) for row, path in named if path == twice[0]]
+        shown = ", ".join(rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
         raise DataError(
-            f"{source}: rows {shown} name the same file, {printable(twice[0])!r}; {len(twice)} file(s) are named twice: "
+            f"{source}: {shown} name the same file, {printable(twice[0])!r}; {len(twice)} file(s) are named twice: "
             "keep one row for each"
         )

@@ -9,24 +9,78 @@ import csv
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain
+from contextlib import suppress
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from mohs._core.errors import DataError
 from mohs._core.vocabulary import SPLIT
-from mohs.data.cells import is_text
+from mohs.data.cells import PLAIN, is_text
 from mohs.data.split import split_called
 
 JSON_LINES = (".jsonl", ".ndjson")
 CSV = (".csv", ".tsv")
 SEPARATORS = (",", "\t", ";", "|")  # the one that gives a header the most fields, the first of several
+SAVE_AS = {  # what to do with other files of rows, by their endings
+    **dict.fromkeys((".txt", ".tab", ".dat", ".data"), "if it holds rows with a header, rename it to .tsv (tabs) or .csv"),
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods", ".numbers"), "save the spreadsheet as CSV (in Excel: CSV UTF-8)"),
+    **dict.fromkeys((".json",), "write JSON Lines (.jsonl), one object per line"),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".7z", ".rar", ".tar", ".tgz"), "unpack it first"),
+    **dict.fromkeys((".feather", ".arrow", ".orc", ".h5", ".hdf5", ".pkl", ".pickle"), "write it as Parquet, CSV or .npz"),
+}
 NAMED_SEPARATOR = re.compile(r"sep=([,\t;|])", re.IGNORECASE)  # a first line by which Excel knows the separator
+ROW_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")  # an error of Arrow, counted from the top
+WIDE = 100  # first bytes of a file that tell UTF-16
+FIRST_LINE = 2  # of the rows below a header
 FILES = (*CSV, *JSON_LINES, ".parquet")  # endings of files that are read as tables
+
+
+class RowSource:
+    """Where rows come from, and how messages name one: by its line in a CSV or JSON Lines file, else by its number from 0."""
+
+    def __init__(self, name: str, path: Path | None = None) -> None:
+        self.name = name
+        self._path = path if path is not None and path.is_file() and path.suffix.lower() in (*CSV, *JSON_LINES) else None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def row(self, number: int) -> str:
+        """The row with this number from 0, within its file: "line 5" or "row 3"."""
+        if self._path is None:
+            return f"row {number}"
+        return f"line {self._lines[number] if number < len(self._lines) else number + FIRST_LINE}"
+
+    def __call__(self, number: int) -> str:
+        """The row with this number from 0, with its file: "rows.csv, line 5"."""
+        return f"{self.name}, {self.row(number)}"
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        assert self._path is not None
+        return _row_lines(self._path)
+
+
+def _row_lines(path: Path) -> list[int]:
+    """The line on which each row begins, from 1; a cell may have several lines, and blank lines are no rows."""
+    found, last = [], 0
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        if path.suffix.lower() in JSON_LINES:
+            return [number for number, line in enumerate(file, 1) if line.strip()]
+        _, separator, above = _header(path)
+        reader = csv.reader(islice(file, above, None), delimiter=separator)
+        with suppress(csv.Error):
+            for row in reader:
+                found += [above + last + 1] if row else []
+                last = reader.line_num
+    return found[1:]
 
 
 def read_columns(path: Path, *, as_text: Callable[[Sequence[str]], Collection[str]] = lambda names: ()) -> pa.Table:
@@ -41,15 +95,26 @@ def read_columns(path: Path, *, as_text: Callable[[Sequence[str]], Collection[st
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         if kind in CSV:
             _check_utf8(path)
+            _check_width(path, str(error))
         raise DataError(f"{path}: cannot be read as {'Parquet' if kind == '.parquet' else 'CSV'}: {error}") from error
     if found.column_names.count("") > 1:
         found = _without_blank(found)
     names = found.column_names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"{path}: two columns {f'are called {twice!r}: rename one' if twice else 'have no name: name them'}")
+        what = f"are called {twice!r}: rename one" if twice else "have no name: name them"
+        raise DataError(f"{path}: two columns {what}{header_advice(names)}")
     plain = [_without_dictionary(found.column(i)) for i in range(len(names))]
     return pa.table(dict(zip(names, plain, strict=True)))
+
+
+def header_advice(names: Sequence[str]) -> str:
+    """What to do where the first line of a file is probably not its header."""
+    if names.count("") > 1 or any("." in name and PLAIN.fullmatch(name) for name in names):
+        return "; the first line must hold the names of the columns: remove what is above it, or add it above the first row"
+    if len(names) == 1 and len(names[0].split()) > 1:
+        return "; the only column: cells are separated by commas, tabs, semicolons or vertical bars"
+    return ""
 
 
 def separator_of(path: Path) -> str:
@@ -67,7 +132,7 @@ def _header(path: Path) -> tuple[list[str], str, int]:
             raise DataError(f"{path}: the file is empty; a header with the names of the columns is expected")
         if named:
             separator = named.group(1)
-        elif path.suffix.lower() == ".tsv":
+        elif path.suffix.lower() == ".tsv" and "\t" in first:
             separator = "\t"
         else:
             separator = max(SEPARATORS, key=lambda one: len(next(csv.reader([first], delimiter=one))))
@@ -92,15 +157,39 @@ def _csv(path: Path, as_text: Callable[[Sequence[str]], Collection[str]]) -> pa.
     return found
 
 
+def without_empty_end(table: pa.Table) -> pa.Table:
+    """The table without rows of empty cells at its end, as spreadsheets add them."""
+    if not table.num_rows or any(cell not in (None, "") for cell in table.slice(table.num_rows - 1).to_pylist()[0].values()):
+        return table
+    filled = np.zeros(table.num_rows, bool)
+    for column in table.columns:
+        filled |= np.asarray(column.fill_null("")) != "" if is_text(column.type) else ~np.asarray(column.is_null())
+    return table.slice(0, int(np.flatnonzero(filled)[-1]) + 1 if filled.any() else 0)
+
+
 def _check_utf8(path: Path) -> None:
     """Validate that every line is UTF-8."""
     with path.open("rb") as file:
+        if b"\0" in file.read(WIDE):  # every other byte, in English
+            raise DataError(f"{path}: UTF-16, not UTF-8: save the file as UTF-8 (in Excel: CSV UTF-8)")
+        file.seek(0)
         for number, line in enumerate(file, 1):
             try:
                 line.decode()
             except UnicodeDecodeError as error:
                 found = f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8"
                 raise DataError(f"{found}: save the file as UTF-8 (in Excel: CSV UTF-8)") from error
+
+
+def _check_width(path: Path, error: str) -> None:
+    """Raise with the line of the row if Arrow's error is that a row has another number of cells than the header."""
+    found = ROW_WIDTH.search(error)
+    if found:
+        number, expected, got = (int(one) for one in found.groups())
+        where = RowSource(str(path), path)(number - FIRST_LINE - _header(path)[2])
+        remedy = "put cells that hold the separator in quotes" if got > expected else "add empty cells, or close an open quote"
+        remedy = "remove what is above the line with the names of the columns" if expected == 1 else remedy
+        raise DataError(f"{where}: {got} cells where the header has {expected}: {remedy}")
 
 
 def _without_blank(table: pa.Table) -> pa.Table:
