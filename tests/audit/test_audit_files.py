@@ -259,6 +259,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "hardness" / "00000.parquet").exists()
     again = CliRunner().invoke(app, [*words, "--json", "--quiet", "--gate", "noise<0.001"])
     assert again.exit_code == 1
-    assert json.loads(again.output.splitlines()[-1])["gates broken"] == ["noise<0.001"]
+    assert json.loads(again.output.splitlines()[-1])["gates_broken"] == ["noise<0.001"]
     refused = CliRunner().invoke(app, [*words, "--embed", "none"])
     assert "leave --embed out" in str(refused.exception)

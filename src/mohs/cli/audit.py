@@ -12,6 +12,7 @@ from mohs.cli import shared_options as o
 from mohs.cli.progress import progress
 
 if TYPE_CHECKING:
+    from mohs.audit.gate import Gate
     from mohs.audit.result import AuditResult
 
 EPILOG = """\b
@@ -177,12 +178,12 @@ def audit(
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
-        _print(done, table, broken, as_json=as_json)
+        _print(done, table, gates, as_json=as_json)
     if broken:
         raise typer.Exit(1)
 
 
-def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str, as_json: bool, quiet: bool) -> None:
+def _stream(data: str | None, gates: list[Gate], how: dict[str, Any], *, on: str, as_json: bool, quiet: bool) -> None:
     from mohs._core.executor import executor_on
     from mohs._core.remote import is_remote, upload
     from mohs.hardness.shards import open_source
@@ -198,14 +199,15 @@ def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str,
             upload(done.folder, str(how["out"]))
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if as_json:
-        plain = {"folder": done.folder, "table": done.table, "report": done.report, "shares": done.shares, "gates broken": broken}
-        typer.echo(json.dumps({**plain, "approximate": done.facts["approximate"]}, default=str))
+        plain = {"folder": done.folder, "table": done.table, "report": done.report, "shares": done.shares}
+        plain |= {"gates_broken": broken, "approximate": done.facts["approximate"]}
+        typer.echo(json.dumps(plain, default=str))
     elif not quiet:
         typer.echo(f"{done.rows:,} examples: " + ", ".join(f"{count:,} {name}" for name, count in done.counts.items()))
         for line in (done.estimate.summary, *(f"note: {note}" for note in done.facts["approximate"])):
             typer.echo(line)
-        for gate in broken:
-            typer.echo(f"gate failed: {gate}")
+        for gate in gates:
+            typer.echo(gate.result(done.shares))
         typer.echo(f"table:  {done.table}")
         typer.echo(f"flagged: {done.flagged}   (mohs review opens it)")
         typer.echo(f"report: {done.report}")
@@ -233,17 +235,18 @@ def _as_csv(done: AuditResult, *, cleanlab: bool) -> Path:
     return done.folder / "hardness.csv"
 
 
-def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) -> None:
+def _print(done: AuditResult, table: Path, gates: list[Gate], *, as_json: bool) -> None:
     from mohs.audit.gallery_rows import rows_to_check
     from mohs.issues.catalog import ISSUES
     from mohs.report.summary import unflagged
 
     facts = done.facts
     if as_json:
-        plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares, "gates broken": broken}
+        plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares}
+        plain["gates_broken"] = [str(gate) for gate in gates if not gate.holds(done.shares)]
         changes: dict[str, Any] = {} if done.diff is None else {"changes": done.diff.counts}
-        changes |= {"checked labels": facts["checked labels"]} if "checked labels" in facts else {}
-        typer.echo(json.dumps({**plain, **changes, "loss": done.chosen}, default=str))
+        changes |= {"checked_labels": facts["checked labels"]} if "checked labels" in facts else {}
+        typer.echo(json.dumps({**plain, **changes, "loss": done.chosen or None}, default=str))
         return
     shares, total = done.shares, len(done.table)
     counts = [f"{shares[name] * total:,.0f} {name.replace('_', ' ')}" for name in NAMES if name != "noise"]
@@ -262,8 +265,8 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
     if "labels made wrong" in facts:
         wrong, flagged, hits = (facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong"))
         typer.echo(f"{wrong} labels were made wrong on purpose; {hits} of them are among the {flagged} flagged")
-    for gate in broken:
-        typer.echo(f"gate failed: {gate}")
+    for gate in gates:
+        typer.echo(gate.result(done.shares))
     typer.echo(f"table:  {table}")
     typer.echo(f"report: {done.report}")
     if "checked labels" not in facts and rows_to_check(done.table):
