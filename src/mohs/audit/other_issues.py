@@ -50,7 +50,7 @@ def other_issues(
         given |= {"features": features, "near": near}
     other = _other_splits(data, options)
     hashes = hashes_of({"train": train, **other})
-    kept, copies = kept_issues(load_previous(options, train), hashes, options.issues)
+    kept, copies = kept_issues(load_previous(options), hashes, options.issues)
     own = "auto" if options.issues == "auto" else [name for name in wanted if name != "leak"]
     again = f" ({len(kept)} kept from {options.previous})" if kept else ""
     options.step("issues", f"copies, outliers, defects, groups{again}" + (f"; leaks to {', '.join(other)}" if other else ""))

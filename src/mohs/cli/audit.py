@@ -23,8 +23,8 @@ Examples:
   mohs audit films.csv --label genres --separator ,   several labels per example
   mohs audit houses.csv --target price          a regression target
   mohs audit photos/ --votes votes.csv          labels from several annotators
-  mohs audit flowers.csv --checked decisions.csv   calibrated by labels that you have checked
-  mohs audit photos/ --corrected labels.csv --previous runs/photos   what changed since the earlier audit
+  mohs audit --previous runs/flowers --checked decisions.csv   calibrated by labels that you have checked
+  mohs audit --corrected labels.csv --previous runs/photos   the same data again: what changed since that audit
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
   mohs audit shards/ --stream                   embeddings larger than memory
   mohs audit photos/ --gate "leak<=0"           no copies in another split"""
@@ -69,7 +69,9 @@ Against = Annotated[
 Previous = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER", help="Earlier audit of the same examples, to reuse its results and report what is new and solved."
+        metavar="FOLDER",
+        help="Earlier audit of the same examples, to reuse its results and report what is new and solved. Without DATA, its data "
+        "and options are used.",
     ),
 ]
 Checked = Annotated[
@@ -113,6 +115,7 @@ STREAMED = ("precision", "folds", "seed", "runs", "out")  # options that --strea
 
 
 def audit(
+    context: typer.Context,
     data: o.DataWord = None,
     embed: Embed = "auto",
     precision: Precision = 0.8,
@@ -149,7 +152,8 @@ def audit(
 ) -> None:
     """Find the mislabeled, ambiguous, hard and easy examples of DATA, and other issues. Write a table and an HTML report.
 
-    Without DATA: a demonstration on digits with 10 % wrong labels. Run the same command again to resume.
+    Without DATA: the data of --previous or, without it, a demonstration on digits with 10 % wrong labels. Run the same command
+    again to resume.
     """
     from mohs.audit.gate import parse_gate
     from mohs.issues.catalog import ISSUES
@@ -174,13 +178,20 @@ def audit(
         return
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "recipe": recipe}
     judge |= {"folds": folds, "issues": issues, "device": device}
-    done = _audited(data, quiet, on, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
+    options |= {name: value for name, value in judge.items() if _is_given(context, name)}
+    done = _audited(data, quiet, on, out=out, runs=runs, open_as=how, corrected=corrected, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
         _print(done, table, gates, as_json=as_json)
     if broken:
         raise typer.Exit(1)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option was typed: the others have their defaults, or the values of --previous."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _stream(data: str | None, gates: list[Gate], how: dict[str, Any], *, on: str, as_json: bool, quiet: bool) -> None:
@@ -238,7 +249,7 @@ def _as_csv(done: AuditResult, *, cleanlab: bool) -> Path:
 def _print(done: AuditResult, table: Path, gates: list[Gate], *, as_json: bool) -> None:
     from mohs.audit.gallery_rows import rows_to_check
     from mohs.issues.catalog import ISSUES
-    from mohs.report.summary import unflagged
+    from mohs.report.summary import check_command, unflagged
 
     facts = done.facts
     if as_json:
@@ -270,4 +281,4 @@ def _print(done: AuditResult, table: Path, gates: list[Gate], *, as_json: bool) 
     typer.echo(f"table:  {table}")
     typer.echo(f"report: {done.report}")
     if "checked labels" not in facts and rows_to_check(done.table):
-        typer.echo("next:   check the labels under “Check first” in the report, and audit again with --checked decisions.csv")
+        typer.echo(f"next:   check the labels under “Check first” in the report, then {check_command(done)}")

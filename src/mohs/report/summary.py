@@ -8,7 +8,9 @@ from shlex import quote
 import numpy as np
 
 from mohs.audit.gallery_rows import rows_to_check
+from mohs.audit.pipeline import audit_call
 from mohs.audit.result import AuditResult
+from mohs.audit.run_files import MARK
 from mohs.hardness.table import VERDICTS, column
 from mohs.report.changes_block import change_sentence
 from mohs.report.issue_blocks import issue_sentence
@@ -19,7 +21,7 @@ DOUBTED = 20  # most doubtful labels that are worth a look where none is flagged
 IMBALANCED = 10  # largest class over smallest, from which the report warns
 CHECK_FIRST = (
     "A few checked labels show how far to trust the rest: decide on those under “Check first”, download the decisions, and audit "
-    "the same data again with the same options and"
+    "the same data again with them:"
 )
 SCALE_ENDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 NOISE_KINDS = {
@@ -169,7 +171,7 @@ def next_steps(result: AuditResult) -> list[Step]:
         Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked."),
     ]
     if rows_to_check(result.table):
-        steps.insert(1, Step(CHECK_FIRST, f"mohs audit DATA --checked decisions.csv --out {run}-checked"))
+        steps.insert(1, Step(CHECK_FIRST, check_command(result)))
     if result.annotators is not None:
         steps.append(Step("Show the examples listed under “Annotators” to one more person: their votes help most."))
     if unsure:
@@ -180,6 +182,14 @@ def next_steps(result: AuditResult) -> list[Step]:
     if result.estimate is not None and result.estimate.imbalance >= IMBALANCED:
         steps.append(Step("Class sizes differ widely. Check the rare classes with care: their examples can look mislabeled."))
     return steps
+
+
+def check_command(result: AuditResult) -> str:
+    """The command, or the call for data in memory, that audits the same data again with checked labels."""
+    run = str(result.facts.get("run", "RUN"))
+    if (result.folder / MARK).exists() and audit_call(result.folder) is None:
+        return f'mohs.audit(data, checked="decisions.csv", out={f"{run}-checked"!r})'
+    return f"mohs audit --previous {quote(run)} --checked decisions.csv --out {quote(f'{run}-checked')}"
 
 
 def _count(kind: Kind) -> str:
