@@ -102,8 +102,10 @@ class AuditedFiles:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of rows with each verdict, and `noise`, the estimated share of wrong labels (0 if none was found)."""
+        """Share of rows with each verdict and of those not judged, and `noise`, the estimated share of wrong labels (0 if none
+        was found)."""
         shares = {name.replace(" ", "_"): self.counts[name] / self.rows for name in VERDICTS}
+        shares["not_judged"] = self.unjudged / self.rows
         return shares | {"noise": 0.0 if self.estimate.kind == "none found" else self.estimate.rate}
 
 

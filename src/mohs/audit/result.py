@@ -115,9 +115,11 @@ class AuditResult:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of examples with each verdict, `noise` (the estimated share of wrong labels, 0 if none was found), and issues."""
+        """Share of examples with each verdict and of those not judged, which sum to 1; `noise` (the estimated share of wrong
+        labels, 0 if none was found); shares of issues."""
         counts = self.totals.by_verdict()
         shares = {name.replace(" ", "_"): counts[name] / self.totals.rows for name in VERDICTS}
+        shares["not_judged"] = counts[None] / self.totals.rows
         found = self.estimate
         shares |= {} if found is None else {"noise": 0.0 if found.kind == "none found" else found.rate}
         return shares if self.issues is None else shares | self.issues.shares

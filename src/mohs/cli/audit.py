@@ -28,7 +28,7 @@ Examples:
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
   mohs audit shards/ --stream                   embeddings larger than memory
   mohs audit photos/ --gate "leak<=0"           no copies in another split"""
-NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound, besides issues
+NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "not_judged", "noise")  # what a gate may bound, besides issues
 Loss = Annotated[
     str,
     typer.Option(
@@ -210,11 +210,12 @@ def _stream(data: str | None, gates: list[Gate], how: dict[str, Any], *, on: str
             upload(done.folder, str(how["out"]))
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if as_json:
-        plain = {"folder": done.folder, "table": done.table, "report": done.report, "shares": done.shares}
+        plain = {"folder": done.folder, "table": done.table, "report": done.report, "examples": done.rows, "shares": done.shares}
         plain |= {"gates_broken": broken, "approximate": done.facts["approximate"]}
         typer.echo(json.dumps(plain, default=str))
     elif not quiet:
-        typer.echo(f"{done.rows:,} examples: " + ", ".join(f"{count:,} {name}" for name, count in done.counts.items()))
+        unjudged = f", {done.unjudged:,} not judged (no finite scores)" if done.unjudged else ""
+        typer.echo(f"{done.rows:,} examples: " + ", ".join(f"{count:,} {name}" for name, count in done.counts.items()) + unjudged)
         for line in (done.estimate.summary, *(f"note: {note}" for note in done.facts["approximate"])):
             typer.echo(line)
         for gate in gates:
@@ -249,20 +250,19 @@ def _as_csv(done: AuditResult, *, cleanlab: bool) -> Path:
 def _print(done: AuditResult, table: Path, gates: list[Gate], *, as_json: bool) -> None:
     from mohs.audit.gallery_rows import rows_to_check
     from mohs.issues.catalog import ISSUES
-    from mohs.report.summary import check_command, unflagged
+    from mohs.report.summary import check_command, counts_line, unflagged
 
     facts = done.facts
     if as_json:
-        plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares}
+        plain = {"folder": done.folder, "table": table, "report": done.report, "examples": len(done.table), "shares": done.shares}
         plain["gates_broken"] = [str(gate) for gate in gates if not gate.holds(done.shares)]
         changes: dict[str, Any] = {} if done.diff is None else {"changes": done.diff.counts}
         changes |= {"checked_labels": facts["checked labels"]} if "checked labels" in facts else {}
         typer.echo(json.dumps({**plain, **changes, "loss": done.chosen or None}, default=str))
         return
-    shares, total = done.shares, len(done.table)
-    counts = [f"{shares[name] * total:,.0f} {name.replace('_', ' ')}" for name in NAMES if name != "noise"]
-    typer.echo(f"{total:,} examples: {', '.join(counts)}")
-    if not shares["mislabeled"]:
+    total = len(done.table)
+    typer.echo(counts_line(done))
+    if not done.shares["mislabeled"]:
         typer.echo(unflagged(done))
     if done.issues is not None:
         rows = {name: round(share * total) for name, share in done.issues.shares.items() if share}
