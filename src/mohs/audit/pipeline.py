@@ -173,7 +173,7 @@ def repeated_call(
 
 
 def check_still_there(call: Mapping[str, Any], remedy: str) -> None:
-    """Raise if the data of this call were a file or folder (`call_of` writes its whole path) that is not there any more."""
+    """Raise if the data of this call are a file or folder, whose whole path `call_of` writes, and it is not there any more."""
     data = call.get("data")
     if data is not None and Path(data).is_absolute() and not Path(data).exists():
         raise DataError(f"the audited data are no longer at {data}: {remedy}")
