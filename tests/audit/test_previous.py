@@ -130,7 +130,7 @@ def test_other_data_are_refused(first: mohs.AuditResult, wrong: Examples, tmp_pa
     named = Data(replace(wrong, keys=[f"photo{i}" for i in range(len(wrong))]))
     with pytest.raises(mohs.DataError, match=r"audited other examples: no id is in both \('0' there, 'photo0' in"):
         run_audit(named, out=tmp_path / "b", previous=first.folder)
-    with pytest.raises(mohs.DataError, match="is not a folder: give the run directory of a finished audit"):
+    with pytest.raises(mohs.DataError, match="does not exist: give the folder of a finished audit"):
         run_audit(Data(wrong), out=tmp_path / "c", previous=tmp_path / "nowhere")
     table = first.table.set_column(0, "id", pa.array([f"x{i}" for i in range(len(first.table))]))
     with pytest.raises(mohs.DataError, match="no id is in both"):

@@ -109,7 +109,7 @@ def test_dry_run_writes_nothing_and_json_counts(run: Path, decisions: Path) -> N
         (["{run}"], ValueError, "give either the decisions.log or decisions.csv to apply, or --undo"),
         (["{run}", "{decisions}", "--undo"], ValueError, "give either the decisions.log or decisions.csv to apply, or --undo"),
         (["{run}", "{decisions}", "--to", "labels.txt"], ValueError, "written as .parquet or .csv"),
-        (["nowhere", "{decisions}"], DataError, "nowhere is not a folder: give the run directory"),
+        (["nowhere", "{decisions}"], DataError, "nowhere does not exist: give the folder of a finished audit"),
         (["{run}", "no-such.csv"], OSError, "no-such.csv"),
     ],
 )
@@ -139,7 +139,7 @@ def test_report(run: Path, tmp_path: Path) -> None:
     assert told["verdicts"]["mislabeled"] == 6
     assert call("report", run, "--quiet").stdout == ""
     assert "ending .html" in str(call("report", run, "--out", "r.txt").exception)
-    assert "is not a folder" in str(call("report", tmp_path / "none").exception)
+    assert "does not exist" in str(call("report", tmp_path / "none").exception)
 
 
 def test_data_that_were_moved_are_asked_for(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_hostile_names_and_files_that_are_not_images(tmp_path: Path) -> None:
         (None, ["--gate", "cheese<1"], 2, "gate 'cheese<1': expected NAME<NUMBER"),
         (None, ["--epochs", "0"], 2, "epochs must be at least 1, got 0"),
         (None, ["--model", "ember"], 2, "unknown model 'ember'; known: linear"),
-        ("file", ["--out", "file/out"], 4, "cannot be written (Not a directory): give another folder with out"),
+        ("file", ["--out", "file/out"], 4, "cannot be written (Not a directory): give another folder with out (--out)"),
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(

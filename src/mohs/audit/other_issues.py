@@ -68,7 +68,7 @@ def other_issues(
 def check_issues(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, if leaks are wanted by name but there is nothing to compare with."""
     if options.issues != "auto" and "leak" in chosen_issues(options.issues) and len(data.splits) < 2 and options.against is None:
-        raise ValueError("issue 'leak' needs a validation or test split, or a second data set: name one with against")
+        raise ValueError("issue 'leak' needs a validation or test split, or a second data set: name one with against (--against)")
 
 
 def leaks_between(splits: Mapping[str, Examples], options: AuditOptions) -> Found:
@@ -100,7 +100,8 @@ def _other_splits(data: Data, options: AuditOptions) -> dict[str, Examples]:
     second = open_data(options.against, image_size=tuple(shape[1:]) if kind == "images" else None)  # type: ignore[arg-type]
     if second.train.kind != kind or (kind == "features" and second.train.shape != shape):
         raise DataError(
-            f"against: {second.name} holds {second.train.kind}, {data.name} {kind}: name data of the same kind and width"
+            f"against (--against): {second.name} holds {second.train.kind}, {data.name} {kind}: name data of the same kind and "
+            "width"
         )
     return found | {f"{second.name} {name}": one for name, one in second.splits.items()}
 

@@ -93,7 +93,7 @@ def run_audit(
     check_options(found, chosen)
     check_classes(found.train)
     if out is not None and isinstance(data, str | Path) and Path(data).is_dir() and Path(out).resolve() == Path(data).resolve():
-        raise ValueError(f"out is the folder of the data, {out}: give another folder")
+        raise ValueError(f"out (--out) is the folder of the data, {out}: give another folder")
     chosen = replace(chosen, folds=chosen.folds or default_folds(len(found.train)))
     earlier = load_previous(chosen)
     if earlier is not None:
@@ -183,7 +183,7 @@ def audited_data(call: Mapping[str, Any]) -> Data:
     """The data of an audit that was called like this (`call_of`)."""
     data = call.get("data")
     if data is None and "votes" in call.get("open_as", {}):
-        raise ValueError("votes need data: name the data that people voted on")
+        raise ValueError("votes (--votes) need data: name the data that people voted on")
     found = demonstration(int(call["options"].get("seed", 0))) if data is None else open_data(data, **call.get("open_as", {}))
     return found if call.get("corrected") is None else with_corrections(found, call["corrected"])
 
@@ -227,34 +227,38 @@ def check_options(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, for options that do not fit the data."""
     kind = data.train.kind
     if options.checked is not None and not takes_checks(data):
-        raise ValueError(f"checked is for examples with one class each, and {data.name} has sets, numbers or parts: leave it out")
+        raise ValueError(
+            f"checked (--checked) is for examples with one class each, and {data.name} has sets, numbers or parts: leave it out"
+        )
     if data.train.separator is not None or data.train.numeric:
         voted = data.train.votes is not None
         given = {"run": options.run, "finetune": options.finetune, "embed": options.embed == "none", "votes": voted}
         for name, used in given.items():
             if used:
-                raise ValueError(f"{name} is for examples with one class each, and {data.name} has sets or numbers: leave it out")
+                raise ValueError(
+                    f"{name} (--{name}) is for examples with one class each, and {data.name} has sets or numbers: leave it out"
+                )
     check_issues(data, options)
     if options.loss != "auto":
         check_loss(options.loss, data.train)
     if options.recipe not in ("auto", "none"):
         create_spec(RECIPES, "recipe", as_spec(options.recipe))
         if kind != "images" or options.embed != "none":
-            raise ValueError('recipe is for a network trained on images from scratch: add --embed none (embed="none")')
+            raise ValueError('recipe (--recipe) is for a network trained on images from scratch: add --embed none (embed="none")')
     named = model_spec(options.model)
     if kind != "images":
         for name, used in (("model", named["name"] != "auto"), ("finetune", options.finetune), ("loss", options.loss != "auto")):
             if used:
-                raise ValueError(f"{name} is for images: {kind} is judged by heads in folds; leave it out")
+                raise ValueError(f"{name} (--{name}) is for images: {kind} is judged by heads in folds; leave it out")
         if kind != "text" and options.embed not in ("auto", "none"):
             how = "a table is judged by its columns" if kind == "table" else "features are judged as they are"
-            raise ValueError(f"embed is for images and texts: {how}; leave it out")
+            raise ValueError(f"embed (--embed) is for images and texts: {how}; leave it out")
         if options.embed == "none" and kind == "text":
-            raise ValueError('embed="none" is for images: texts need features; name an embedder, or leave it out')
+            raise ValueError('embed="none" (--embed none) is for images: texts need features; name an embedder, or leave it out')
     elif named["name"] != "auto":
         create_spec(MODELS, "model", named)
     if options.finetune and options.embed == "none":
-        raise ValueError('finetune needs a pretrained backbone: leave embed="none" out')
+        raise ValueError('finetune (--finetune) needs a pretrained backbone: leave embed="none" (--embed none) out')
 
 
 def check_classes(examples: Examples) -> None:

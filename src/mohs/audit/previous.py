@@ -52,7 +52,7 @@ def check_previous(earlier: AuditResult, examples: Examples, uncorrected: Exampl
     if numbered and not same and not same_inputs(earlier, examples):
         raise DataError(
             f"{earlier.folder} audited other inputs than those of {examples.name}, and the examples are only numbered: "
-            "add a column of ids to match them by, or leave previous out"
+            "add a column of ids to match them by, or leave previous (--previous) out"
         )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mohs._core.errors import DataError
+from mohs._core.folders import refuse_output
 from mohs.data.decode import Size
 from mohs.data.examples import Data, Examples
 from mohs.data.image_stores import printable
@@ -94,6 +95,7 @@ def _open_folder(path: Path, reading: Reading) -> Data:
     from mohs.data.readers.hub import SAVED
     from mohs.data.readers.idx import find_file, mnist
 
+    refuse_output(path)
     if any((path / file).is_file() for file in SAVED):
         return _hub(str(path), reading)
     if find_file(path, "train-images") is not None:

@@ -11,6 +11,7 @@ import torch
 
 from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
+from mohs._core.folders import refuse_output
 from mohs._core.vocabulary import INPUTS, find_name
 from mohs.data.columns import Column, from_table
 from mohs.data.domains import UNKNOWN, unlabeled
@@ -37,6 +38,8 @@ def open_unlabeled(path: str | Path, like: Examples, *, text: str | None = None,
     shown = printable(str(path))
     if not path.exists():
         raise DataError(f"{shown}: no such file or folder")
+    if path.is_dir():
+        refuse_output(path, wanted="give new inputs")
     if path.suffix.lower() in (".npz", ".npy"):
         arrays = read_arrays(path, single=INPUTS[0])
         key = find_name(arrays, INPUTS)
