@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def test_ctrl_c_says_what_is_kept(event: dict[str, Any], message: str, monkeypat
         watch(event)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mohs.train.loop.train", interrupted)
+    monkeypatch.setattr(importlib.import_module("mohs.train.loop"), "train", interrupted)
     done = CliRunner().invoke(app, ["digits", "--epochs", "5"])
     assert done.exit_code == 130
     assert f"mohs: {message}" in done.stderr
@@ -90,7 +91,7 @@ def test_ctrl_c_elsewhere_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, cap
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mohs.train.run_data.opened", interrupted)
+    monkeypatch.setattr(importlib.import_module("mohs.train.run_data"), "opened", interrupted)
     monkeypatch.setattr("sys.argv", ["mohs", "train"])
     with pytest.raises(SystemExit) as stop:
         main()
