@@ -25,6 +25,7 @@ from mohs.data.validate import check_examples
 if TYPE_CHECKING:
     import pyarrow as pa
 
+NAMED = 8  # files and folders that an error lists
 KINDS = (
     "a folder or .zip of class folders, a .csv, .tsv, .jsonl, .parquet or .npz file, "
     "a folder of Parquet shards, idx files or CIFAR batches, hf:NAME"
@@ -76,7 +77,9 @@ def open_path(path: Path, reading: Reading) -> Data:
     if path.is_dir():
         return _open_folder(path, reading)
     if not path.is_file():
-        raise DataError(f"{shown}: no such file or folder, and not a known name; give {KINDS}, or one of {', '.join(DATA)}")
+        near = _nearby(path)
+        known = f"give {KINDS}, or one of {', '.join(DATA)}"
+        raise DataError(f"{shown}: no such file or folder, and not a known name; {near or known}")
     kind = path.suffix.lower()
     if kind in (".npz", ".npy"):
         return npz(path, label=reading.label)
@@ -87,6 +90,19 @@ def open_path(path: Path, reading: Reading) -> Data:
 
         return strip_part(path) if is_strips(path) else folder(path, **reading.images)
     raise DataError(f"{shown}: files ending in {kind!r} are not supported; give {KINDS}")
+
+
+def _nearby(path: Path) -> str:
+    """What is where a path that does not exist points: the path before a colon, or the other names in its folder; else ""."""
+    before = Path(str(path).rpartition(":")[0])
+    if str(before) != "." and before.exists():
+        return f"{printable(str(before))} exists: give it alone, without the part after the colon"
+    folder = path.parent
+    names = sorted(one.name for one in folder.iterdir() if not one.name.startswith(".")) if os.access(folder, os.R_OK) else []
+    if str(folder) == "." or not names:
+        return ""
+    shown = ", ".join(printable(name) for name in names[:NAMED])
+    return f"{printable(str(folder))} has {shown}{', ...' if len(names) > NAMED else ''}"
 
 
 def _open_folder(path: Path, reading: Reading) -> Data:
@@ -224,7 +240,7 @@ def _pacs(reading: Reading, rest: str) -> Data:
 
 def _plain(data: Data, name: str, rest: str) -> Data:
     if rest:
-        raise ValueError(f"{name} has no parts, got {name}:{rest}")
+        raise ValueError(f"{name}:{rest}: {name} has no parts; its splits are {', '.join(data.splits)}: write {name} alone")
     return data
 
 
