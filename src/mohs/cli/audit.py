@@ -254,7 +254,13 @@ def _print(done: AuditResult, table: Path, gates: list[Gate], *, as_json: bool) 
 
     facts = done.facts
     if as_json:
-        plain = {"folder": done.folder, "table": table, "report": done.report, "examples": len(done.table), "shares": done.shares}
+        plain: dict[str, Any] = {
+            "folder": done.folder,
+            "table": table,
+            "report": done.report,
+            "examples": len(done.table),
+            "shares": done.shares,
+        }
         plain["gates_broken"] = [str(gate) for gate in gates if not gate.holds(done.shares)]
         changes: dict[str, Any] = {} if done.diff is None else {"changes": done.diff.counts}
         changes |= {"checked_labels": facts["checked labels"]} if "checked labels" in facts else {}
