@@ -29,7 +29,7 @@ def audit(
 
     Args:
         data: A path or name as `open_data` takes them, arrays, or a torch Dataset. Default: scikit-learn's digits with a
-            tenth of the labels changed.
+            tenth of the labels changed or, with `previous`, the data of that audit, with its options where none are given.
         out: Output folder. Default: a folder under `runs` named after the data and the options.
         runs: Parent of the default output folder.
         open_as: Options of `open_data` as a mapping, for those that are not given as keyword arguments.

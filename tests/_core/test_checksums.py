@@ -184,3 +184,14 @@ def test_a_folder_without_locks_still_lists(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "a.txt").write_text("a")
     list_file(tmp_path / "a.txt")
     assert checked(tmp_path / "a.txt")
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    for arguments in ((28, "No space left on device", "{}"), ("[Errno 28] Failed to open local file '{}'",)):
+        with pytest.raises(OSError, match=r"table\.csv") as raised, written_whole(file) as part:
+            raise OSError(*(one.format(part) if isinstance(one, str) else one for one in arguments))
+        assert raised.value.filename == str(file)
+        assert ".part" not in str(raised.value)
+    with pytest.raises(OSError, match="elsewhere"), written_whole(file):
+        raise OSError(2, "No such file", "elsewhere")

@@ -168,6 +168,7 @@ def test_rows_that_cannot_be_judged_have_no_verdict(tmp_path: Path) -> None:
     done = audit_files(open_source(shards(tmp_path / "s", features=broken), headless=True), tmp_path / "out")
     table = table_of(done)
     assert done.unjudged == 2
+    assert done.shares["not_judged"] == 2 / done.rows
     assert [i for i, verdict in enumerate(table.column("verdict").to_pylist()) if verdict is None] == [3, 1700]
     assert np.isnan(column(table, "margin")[[3, 1700]]).all()
 
@@ -259,6 +260,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "hardness" / "00000.parquet").exists()
     again = CliRunner().invoke(app, [*words, "--json", "--quiet", "--gate", "noise<0.001"])
     assert again.exit_code == 1
-    assert json.loads(again.output.splitlines()[-1])["gates broken"] == ["noise<0.001"]
+    assert json.loads(again.output.splitlines()[-1])["gates_broken"] == ["noise<0.001"]
     refused = CliRunner().invoke(app, [*words, "--embed", "none"])
     assert "leave --embed out" in str(refused.exception)

@@ -150,7 +150,7 @@ def test_wrong_labels_stay_flagged_with_the_label_they_should_have(
         ({"decision": "change", "new_label": "x"}, r"d\.csv, row 2 .*the new label 'x' is not one of the 10 classes"),
         ("twice", r"d\.csv, row 3 .*this id has two decisions; keep one of the two rows"),
         ("empty", r"d\.csv holds no decisions: check some labels"),
-        ("missing", r"checked: .*d\.csv does not exist; give the decisions\.csv that the report downloads"),
+        ("missing", r"checked \(--checked\): .*d\.csv does not exist; give the decisions\.csv that the report downloads"),
         ("other", r"d\.csv has no column 'id'; decisions have"),
     ],
 )
@@ -222,7 +222,9 @@ def test_only_examples_with_one_class_can_be_checked(tmp_path: Path, decide: Dec
         rows.writerow(["area", "rooms", "price"])
         rows.writerows([[area, rng.integers(1, 6), 3 * area + rng.normal()] for area in rng.uniform(20, 200, size=60)])
     write(tmp_path / "d.csv", [decide(0)])
-    with pytest.raises(ValueError, match="checked is for examples with one class each, and houses has sets, numbers or parts"):
+    with pytest.raises(
+        ValueError, match=r"checked \(--checked\) is for examples with one class each, and houses has sets, numbers or parts"
+    ):
         mohs.audit(tmp_path / "houses.csv", open_as={"target": "price"}, checked=tmp_path / "d.csv", out=tmp_path / "out")
 
 

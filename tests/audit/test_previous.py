@@ -13,6 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 import mohs
+from mohs._core.errors import DataError
 from mohs.audit import judge_features
 from mohs.audit import other_issues as issues_of_audits
 from mohs.audit.pipeline import run_audit
@@ -129,7 +130,7 @@ def test_other_data_are_refused(first: mohs.AuditResult, wrong: Examples, tmp_pa
     named = Data(replace(wrong, keys=[f"photo{i}" for i in range(len(wrong))]))
     with pytest.raises(mohs.DataError, match=r"audited other examples: no id is in both \('0' there, 'photo0' in"):
         run_audit(named, out=tmp_path / "b", previous=first.folder)
-    with pytest.raises(mohs.DataError, match="is not a folder: give the run directory of a finished audit"):
+    with pytest.raises(mohs.DataError, match="does not exist: give the folder of a finished audit"):
         run_audit(Data(wrong), out=tmp_path / "c", previous=tmp_path / "nowhere")
     table = first.table.set_column(0, "id", pa.array([f"x{i}" for i in range(len(first.table))]))
     with pytest.raises(mohs.DataError, match="no id is in both"):
@@ -162,3 +163,29 @@ def test_the_command_from_decisions_to_the_diff(tmp_path: Path) -> None:
     assert found["solved"] > 0.9 * len(flagged)
     assert found["new"] + found["still"] < 0.2 * len(flagged)
     assert f"since {tmp_path / 'one'}: " in called(*words[:-1], "--out", str(tmp_path / "two"))
+
+
+def test_without_data_the_previous_audit_is_repeated_with_its_options(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 7},{i % 3}.{i},{'xyz'[i % 3]}\n" for i in range(60))
+    (tmp_path / "rows.csv").write_text(f"a,b,kind\n{rows}")
+    one = mohs.audit(tmp_path / "rows.csv", out=tmp_path / "one", open_as={"label": "kind"}, issues="none", seed=3)
+    words = ["audit", "--previous", str(tmp_path / "one"), "--out", str(tmp_path / "two"), "--quiet"]
+    assert CliRunner().invoke(app, [*words, "--precision", "0.9"], catch_exceptions=False).exit_code == 0
+    two = mohs.load_audit(tmp_path / "two")
+    assert (two.data_hash, two.classes, two.issues) == (one.data_hash, one.classes, None)
+    call = json.loads((tmp_path / "two" / "audit.json").read_text())["call"]
+    assert (call["data"], call["open_as"]) == (str(tmp_path / "rows.csv"), {"label": "kind"})
+    assert (call["options"]["seed"], call["options"]["precision"]) == (3, 0.9)
+    assert f"mohs audit --previous {tmp_path / 'two'} --checked decisions.csv" in (two.folder / "report.html").read_text()
+    (tmp_path / "rows.csv").rename(tmp_path / "moved.csv")
+    with pytest.raises(DataError, match=r"no longer at .*rows\.csv: give the new location of the data as DATA"):
+        mohs.audit(previous=tmp_path / "one", out=tmp_path / "three")
+    again = mohs.audit(tmp_path / "moved.csv", open_as={"label": "kind"}, previous=tmp_path / "one", out=tmp_path / "three")
+    assert again.diff is not None
+
+
+def test_an_audit_of_data_in_memory_cannot_be_repeated_without_them(first: mohs.AuditResult, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is an audit of data that were in memory: give the data too"):
+        mohs.audit(previous=first.folder, out=tmp_path / "two")
+    page = write_report(first, tmp_path / "report.html").read_text()
+    assert "mohs.audit(data, checked=" in page

@@ -98,9 +98,9 @@ def test_errors_name_what_is_wrong(synthetic: Callable[..., Any]) -> None:
 
 
 def test_folders_that_are_not_runs(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not a folder: give the run directory of a finished audit"):
+    with pytest.raises(DataError, match="does not exist: give the folder of a finished audit"):
         load_audit(tmp_path / "none")
-    with pytest.raises(DataError, match=r"has no findings.json"):
+    with pytest.raises(DataError, match="is not the folder of an audit; give"):
         load_audit(tmp_path)
     for file in run.iterdir():
         if file.name != "checksums.json":  # a folder of an older version is read without

@@ -111,7 +111,9 @@ def test_the_command(here: Path, tmp_path: Path) -> None:
     assert "McNemar's exact p = " in done.stdout
     told = json.loads(call(here, "--retrain", "--json").stdout)  # of the labels that were written
     assert told["retrained"]["excluded"] == 2
-    assert f"{100 * told['retrained']['compared']['accuracy_a']:6.2f} %  after" in done.stdout
+    after, before = told["retrained"]["after"], told["retrained"]["before"]
+    assert f"{100 * after['accuracy']:6.2f} %  after   {after['run']}" in done.stdout
+    assert told["retrained"]["difference"] == pytest.approx(after["accuracy"] - before["accuracy"])
     assert len(list((here / "retrained").iterdir())) == 2
     other = call(here, "--retrain", "--data", "digits").exception
     assert isinstance(other, DataError)
@@ -163,7 +165,7 @@ def test_an_audit_that_judged_without_a_network_is_compared_by_a_model_on_its_fe
     assert done.exit_code == 0, done.exception
     told = json.loads(done.stdout)["retrained"]
     assert told["changed"] > 20
-    assert told["compared"]["n"] == 80
-    assert min(told["compared"]["accuracy_a"], told["compared"]["accuracy_b"]) > 0.8
-    about = json.loads((Path(told["after"]) / "run.json").read_text())
+    assert told["n"] == 80
+    assert min(told["before"]["accuracy"], told["after"]["accuracy"]) > 0.8
+    about = json.loads((Path(told["after"]["run"]) / "run.json").read_text())
     assert (about["inputs"]["kind"], about["run"]["embed"]) == (kind, "columns" if kind == "table" else "auto")

@@ -92,7 +92,7 @@ def test_training_and_other_judges_refuse_several_labels(tmp_path: Path) -> None
     x, _, given = made(40)
     with pytest.raises(mohs.DataError, match="can be audited, not trained on"):
         mohs.train(mohs.Run(epochs=1), (x, given))
-    with pytest.raises(ValueError, match="run is for examples with one class each"):
+    with pytest.raises(ValueError, match=r"run \(--run\) is for examples with one class each"):
         mohs.audit((x, given), run=tmp_path, out=tmp_path / "audit")
     with pytest.raises(mohs.DataError, match="add examples"):
         mohs.audit((x[:15], given[:15]), out=tmp_path / "audit")

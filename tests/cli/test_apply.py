@@ -109,7 +109,7 @@ def test_dry_run_writes_nothing_and_json_counts(run: Path, decisions: Path) -> N
         (["{run}"], ValueError, "give either the decisions.log or decisions.csv to apply, or --undo"),
         (["{run}", "{decisions}", "--undo"], ValueError, "give either the decisions.log or decisions.csv to apply, or --undo"),
         (["{run}", "{decisions}", "--to", "labels.txt"], ValueError, "written as .parquet or .csv"),
-        (["nowhere", "{decisions}"], DataError, "nowhere is not a folder: give the run directory"),
+        (["nowhere", "{decisions}"], DataError, "nowhere does not exist: give the folder of a finished audit"),
         (["{run}", "no-such.csv"], OSError, "no-such.csv"),
     ],
 )
@@ -139,4 +139,17 @@ def test_report(run: Path, tmp_path: Path) -> None:
     assert told["verdicts"]["mislabeled"] == 6
     assert call("report", run, "--quiet").stdout == ""
     assert "ending .html" in str(call("report", run, "--out", "r.txt").exception)
-    assert "is not a folder" in str(call("report", tmp_path / "none").exception)
+    assert "does not exist" in str(call("report", tmp_path / "none").exception)
+
+
+def test_data_that_were_moved_are_asked_for(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 7},{i % 3}.{i},{'xyz'[i % 3]}\n" for i in range(60))
+    (tmp_path / "rows.csv").write_text(f"a,b,label\n{rows}")
+    made = mohs.audit(tmp_path / "rows.csv", out=tmp_path / "run", issues="none")
+    row = made.table.to_pylist()[0]
+    line = f"{row['id']},{made.data_hash},{row['label']},keep,"
+    (tmp_path / "d.csv").write_text(f"id,data_hash,label,decision,new_label\n{line}\n")
+    (tmp_path / "rows.csv").rename(tmp_path / "moved.csv")
+    failed = call("apply", tmp_path / "run", tmp_path / "d.csv", "--retrain").exception
+    where = f"the audited data are no longer at {tmp_path / 'rows.csv'}: give their new location with --data"
+    assert str(failed) == where

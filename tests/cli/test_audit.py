@@ -43,7 +43,7 @@ def test_gates_json_and_cleanlab_columns(embeddings: Path, tmp_path: Path) -> No
     shown = RUNNER.invoke(app, [*words, "--gate", "mislabeled<0.02", "--gate", "noise<90%"])
     assert shown.exit_code == 1, shown.output
     told = json.loads(shown.stdout)
-    assert told["gates broken"] == ["mislabeled<0.02"]
+    assert told["gates_broken"] == ["mislabeled<0.02"]
     assert 0.02 < told["shares"]["mislabeled"] < 0.2
     assert Path(told["report"]).is_file()
     with Path(told["table"]).open() as file:
@@ -52,7 +52,10 @@ def test_gates_json_and_cleanlab_columns(embeddings: Path, tmp_path: Path) -> No
     assert len(flagged) == round(300 * told["shares"]["mislabeled"])
     assert all(float(row["label_score"]) < 0.5 for row in flagged)
     assert all(row["given_label"] == row["label"] and row["predicted_label"] == row["predicted"] for row in rows)
+    assert told["loss"] is None  # no network was trained
     assert RUNNER.invoke(app, [*words, "--gate", "mislabeled<0.5"]).exit_code == 0  # the second time: nothing is trained
+    words.remove("--json")
+    assert "gate passed: mislabeled<0.5 (measured: 0." in RUNNER.invoke(app, [*words, "--gate", "mislabeled<0.5"]).stdout
     steps = [line.split()[0] for line in shown.stderr.splitlines() if "/6 " in line]
     assert [step for step in steps if step != "2/6"] == ["1/6", "3/6", "4/6", "5/6", "6/6"]  # features need no embedding
 
@@ -79,7 +82,7 @@ def test_splits_that_are_not_judged_are_named(tmp_path: Path) -> None:
 
 def test_quiet_prints_nothing_and_keeps_the_gate(embeddings: Path, tmp_path: Path) -> None:
     words = ["audit", str(embeddings), "--out", str(tmp_path / "out"), "--quiet"]
-    shown = RUNNER.invoke(app, [*words, "--gate", "easy>2"])
+    shown = RUNNER.invoke(app, [*words, "--gate", "easy>0.999"])
     assert (shown.exit_code, shown.output) == (1, "")
 
 
@@ -111,7 +114,7 @@ def test_hostile_names_and_files_that_are_not_images(tmp_path: Path) -> None:
         (None, ["--gate", "cheese<1"], 2, "gate 'cheese<1': expected NAME<NUMBER"),
         (None, ["--epochs", "0"], 2, "epochs must be at least 1, got 0"),
         (None, ["--model", "ember"], 2, "unknown model 'ember'; known: linear"),
-        ("file", ["--out", "file/out"], 4, "cannot be written (Not a directory): give another folder with out"),
+        ("file", ["--out", "file/out"], 4, "cannot be written (Not a directory): give another folder with out (--out)"),
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(

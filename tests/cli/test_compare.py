@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,20 @@ def test_losses_are_compared_and_drawn_and_their_runs_too(here: Path) -> None:
     assert "McNemar" in shown.stdout
     pair = json.loads(mohs(*runs, "--json").stdout)
     assert pair["accuracy_a"] == pytest.approx(told[0]["values"]["0"], abs=1e-6)
+
+
+def test_equal_differences_are_too_few_seeds_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    from mohs.cli.compare import _plain, _print_table
+    from mohs.studies.compare import SettingCompared
+
+    first = SettingCompared("ce", {0: 0.5, 1: 0.6}, 0, mean=0.55, sd=0.07)
+    same = SettingCompared("gce", {0: 0.6, 1: 0.7}, 0, 0.65, 0.07, 0.0, 1.0, 0.1, -math.inf, math.inf, 0.5, "draw")
+    _print_table([first, same])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "accuracy on held-out examples in % (labels as given)" in told
+    assert "+10.00 0.5 draw" in told
+    assert "inf" not in told
+    assert _plain({"low": -math.inf, "mean": 0.5}) == {"low": None, "mean": 0.5}
 
 
 @needs_charts

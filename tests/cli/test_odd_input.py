@@ -174,6 +174,30 @@ def test_a_damaged_run_is_an_error_with_a_remedy(
     assert text.count("\n") == 1
 
 
+def test_a_folder_of_another_kind_is_named_with_the_commands_that_take_it(
+    data: Path, trained: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit, was_trained, none = tmp_path / "audit", tmp_path / "run", tmp_path / "none"
+    assert run(monkeypatch, capsys, "audit", data, "--out", audit, "--issues", "none", "--quiet")[0] == 0
+    holds_audit = "it holds an audit (mohs review, mohs report and mohs apply take it)"
+    holds_run = "it holds a training run (mohs predict and mohs compare take it, and mohs audit DATA --run judges by it)"
+    for words, message in (
+        (["audit", audit], f"{audit} is not data: {holds_audit}; give the data"),
+        (["train", audit], f"{audit} is not data: {holds_audit}; give the data"),
+        (["score", audit], f"{audit} is not data: {holds_audit}; give the data"),
+        (["audit", was_trained], f"{was_trained} is not data: {holds_run}; give the data"),
+        (["predict", was_trained, was_trained], f"{was_trained} is not data: {holds_run}; give new inputs"),
+        (["predict", audit, data], f"{audit} does not hold a run: {holds_audit}; give the folder of a run of mohs train"),
+        (["report", was_trained], f"{was_trained} is not the folder of an audit: {holds_run}; give"),
+        (["review", was_trained], f"{was_trained} is not the folder of an audit: {holds_run}; give"),
+        (["audit", data, "--previous", was_trained], f"{was_trained} is not the folder of an audit: {holds_run}; give"),
+        (["report", none], f"{none} does not exist: give the folder of a finished audit"),
+    ):
+        code, text = run(monkeypatch, capsys, *words)
+        assert (code, message in text) == (3, True), text
+        assert "Traceback" not in text
+
+
 def test_a_checkpoint_that_is_a_directory_or_of_another_kind(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,7 +37,19 @@ def test_predictions_are_written_and_summarized(here: Path, mohs_command: Callab
     assert all(float(row["p_up"]) + float(row["p_down"]) == pytest.approx(1, abs=1e-5) for row in rows)
     told = json.loads(mohs_command("predict", "run", "new.csv", "--out", "p.parquet", "--json").stdout)
     assert told == {"out": "p.parquet", "rows": 3, "classes": {"up": 2, "down": 1}, "left_out": []}
-    assert mohs_command("predict", "run", "new.csv", "--quiet").stdout == ""
+    assert mohs_command("predict", "run", "new.csv", "--quiet").stdout == ""  # predictions of the same inputs are replaced
+
+
+def test_other_files_are_not_overwritten(here: Path, mohs_command: Callable[..., Any]) -> None:
+    Path("other.csv").write_text("id,x,y\np,1,2\ns,1,3\n")
+    assert mohs_command("predict", "run", "other.csv").returncode == 0
+    Path("notes.csv").write_text("name,kind\nrex,dog\n")
+    for name in ("predictions.csv", "notes.csv", "other.csv"):
+        before = Path(name).read_text()
+        done = mohs_command("predict", "run", "new.csv", "--out", name)
+        assert (done.returncode, Path(name).read_text()) == (3, before)
+        where = f"{name} exists and does not hold predictions of these inputs: give another file with out (--out)"
+        assert where in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from mohs.cli import main
 from mohs.cli.train import train
 
 app = typer.Typer()
@@ -60,3 +62,38 @@ def test_a_pair_is_trained_on_the_first_and_tested_on_the_second() -> None:
     assert abs(examples["test"] - 898) < 20
     with pytest.raises(ValueError, match="a pair is written SOURCE->TARGET"):
         mohs("digits->", *QUICK)
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ({"what": "embedding", "epoch": 0, "step": 3}, "interrupted before training began; run the same command again"),
+        (
+            {"epoch": 0, "step": 3},
+            "interrupted before the end of the first epoch: nothing is kept; run the same command again to",
+        ),
+        ({"epoch": 2, "step": 3}, "interrupted after 2 of 5 epochs, which are kept: run the same command again to resume"),
+        ({"epoch": 2}, "interrupted after 3 of 5 epochs, which are kept: run the same command again to resume"),
+    ],
+)
+def test_ctrl_c_says_what_is_kept(event: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any, watch: Any, **how: Any) -> None:
+        watch(event)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("mohs.train.loop"), "train", interrupted)
+    done = CliRunner().invoke(app, ["digits", "--epochs", "5"])
+    assert done.exit_code == 130
+    assert f"mohs: {message}" in done.stderr
+
+
+def test_ctrl_c_elsewhere_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("mohs.train.run_data"), "opened", interrupted)
+    monkeypatch.setattr("sys.argv", ["mohs", "train"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "mohs: interrupted; run the same command again to go on\n"

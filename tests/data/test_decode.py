@@ -39,7 +39,7 @@ def test_the_size_is_kept_chosen_or_given(
 
 @pytest.mark.parametrize("wrong", [0, -3, (3,), (3, 0), 2.5, (1, 2, 3), 65_537, (65_537, 8)])
 def test_invalid_sizes(wrong: object) -> None:
-    with pytest.raises(ValueError, match="image_size must be a number of pixels or"):
+    with pytest.raises(ValueError, match=r"image_size \(--image-size\) must be a number of pixels or"):
         as_size(wrong)  # type: ignore[arg-type]
 
 

@@ -72,7 +72,7 @@ def test_known_names_are_found_in_the_root(tmp_path: Path, monkeypatch: pytest.M
     ]:
         with pytest.raises(DataError, match=message):
             open_data(name)
-    with pytest.raises(ValueError, match="usps has no parts, got usps:one"):
+    with pytest.raises(ValueError, match="usps:one: usps has no parts; its splits are train, test: write usps alone"):
         open_data("usps:one")
 
 
@@ -129,6 +129,15 @@ def test_data_that_cannot_be_opened(tmp_path: Path) -> None:
         open_data((np.zeros((3, 2)), [0, 0, 0]))
     with pytest.raises(DataError, match="digits has no test split; it has train"):
         open_data(split="test")
+
+
+def test_a_path_that_does_not_exist_is_compared_with_what_is_there(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "photos" / split).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"photos/tst: no such file or folder, and not a known name; .*photos has test, train$"):
+        open_data(tmp_path / "photos" / "tst")
+    with pytest.raises(DataError, match=r"photos exists: give it alone, without the part after the colon"):
+        open_data(f"{tmp_path / 'photos'}:test")
 
 
 def test_every_known_name_has_a_description() -> None:

@@ -31,9 +31,9 @@ def test_many_images_are_scaled_equally_and_keep_their_type() -> None:
 
 def test_image_size_applies_to_images_and_not_to_features() -> None:
     assert open_data(image_size=16).train.shape == (1, 16, 16)
-    with pytest.raises(DataError, match=r"data: image_size is for images; these are features of shape \(2,\)"):
+    with pytest.raises(DataError, match=r"data: image_size \(--image-size\) is for images; these are features of shape \(2,\)"):
         open_data((np.zeros((2, 2)), [0, 1]), image_size=4)
-    with pytest.raises(ValueError, match="image_size must be a number of pixels"):
+    with pytest.raises(ValueError, match=r"image_size \(--image-size\) must be a number of pixels"):
         open_data("nothing", image_size=0)
     with pytest.raises(ValueError, match="data is empty; give a folder"):
         open_data(" ")

@@ -106,7 +106,7 @@ def test_examples_of_rows_behave_like_others(tmp_path: Path) -> None:
         assert (features.train.kind, len(features.train), fingerprint) == ("features", 12, train.fingerprint())
         with pytest.raises(DataError, match="directly"):
             scale_of(train)
-        with pytest.raises(DataError, match=r"image_size is for images; these are (text|table)"):
+        with pytest.raises(DataError, match=r"image_size \(--image-size\) is for images; these are (text|table)"):
             open_data(train, image_size=8)
     check_numeric(Examples(torch.rand(2, 3), torch.tensor([0, 1]), [0, 1]))
 

@@ -68,7 +68,7 @@ def test_rows_without_a_margin_get_no_verdict() -> None:
     judged = verdict(table)
     assert judged.column("verdict").to_pylist()[1] is None
     assert math.isnan(judged.column("p_easy")[1].as_py())
-    assert judged.column("why").to_pylist()[1] == "not scored"
+    assert judged.column("why").to_pylist()[1] == "not judged"
     assert judged.column("suggested_label").to_pylist()[1] == 1
 
 

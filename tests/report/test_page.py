@@ -24,7 +24,7 @@ from mohs.hardness.noise_rate import estimate_noise
 from mohs.hardness.table import VERDICTS, add_columns
 from mohs.report.gallery import cards
 from mohs.report.page import page, write_report
-from mohs.report.summary import kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
+from mohs.report.summary import counts_line, kinds, next_steps, noise_sentence, scale_end, sentences, training_sentence
 from mohs.report.verdict_labels import css_name, label_of
 
 needs_charts = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="needs the report extra")
@@ -92,6 +92,13 @@ def test_the_summary_of_clean_data_and_of_little(synthetic: Callable[..., Any]) 
     unjudged = page(replace(clean, table=add_columns(clean.table, {"verdict": [None] * len(clean.table)})))
     assert "No example needs a review." in unjudged
     assert "<li data-card=" not in unjudged
+    assert counts_line(clean).endswith("0 cannot tell")
+    gaps = [None, None, *clean.table.column("verdict").to_pylist()[2:]]
+    labels = ["single", *clean.table.column("label").to_pylist()[1:]]
+    partly = replace(clean, classes=["a", "b", "c", "single"], table=add_columns(clean.table, {"verdict": gaps, "label": labels}))
+    assert counts_line(partly).endswith("0 cannot tell, 2 not judged (1: the only example of its class, 1: no finite scores)")
+    assert "2 not judged: " in page(partly)
+    assert sum(partly.shares[name] for name in ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "not_judged")) == 1
     assert training_sentence(clean) == "This audit has no record of a training loss."
     assert noise_sentence(replace(clean, estimate=None)) == "The share of wrong labels was not estimated for this run."
 

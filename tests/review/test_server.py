@@ -307,7 +307,7 @@ def test_one_server_per_log_and_a_clear_error_without_an_audit(serve: Serve, run
     assert "another mohs review has it open" in str(told.exception)
     with pytest.raises(DataError, match="give the folder of a finished audit"):
         open_source(tmp_path / "nothing")
-    with pytest.raises(DataError, match="has no findings"):
+    with pytest.raises(DataError, match="is not the folder of an audit"):
         open_source(tmp_path)
     with pytest.raises(ValueError, match="at least 8 characters"):
         CliRunner().invoke(app, ["review", str(run), "--token", "short"], catch_exceptions=False)

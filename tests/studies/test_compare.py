@@ -49,7 +49,7 @@ def test_two_runs_on_shared_held_out_examples(tmp_path: Path) -> None:
     assert found.accuracy_a == pytest.approx(one.history[-1]["val_accuracy"], abs=1e-6)
     assert found.accuracy_b == pytest.approx(other.history[-1]["val_accuracy"], abs=1e-6)
     shifted = train(Run(data="digits", model="cnn:width=2", epochs=1, seed=1), open_data("digits"), runs=tmp_path)
-    with pytest.raises(DataError, match="hold out different examples"):
+    with pytest.raises(DataError, match=r"hold out different examples.*mohs apply AUDIT decisions\.csv --retrain"):
         compare_runs(one.folder, shifted.folder)
     bare = train(Run(data="digits", model="cnn:width=2", epochs=1, validation=0.0), open_data("digits"), runs=tmp_path)
     with pytest.raises(DataError, match="holds out no examples"):

@@ -239,5 +239,7 @@ def test_the_labels_of_given_examples_play_no_part(tmp_path: Path, blobs: Data) 
 
 def test_a_table_is_not_embedded_by_name(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "customers.csv", [*NAMES, "label"], customers(60, 0))
-    with pytest.raises(ValueError, match="embed='minilm': a table is not embedded; its columns are encoded without embed"):
+    with pytest.raises(
+        ValueError, match=r"embed='minilm' \(--embed\): a table is not embedded; its columns are encoded without it"
+    ):
         train(str(path), embed="minilm", out=tmp_path / "run", device="cpu")

@@ -50,5 +50,5 @@ def test_losses_and_noise_that_do_not_go_with_votes_are_refused() -> None:
     voted = mohs.open_data(examples, votes=[["a"]] * 40)
     with pytest.raises(ValueError, match="training on votes needs a loss that takes soft labels: MeanSquaredErrorLoss"):
         mohs.train(mohs.Run(loss="mse", epochs=1), voted)
-    with pytest.raises(ValueError, match="leave out noise or votes"):
+    with pytest.raises(ValueError, match=r"leave out noise \(--noise\) or votes \(--votes\)"):
         mohs.train(mohs.Run(noise="symmetric:rate=0.1", epochs=1), voted)

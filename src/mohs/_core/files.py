@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,13 @@ def written_whole(path: Path, *, sync: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        yield part
+        try:
+            yield part
+        except OSError as error:
+            if str(part) in (error.filename or "") + str(error):  # name the file that was asked for
+                reason = error.strerror or str(error).replace(str(part), str(path))
+                raise OSError(error.errno or errno.EIO, reason, str(path)) from error
+            raise
         if sync:
             with part.open("rb") as written:
                 os.fsync(written.fileno())

@@ -13,16 +13,35 @@ from pathlib import Path
 from typing import Any
 
 from mohs._core.checksums import MANIFEST, damaged, job_of, keep_checksums, name_job, read_json
-from mohs._core.errors import FolderInUse, RunError
+from mohs._core.errors import DataError, FolderInUse, RunError
 from mohs._core.files import written_whole
 
 LOCK = ".lock"
-MARKERS = frozenset(("audit.json", "run.json", "adapt.json", "embed.json"))  # whose folder it is
+HELD = {  # by marker: what the folder holds, and the commands that take it
+    "audit.json": ("an audit", "mohs review, mohs report and mohs apply take it"),
+    "run.json": ("a training run", "mohs predict and mohs compare take it, and mohs audit DATA --run judges by it"),
+    "adapt.json": ("an adaptation", "mohs adapt writes it, and no other command takes it"),
+    "embed.json": ("an embedding", "mohs audit --stream and mohs score take it"),
+}
+MARKERS = frozenset(HELD)  # whose folder it is
 
 
 def is_output(names: Collection[str]) -> bool:
     """Whether a folder with files of these names holds an audit, a run, an adaptation or an embedding."""
     return LOCK in names and not MARKERS.isdisjoint(names)
+
+
+def held_in(folder: str | Path) -> str:
+    """What a folder holds and which commands take it, in words: "it holds an audit (mohs review ...)"; "" if it is not known."""
+    found = [about for marker, about in HELD.items() if (Path(folder) / marker).is_file()]
+    return f"it holds {found[0][0]} ({found[0][1]})" if found else ""
+
+
+def refuse_output(folder: Path, *, wanted: str = "give the data") -> None:
+    """Raise DataError if a folder that is given as data holds an audit, a run or an adaptation."""
+    names = {entry.name for entry in folder.iterdir()}
+    if is_output(names) and "embed.json" not in names:
+        raise DataError(f"{folder} is not data: {held_in(folder)}; {wanted}")
 
 
 @contextmanager
@@ -92,7 +111,7 @@ def _marked(file: Path, key: str) -> str:
 
 
 def _unwritable(folder: Path, error: OSError) -> RunError:
-    return RunError(f"{folder}: cannot be written ({error.strerror or error}): give another folder with out")
+    return RunError(f"{folder}: cannot be written ({error.strerror or error}): give another folder with out (--out)")
 
 
 def lock_file(file: int) -> None:

@@ -45,7 +45,7 @@ from mohs._core.specs import safe_name
 from mohs._core.validation import check_between
 from mohs.audit.file_judge import BINS, SAMPLE, FileJudge, fit_judge, load_judge, save_judge
 from mohs.audit.options import Array, Tell
-from mohs.audit.run_files import MARK, REPAIR
+from mohs.audit.run_files import FLAGGED, MARK, REPAIR
 from mohs.hardness.blocks import BlockWork, blocks_of, class_names, run_blocks
 from mohs.hardness.classes import decode
 from mohs.hardness.judgment import SLACK, least_alone, rate_interval
@@ -57,7 +57,7 @@ from mohs.hardness.table import VERDICTS, add_columns, write_table
 from mohs.hardness.verdict import reasons, verdict_columns
 
 SUMMARY, JUDGE, PARTS, TABLE = "summary", "judge.safetensors", "parts", "hardness"
-FLAGGED, REPORT = "flagged.parquet", "report.html"
+REPORT = "report.html"
 SHOWN = 20_000
 INTERVAL = 0.95
 IN_ARRAYS = ("transition", "counts")
@@ -102,8 +102,10 @@ class AuditedFiles:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of rows with each verdict, and `noise`, the estimated share of wrong labels (0 if none was found)."""
+        """Share of rows with each verdict and of those not judged, and `noise`, the estimated share of wrong labels (0 if none
+        was found)."""
         shares = {name.replace(" ", "_"): self.counts[name] / self.rows for name in VERDICTS}
+        shares["not_judged"] = self.unjudged / self.rows
         return shares | {"noise": 0.0 if self.estimate.kind == "none found" else self.estimate.rate}
 
 

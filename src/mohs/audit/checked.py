@@ -105,8 +105,8 @@ def _read(given: str | Path | Sequence[Mapping[str, str]]) -> tuple[Sequence[Map
         path = path / LOG
     if not path.is_file():
         raise DataError(
-            f"checked: {path} does not exist; give the decisions.csv that the report downloads, the decisions.log of mohs "
-            "review, or the folder of the audit that holds it"
+            f"checked (--checked): {path} does not exist; give the decisions.csv that the report downloads, the decisions.log of "
+            "mohs review, or the folder of the audit that holds it"
         )
     return read_decisions(path), str(path), not is_log(path)
 

@@ -2,7 +2,9 @@
 
 mislabeled<0.02          share of examples judged mislabeled (or cannot_tell, hard, ambiguous, easy) under 2 %
 noise<=0.05               the estimated share of wrong labels
-near_duplicate<0.01       share of examples with an issue besides their label (`mohs.issues.catalog`)
+near_duplicate<1%         share of examples with an issue besides their label (`mohs.issues.catalog`)
+
+Shares are between 0 and 1: a gate that no share could fail, such as mislabeled<5, is an error.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ class Gate:
             raise ValueError(f"gate {self}: this audit has no {self.name}: the data do not allow it, or --issues left it out")
         return OPERATORS[self.sign](shares[self.name], self.bound)
 
+    def result(self, shares: Mapping[str, float]) -> str:
+        """Whether the gate passed, and what was measured, in a line."""
+        return f"gate {'passed' if self.holds(shares) else 'failed'}: {self} (measured: {shares[self.name]:.4g})"
+
     def __str__(self) -> str:
         return f"{self.name}{self.sign}{self.bound:g}"
 
@@ -43,4 +49,9 @@ def parse_gate(text: str, known: tuple[str, ...]) -> Gate:
         bound = float(found[3].rstrip("%")) / (100 if found[3].endswith("%") else 1)
     except ValueError:
         raise ValueError(f"gate {text!r}: {found[3]!r} is not a number") from None
+    outcomes = {OPERATORS[found[2]](share, bound) for share in (0.0, 1.0)}
+    if len(outcomes) == 1:
+        meant = f"write {found[1]}{found[2]}{bound:g}% for {bound:g} percent" if 1 <= bound <= 100 else "give a share"
+        meant = meant if not found[3].endswith("%") else "give a bound between 0% and 100%"
+        raise ValueError(f"gate {text!r} can never {'fail' if outcomes == {True} else 'pass'}: shares are from 0 to 1; {meant}")
     return Gate(found[1], found[2], bound)

@@ -64,7 +64,7 @@ def judge_features(data: Data, options: AuditOptions, folder: Path) -> AuditResu
     first = next(iter(features.values()))
     how = how_nearest(len(train), choose_device(options.device))
     options.step("scores", f"margins, angles and neighbors ({how})")
-    near = kept_neighbors(load_previous(options, train), train, about) or neighbors_of(first, options)
+    near = kept_neighbors(load_previous(options), train, about) or neighbors_of(first, options)
     table = neighbor_column(scored_table(judgment, train, first), train, near)
     if train.votes is not None:
         table = add_columns(table, {"human": agreement_by_votes(first, train, options)})

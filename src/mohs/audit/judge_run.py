@@ -82,7 +82,9 @@ def matched(examples: Examples, trained: Trained) -> Examples:
         raise DataError(f"{examples.name}: {examples.kind}, but {trained.folder} was trained on {kind}")
     if not embeds(trained.run, examples) and examples.shape != shape:
         hint = (
-            f": pass image_size={shape[-1]}" if len(shape) == len(examples.shape) == 3 and shape[0] == examples.shape[0] else ""
+            f": pass image_size={shape[-1]} (--image-size)"
+            if len(shape) == len(examples.shape) == 3 and shape[0] == examples.shape[0]
+            else ""
         )
         raise DataError(f"{examples.name}: inputs are {_by(examples.shape)}, but {trained.folder} takes {_by(shape)}{hint}")
     place: dict[Any, int] = {str(name): i for i, name in enumerate(trained.classes)}

@@ -50,7 +50,7 @@ def other_issues(
         given |= {"features": features, "near": near}
     other = _other_splits(data, options)
     hashes = hashes_of({"train": train, **other})
-    kept, copies = kept_issues(load_previous(options, train), hashes, options.issues)
+    kept, copies = kept_issues(load_previous(options), hashes, options.issues)
     own = "auto" if options.issues == "auto" else [name for name in wanted if name != "leak"]
     again = f" ({len(kept)} kept from {options.previous})" if kept else ""
     options.step("issues", f"copies, outliers, defects, groups{again}" + (f"; leaks to {', '.join(other)}" if other else ""))
@@ -68,7 +68,7 @@ def other_issues(
 def check_issues(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, if leaks are wanted by name but there is nothing to compare with."""
     if options.issues != "auto" and "leak" in chosen_issues(options.issues) and len(data.splits) < 2 and options.against is None:
-        raise ValueError("issue 'leak' needs a validation or test split, or a second data set: name one with against")
+        raise ValueError("issue 'leak' needs a validation or test split, or a second data set: name one with against (--against)")
 
 
 def leaks_between(splits: Mapping[str, Examples], options: AuditOptions) -> Found:
@@ -100,7 +100,8 @@ def _other_splits(data: Data, options: AuditOptions) -> dict[str, Examples]:
     second = open_data(options.against, image_size=tuple(shape[1:]) if kind == "images" else None)  # type: ignore[arg-type]
     if second.train.kind != kind or (kind == "features" and second.train.shape != shape):
         raise DataError(
-            f"against: {second.name} holds {second.train.kind}, {data.name} {kind}: name data of the same kind and width"
+            f"against (--against): {second.name} holds {second.train.kind}, {data.name} {kind}: name data of the same kind and "
+            "width"
         )
     return found | {f"{second.name} {name}": one for name, one in second.splits.items()}
 

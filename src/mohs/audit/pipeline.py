@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from mohs._core.checksums import remove_file
+from mohs._core.checksums import read_json, remove_file
 from mohs._core.errors import DataError
 from mohs._core.executor import Local
 from mohs._core.folders import claimed
@@ -39,9 +39,9 @@ from mohs.audit.judge_several import judge_several
 from mohs.audit.judge_table import judge_table
 from mohs.audit.options import CIRCUMSTANCES, AuditOptions, Tell
 from mohs.audit.other_issues import check_issues
-from mohs.audit.previous import load_previous
+from mohs.audit.previous import check_previous, load_previous
 from mohs.audit.result import AuditResult, load_audit, save_audit
-from mohs.audit.run_files import MARK, WORDS
+from mohs.audit.run_files import MARK, REPAIR, WORDS
 from mohs.audit.thumbnails import thumbnails_of
 from mohs.data.corrections import read_corrections, with_corrections
 from mohs.data.examples import Data, Examples
@@ -70,6 +70,7 @@ SPREAD: dict[Judge, str] = {  # what an executor can share out
     judge_several: "the heads, by label",
     judge_finetuned: "the fine-tunings, by half",
 }
+FOLDERS = ("against", "previous", "checked", "run")  # options that name a file or a folder
 EXCERPT, FIELDS = 280, 8  # characters of a text, fields of a row, that the table shows
 
 
@@ -83,15 +84,20 @@ def run_audit(
     **options: Any,
 ) -> AuditResult:
     """Everything `mohs.audit` does except the report: see there for the arguments."""
+    if data is None and options.get("previous") is not None:
+        call = repeated_call(options["previous"], open_as, corrected, options)
+        data, open_as, corrected, options = (call[name] for name in ("data", "open_as", "corrected", "options"))
     chosen = AuditOptions(**options)
     whole = audited_data({"data": data, "open_as": open_as or {}, "options": {"seed": chosen.seed}})
     found = whole if corrected is None else with_corrections(whole, corrected)
     check_options(found, chosen)
     check_classes(found.train)
     if out is not None and isinstance(data, str | Path) and Path(data).is_dir() and Path(out).resolve() == Path(data).resolve():
-        raise ValueError(f"out is the folder of the data, {out}: give another folder")
+        raise ValueError(f"out (--out) is the folder of the data, {out}: give another folder")
     chosen = replace(chosen, folds=chosen.folds or default_folds(len(found.train)))
-    earlier = load_previous(chosen, found.train)
+    earlier = load_previous(chosen)
+    if earlier is not None:
+        check_previous(earlier, found.train, whole.train)
     if takes_checks(found):
         chosen = replace(chosen, checked=load_checked(chosen.checked, found.train, corrected=corrected, earlier=earlier))
     if corrected is not None and choose_judge(found, chosen) is judge_features:
@@ -130,6 +136,9 @@ def call_of(
 ) -> dict[str, Any] | None:
     """How the audit was called, so that it can be repeated on other labels; None if that cannot be written down."""
     plain = {name: value for name, value in options.items() if name not in CIRCUMSTANCES}
+    for name in FOLDERS:
+        value = plain.get(name)
+        plain |= {name: str(Path(value).resolve())} if isinstance(value, str | Path) and Path(value).exists() else {}
     votes = (open_as or {}).get("votes", "")
     if not (data is None or isinstance(data, str | Path)) or callable(plain.get("embed")) or not isinstance(votes, str):
         return None
@@ -138,11 +147,43 @@ def call_of(
     return {"data": whole, "open_as": dict(open_as or {}), "corrected": used, "options": plain}
 
 
+def audit_call(folder: str | Path) -> dict[str, Any] | None:
+    """How the audit in the folder was called (`call_of`); None if that was not written down."""
+    made = read_json(Path(folder) / MARK, lost="how the audit was called is lost", repair=REPAIR)
+    found: dict[str, Any] | None = made.get("call")
+    return found
+
+
+def repeated_call(
+    previous: str | Path, open_as: Mapping[str, Any] | None, corrected: str | Path | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The call of the previous audit with what is given now: other options, or other corrected labels."""
+    load_audit(previous)
+    call = audit_call(previous)
+    if call is None:
+        raise DataError(f"{previous} is an audit of data that were in memory: give the data too")
+    check_still_there(call, "give the new location of the data as DATA")
+    kept = {name: value for name, value in call["options"].items() if name not in ("previous", "checked")}
+    return {
+        "data": call["data"],
+        "open_as": {**call["open_as"], **(open_as or {})},
+        "corrected": call.get("corrected") if corrected is None else corrected,
+        "options": {**kept, **options},
+    }
+
+
+def check_still_there(call: Mapping[str, Any], remedy: str) -> None:
+    """Raise if the data of this call are a file or folder, whose whole path `call_of` writes, and it is not there any more."""
+    data = call.get("data")
+    if data is not None and Path(data).is_absolute() and not Path(data).exists():
+        raise DataError(f"the audited data are no longer at {data}: {remedy}")
+
+
 def audited_data(call: Mapping[str, Any]) -> Data:
     """The data of an audit that was called like this (`call_of`)."""
     data = call.get("data")
     if data is None and "votes" in call.get("open_as", {}):
-        raise ValueError("votes need data: name the data that people voted on")
+        raise ValueError("votes (--votes) need data: name the data that people voted on")
     found = demonstration(int(call["options"].get("seed", 0))) if data is None else open_data(data, **call.get("open_as", {}))
     return found if call.get("corrected") is None else with_corrections(found, call["corrected"])
 
@@ -186,34 +227,38 @@ def check_options(data: Data, options: AuditOptions) -> None:
     """Raise, before any work, for options that do not fit the data."""
     kind = data.train.kind
     if options.checked is not None and not takes_checks(data):
-        raise ValueError(f"checked is for examples with one class each, and {data.name} has sets, numbers or parts: leave it out")
+        raise ValueError(
+            f"checked (--checked) is for examples with one class each, and {data.name} has sets, numbers or parts: leave it out"
+        )
     if data.train.separator is not None or data.train.numeric:
         voted = data.train.votes is not None
         given = {"run": options.run, "finetune": options.finetune, "embed": options.embed == "none", "votes": voted}
         for name, used in given.items():
             if used:
-                raise ValueError(f"{name} is for examples with one class each, and {data.name} has sets or numbers: leave it out")
+                raise ValueError(
+                    f"{name} (--{name}) is for examples with one class each, and {data.name} has sets or numbers: leave it out"
+                )
     check_issues(data, options)
     if options.loss != "auto":
         check_loss(options.loss, data.train)
     if options.recipe not in ("auto", "none"):
         create_spec(RECIPES, "recipe", as_spec(options.recipe))
         if kind != "images" or options.embed != "none":
-            raise ValueError('recipe is for a network trained on images from scratch: add --embed none (embed="none")')
+            raise ValueError('recipe (--recipe) is for a network trained on images from scratch: add --embed none (embed="none")')
     named = model_spec(options.model)
     if kind != "images":
         for name, used in (("model", named["name"] != "auto"), ("finetune", options.finetune), ("loss", options.loss != "auto")):
             if used:
-                raise ValueError(f"{name} is for images: {kind} is judged by heads in folds; leave it out")
+                raise ValueError(f"{name} (--{name}) is for images: {kind} is judged by heads in folds; leave it out")
         if kind != "text" and options.embed not in ("auto", "none"):
             how = "a table is judged by its columns" if kind == "table" else "features are judged as they are"
-            raise ValueError(f"embed is for images and texts: {how}; leave it out")
+            raise ValueError(f"embed (--embed) is for images and texts: {how}; leave it out")
         if options.embed == "none" and kind == "text":
-            raise ValueError('embed="none" is for images: texts need features; name an embedder, or leave it out')
+            raise ValueError('embed="none" (--embed none) is for images: texts need features; name an embedder, or leave it out')
     elif named["name"] != "auto":
         create_spec(MODELS, "model", named)
     if options.finetune and options.embed == "none":
-        raise ValueError('finetune needs a pretrained backbone: leave embed="none" out')
+        raise ValueError('finetune (--finetune) needs a pretrained backbone: leave embed="none" (--embed none) out')
 
 
 def check_classes(examples: Examples) -> None:

@@ -35,20 +35,25 @@ def hashes_of(splits: Mapping[str, Examples]) -> dict[str, str]:
     return {name: inputs_hash(examples.inputs)[:16] for name, examples in splits.items()}
 
 
-def load_previous(options: AuditOptions, examples: Examples) -> AuditResult | None:
-    """The earlier audit, after a check that it is one of these examples; None without one."""
-    if options.previous is None:
-        return None
-    earlier = load_audit(options.previous)
+def load_previous(options: AuditOptions) -> AuditResult | None:
+    """The earlier audit; None without one."""
+    return None if options.previous is None else load_audit(options.previous)
+
+
+def check_previous(earlier: AuditResult, examples: Examples, uncorrected: Examples) -> None:
+    """Raise unless the earlier audit is one of these examples.
+
+    uncorrected: The same examples with the labels that they had before the corrections of this audit.
+    """
     numbered = examples.keys is None and examples.paths is None
     ids = [str(id_) for id_ in (examples.keys if examples.keys is not None else range(len(examples)))]
     check_common({str(id_): row for row, id_ in enumerate(earlier.table.column("id").to_pylist())}, ids, earlier, examples.name)
-    if numbered and not same_inputs(earlier, examples):
+    same = earlier.data_hash in (examples.fingerprint(), uncorrected.fingerprint())
+    if numbered and not same and not same_inputs(earlier, examples):
         raise DataError(
-            f"{options.previous} audited other inputs than those of {examples.name}, and the examples are only numbered: "
-            "add a column of ids to match them by, or leave previous out"
+            f"{earlier.folder} audited other inputs than those of {examples.name}, and the examples are only numbered: "
+            "add a column of ids to match them by, or leave previous (--previous) out"
         )
-    return earlier
 
 
 def same_inputs(earlier: AuditResult, examples: Examples) -> bool:

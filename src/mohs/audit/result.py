@@ -29,11 +29,12 @@ import pyarrow.parquet
 from mohs._core.checksums import keep_checksums, listed, read_json, reading, remove_file
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
+from mohs._core.folders import held_in
 from mohs._core.plain_text import finite
 from mohs.audit.changes import AuditDiff
 from mohs.audit.evidence import write_evidence
 from mohs.audit.gallery_rows import gallery_rows, issue_rows
-from mohs.audit.run_files import ANNOTATORS, ARRAYS, COPIES, DIFF, EVIDENCE, ISSUES, PICTURES, REPAIR, TABLE, WORDS
+from mohs.audit.run_files import ANNOTATORS, ARRAYS, COPIES, DIFF, EVIDENCE, FLAGGED, ISSUES, MARK, PICTURES, REPAIR, TABLE, WORDS
 from mohs.audit.thumbnails import Thumbnails, store_pictures, stored_pictures
 from mohs.audit.totals import Totals, margin_edges
 from mohs.data.examples import Examples, LeftOut
@@ -115,9 +116,11 @@ class AuditResult:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of examples with each verdict, `noise` (the estimated share of wrong labels, 0 if none was found), and issues."""
+        """Share of examples with each verdict and of those not judged, which sum to 1; `noise` (the estimated share of wrong
+        labels, 0 if none was found); shares of issues."""
         counts = self.totals.by_verdict()
         shares = {name.replace(" ", "_"): counts[name] / self.totals.rows for name in VERDICTS}
+        shares["not_judged"] = counts[None] / self.totals.rows
         found = self.estimate
         shares |= {} if found is None else {"noise": 0.0 if found.kind == "none found" else found.rate}
         return shares if self.issues is None else shares | self.issues.shares
@@ -183,13 +186,25 @@ def pictured_rows(result: AuditResult) -> list[int]:
     return shown if result.issues is None else list(dict.fromkeys([*shown, *issue_rows(result.issues)]))
 
 
+def not_an_audit(folder: Path) -> DataError:
+    """The error for a folder without the files of `save_audit`: what it is instead, and what to give."""
+    give = "give the folder of a finished audit"
+    if not folder.is_dir():
+        return DataError(f"{folder} {'is a file' if folder.exists() else 'does not exist'}: {give}")
+    if (folder / FLAGGED).is_file():
+        return DataError(f"{folder} holds an audit of files (--stream): mohs review takes its {FLAGGED}, mohs report the folder")
+    if (folder / MARK).is_file():
+        return DataError(f"{folder}: the audit is not finished: run the same mohs audit command again to resume it")
+    held = held_in(folder)
+    return DataError(f"{folder} is not the folder of an audit{f': {held}' if held else ''}; {give}")
+
+
 def load_audit(folder: str | Path) -> AuditResult:
     """Read the result that `save_audit` wrote."""
 
     folder = Path(folder)
     if not (folder / WORDS).exists() and WORDS not in listed(folder):
-        what = "has no findings.json" if folder.is_dir() else "is not a folder"
-        raise DataError(f"{folder} {what}: give the run directory of a finished audit")
+        raise not_an_audit(folder)
     words = read_json(folder / WORDS, lost="the noise estimate, losses and facts are lost", repair=REPAIR)
     with reading(folder / WORDS, lost="the findings are lost", repair=REPAIR):
         if words["version"] > VERSION:

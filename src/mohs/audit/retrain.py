@@ -21,11 +21,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from mohs._core.checksums import read_json
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError
 from mohs._core.watch import UNWATCHED, Watch, counting
-from mohs.audit.run_files import MARK, REPAIR
+from mohs.audit.pipeline import audit_call
 from mohs.data.corrections import with_labels
 from mohs.data.examples import Data, Examples
 from mohs.data.split import held_out
@@ -115,13 +114,6 @@ def audited_run(folder: Path) -> Run:
     data = None if call is None else call["data"]
     embed = str(options.get("embed", "auto"))
     return Run(data=str(data or "data"), embed=embed, seed=int(options.get("seed", 0)), record=False, validation=0.0)
-
-
-def audit_call(folder: Path) -> dict[str, Any] | None:
-    """How the audit was called (`audit.pipeline.audited_data`); None if that was not written down."""
-    made = read_json(Path(folder) / MARK, lost="how the audit was called is lost", repair=REPAIR)
-    found: dict[str, Any] | None = made.get("call")
-    return found
 
 
 def checked_data(data: Data, data_hash: str) -> Data:

@@ -21,6 +21,7 @@ from mohs.cli import adapt, apply, audit, compare, doctor, embed, emphasis, list
 
 NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
+AGAIN = "mohs: interrupted; run the same command again to go on"
 PYTHON_WARNING = warnings.formatwarning
 EXAMPLES = """\b
 Examples:
@@ -89,7 +90,12 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
+        typer.echo(AGAIN, err=True)
         sys.exit(INTERRUPTED)
+    except SystemExit as stop:
+        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):  # typer exits without a word
+            typer.echo(AGAIN, err=True)
+        raise
     except ModuleNotFoundError as error:
         from mohs.cli.environment import extra_of
 

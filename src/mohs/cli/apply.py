@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,7 +81,7 @@ def apply(
     if retrain:
         found = _audited(run, findings, data, {"label": label, "image_size": image_size})
         done = _retrained(run, labels, found, device=device, quiet=quiet or as_json)
-        summary |= {"retrained": {**asdict(done), "before": str(done.before), "after": str(done.after)}}
+        summary |= {"retrained": _plain(done)}
         words = "\n".join(filter(None, (words, _told(done))))
     _print(summary, words, as_json, quiet)
 
@@ -108,20 +107,17 @@ def _applied(findings: AuditResult, decisions: Path, to: Path | None) -> tuple[p
 def _audited(run: Path, findings: AuditResult, data: str | None, how: Mapping[str, Any]) -> Data:
     """The data that were audited, with the options of their audit: as given, else where they were."""
     from mohs._core.errors import DataError
-    from mohs.audit.pipeline import audited_data
-    from mohs.audit.retrain import audit_call, checked_data
+    from mohs.audit.pipeline import audit_call, audited_data, check_still_there
+    from mohs.audit.retrain import checked_data
 
     call, options = audit_call(run), {name: value for name, value in how.items() if value is not None}
     if call is None and data is None:
         raise DataError(f"{run}: the audit was given data in memory: give them as a file or folder with --data")
     call = {"data": None, "open_as": {}, "options": {}, **(call or {})}
     call |= {"open_as": {**call["open_as"], **options}} | ({} if data is None else {"data": data})
-    try:
-        return checked_data(audited_data(call), findings.data_hash)
-    except DataError as error:
-        if data is not None:
-            raise
-        raise DataError(f"the audited data ({call['data']}) were not found: give their location with --data ({error})") from error
+    if data is None:
+        check_still_there(call, "give their new location with --data")
+    return checked_data(audited_data(call), findings.data_hash)
 
 
 def _retrained(run: Path, labels: pa.Table, data: Data, *, device: str, quiet: bool) -> Retrained:
@@ -130,6 +126,18 @@ def _retrained(run: Path, labels: pa.Table, data: Data, *, device: str, quiet: b
     with progress(quiet=quiet) as (tell, watch):
         tell("training again on the corrected labels")
         return retrain(run, labels, data, device=device, watch=watch)
+
+
+def _plain(done: Retrained) -> dict[str, Any]:
+    """The comparison for JSON: what was before, and what is after the correction."""
+    found = done.compared
+    return {
+        "changed": done.changed,
+        "excluded": done.excluded,
+        "before": {"run": str(done.before), "accuracy": found.accuracy_b, "only_right": found.only_b},
+        "after": {"run": str(done.after), "accuracy": found.accuracy_a, "only_right": found.only_a},
+        **{name: getattr(found, name) for name in ("difference", "low", "high", "p", "n", "on")},
+    }
 
 
 def _told(done: Retrained) -> str:

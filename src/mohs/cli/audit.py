@@ -12,6 +12,7 @@ from mohs.cli import shared_options as o
 from mohs.cli.progress import progress
 
 if TYPE_CHECKING:
+    from mohs.audit.gate import Gate
     from mohs.audit.result import AuditResult
 
 EPILOG = """\b
@@ -22,12 +23,12 @@ Examples:
   mohs audit films.csv --label genres --separator ,   several labels per example
   mohs audit houses.csv --target price          a regression target
   mohs audit photos/ --votes votes.csv          labels from several annotators
-  mohs audit flowers.csv --checked decisions.csv   calibrated by labels that you have checked
-  mohs audit photos/ --corrected labels.csv --previous runs/photos   what changed since the earlier audit
+  mohs audit --previous runs/flowers --checked decisions.csv   calibrated by labels that you have checked
+  mohs audit --corrected labels.csv --previous runs/photos   the same data again: what changed since that audit
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
   mohs audit shards/ --stream                   embeddings larger than memory
   mohs audit photos/ --gate "leak<=0"           no copies in another split"""
-NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "noise")  # what a gate may bound, besides issues
+NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "not_judged", "noise")  # what a gate may bound, besides issues
 Loss = Annotated[
     str,
     typer.Option(
@@ -68,7 +69,9 @@ Against = Annotated[
 Previous = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER", help="Earlier audit of the same examples, to reuse its results and report what is new and solved."
+        metavar="FOLDER",
+        help="Earlier audit of the same examples, to reuse its results and report what is new and solved. Without DATA, its data "
+        "and options are used.",
     ),
 ]
 Checked = Annotated[
@@ -112,6 +115,7 @@ STREAMED = ("precision", "folds", "seed", "runs", "out")  # options that --strea
 
 
 def audit(
+    context: typer.Context,
     data: o.DataWord = None,
     embed: Embed = "auto",
     precision: Precision = 0.8,
@@ -148,7 +152,8 @@ def audit(
 ) -> None:
     """Find the mislabeled, ambiguous, hard and easy examples of DATA, and other issues. Write a table and an HTML report.
 
-    Without DATA: a demonstration on digits with 10 % wrong labels. Run the same command again to resume.
+    Without DATA: the data of --previous or, without it, a demonstration on digits with 10 % wrong labels. Run the same command
+    again to resume.
     """
     from mohs.audit.gate import parse_gate
     from mohs.issues.catalog import ISSUES
@@ -173,16 +178,23 @@ def audit(
         return
     judge = {"embed": embed, "precision": precision, "finetune": finetune, "loss": loss, "recipe": recipe}
     judge |= {"folds": folds, "issues": issues, "device": device}
-    done = _audited(data, quiet, on, out=out, runs=runs, open_as=how, corrected=corrected, **judge, **options)
+    options |= {name: value for name, value in judge.items() if _is_given(context, name)}
+    done = _audited(data, quiet, on, out=out, runs=runs, open_as=how, corrected=corrected, **options)
     table = _as_csv(done, cleanlab=cleanlab) if csv or cleanlab else done.folder / "hardness.parquet"
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if not quiet:
-        _print(done, table, broken, as_json=as_json)
+        _print(done, table, gates, as_json=as_json)
     if broken:
         raise typer.Exit(1)
 
 
-def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str, as_json: bool, quiet: bool) -> None:
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option was typed: the others have their defaults, or the values of --previous."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _stream(data: str | None, gates: list[Gate], how: dict[str, Any], *, on: str, as_json: bool, quiet: bool) -> None:
     from mohs._core.executor import executor_on
     from mohs._core.remote import is_remote, upload
     from mohs.hardness.shards import open_source
@@ -198,14 +210,16 @@ def _stream(data: str | None, gates: list[Any], how: dict[str, Any], *, on: str,
             upload(done.folder, str(how["out"]))
     broken = [str(gate) for gate in gates if not gate.holds(done.shares)]
     if as_json:
-        plain = {"folder": done.folder, "table": done.table, "report": done.report, "shares": done.shares, "gates broken": broken}
-        typer.echo(json.dumps({**plain, "approximate": done.facts["approximate"]}, default=str))
+        plain = {"folder": done.folder, "table": done.table, "report": done.report, "examples": done.rows, "shares": done.shares}
+        plain |= {"gates_broken": broken, "approximate": done.facts["approximate"]}
+        typer.echo(json.dumps(plain, default=str))
     elif not quiet:
-        typer.echo(f"{done.rows:,} examples: " + ", ".join(f"{count:,} {name}" for name, count in done.counts.items()))
+        unjudged = f", {done.unjudged:,} not judged (no finite scores)" if done.unjudged else ""
+        typer.echo(f"{done.rows:,} examples: " + ", ".join(f"{count:,} {name}" for name, count in done.counts.items()) + unjudged)
         for line in (done.estimate.summary, *(f"note: {note}" for note in done.facts["approximate"])):
             typer.echo(line)
-        for gate in broken:
-            typer.echo(f"gate failed: {gate}")
+        for gate in gates:
+            typer.echo(gate.result(done.shares))
         typer.echo(f"table:  {done.table}")
         typer.echo(f"flagged: {done.flagged}   (mohs review opens it)")
         typer.echo(f"report: {done.report}")
@@ -233,22 +247,28 @@ def _as_csv(done: AuditResult, *, cleanlab: bool) -> Path:
     return done.folder / "hardness.csv"
 
 
-def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) -> None:
+def _print(done: AuditResult, table: Path, gates: list[Gate], *, as_json: bool) -> None:
     from mohs.audit.gallery_rows import rows_to_check
     from mohs.issues.catalog import ISSUES
-    from mohs.report.summary import unflagged
+    from mohs.report.summary import check_command, counts_line, unflagged
 
     facts = done.facts
     if as_json:
-        plain = {"folder": done.folder, "table": table, "report": done.report, "shares": done.shares, "gates broken": broken}
+        plain: dict[str, Any] = {
+            "folder": done.folder,
+            "table": table,
+            "report": done.report,
+            "examples": len(done.table),
+            "shares": done.shares,
+        }
+        plain["gates_broken"] = [str(gate) for gate in gates if not gate.holds(done.shares)]
         changes: dict[str, Any] = {} if done.diff is None else {"changes": done.diff.counts}
-        changes |= {"checked labels": facts["checked labels"]} if "checked labels" in facts else {}
-        typer.echo(json.dumps({**plain, **changes, "loss": done.chosen}, default=str))
+        changes |= {"checked_labels": facts["checked labels"]} if "checked labels" in facts else {}
+        typer.echo(json.dumps({**plain, **changes, "loss": done.chosen or None}, default=str))
         return
-    shares, total = done.shares, len(done.table)
-    counts = [f"{shares[name] * total:,.0f} {name.replace('_', ' ')}" for name in NAMES if name != "noise"]
-    typer.echo(f"{total:,} examples: {', '.join(counts)}")
-    if not shares["mislabeled"]:
+    total = len(done.table)
+    typer.echo(counts_line(done))
+    if not done.shares["mislabeled"]:
         typer.echo(unflagged(done))
     if done.issues is not None:
         rows = {name: round(share * total) for name, share in done.issues.shares.items() if share}
@@ -262,9 +282,9 @@ def _print(done: AuditResult, table: Path, broken: list[str], *, as_json: bool) 
     if "labels made wrong" in facts:
         wrong, flagged, hits = (facts[name] for name in ("labels made wrong", "flagged", "flagged and wrong"))
         typer.echo(f"{wrong} labels were made wrong on purpose; {hits} of them are among the {flagged} flagged")
-    for gate in broken:
-        typer.echo(f"gate failed: {gate}")
+    for gate in gates:
+        typer.echo(gate.result(done.shares))
     typer.echo(f"table:  {table}")
     typer.echo(f"report: {done.report}")
     if "checked labels" not in facts and rows_to_check(done.table):
-        typer.echo("next:   check the labels under “Check first” in the report, and audit again with --checked decisions.csv")
+        typer.echo(f"next:   check the labels under “Check first” in the report, then {check_command(done)}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 USAGE = "give two run folders, or --loss at least twice or --recipe with at most one DATA"
 DEMONSTRATION = ["cross_entropy", "gradient_rescaling"]  # without arguments, for five epochs
 LOSSES_TO_BEAT = ["cross_entropy", "gce:q=0.7"]  # with recipes alone: without and with a robust loss
+ACCURACY = "accuracy on held-out examples in % (labels as given)"
 EPILOG = """\b
 Examples:
   mohs compare runs/A runs/B
@@ -122,7 +123,7 @@ def _settings(
         from mohs.report.charts import comparison_chart, save_chart
 
         run = next(iter(settings.values()))
-        save_chart(comparison_chart(found, title=f"{run.data}, {seeds} seed(s), {run.epochs} epochs"), out)
+        save_chart(comparison_chart(found, title=f"{run.data}, {seeds} seed(s), {run.epochs} epochs", metric=ACCURACY), out)
         if not quiet:
             typer.echo(f"wrote {out}", err=True)
 
@@ -132,7 +133,7 @@ def _print_table(found: list[SettingCompared]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE, pad_edge=False, title="test accuracy in %", title_justify="left")
+    table = Table(box=box.SIMPLE, pad_edge=False, title=ACCURACY, title_justify="left")
     table.add_column("setting", overflow="fold", min_width=min(24, max(len(one.name) for one in found)))
     for head in ("mean ± SD (n)", f"vs {found[0].name} [95 %]", "p (Holm)"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -141,7 +142,8 @@ def _print_table(found: list[SettingCompared]) -> None:
         mean = f"{100 * one.mean:.2f} ± {100 * one.sd:.2f} ({one.n})" if one.n > 1 else f"{100 * one.mean:.2f} ({one.n})"
         span = _span(one.difference_low, one.difference_high)
         gap = "" if math.isnan(one.difference) else f"{100 * one.difference:+.2f} {span}"
-        word = one.verdict + (f" ({one.failed} run(s) failed)" if one.failed else "")
+        same = " (the same difference with every seed: too few seeds to tell)" if math.isinf(one.difference_low) else ""
+        word = one.verdict + same + (f" ({one.failed} run(s) failed)" if one.failed else "")
         table.add_row(one.name, mean if one.n else "failed", gap, "" if math.isnan(one.p) else f"{one.p:.2g}", word)
     Console().print(table)
 
@@ -169,9 +171,9 @@ def _two_runs(words: list[str], out: Path | None, seed: int, *, as_json: bool) -
 
 
 def _span(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f"[{100 * low:.2f}, {100 * high:.2f}]"
+    return f"[{100 * low:.2f}, {100 * high:.2f}]" if math.isfinite(low) else ""
 
 
 def _plain(one: dict[str, Any]) -> dict[str, Any]:
-    """The values for JSON, which has no NaN."""
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in one.items()}
+    """The values for JSON, which has neither NaN nor infinity."""
+    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in one.items()}

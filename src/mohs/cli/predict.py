@@ -38,7 +38,11 @@ def predict(
     ],
     out: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Table file to write (.csv or .parquet): one row per input."),
+        typer.Option(
+            metavar="FILE",
+            help="Table file to write (.csv or .parquet): one row per input. Predictions of the same inputs are "
+            "replaced, other files are not.",
+        ),
     ] = Path("predictions.csv"),
     text: o.TextColumn = None,
     probs: Annotated[bool, typer.Option("--probs", help="Add one column per class with its probability.")] = False,
@@ -49,13 +53,14 @@ def predict(
     """Predict the classes of new inputs by a trained classifier."""
     from mohs._core.watch import counting
     from mohs.hardness.table import check_table_path, write_table
-    from mohs.train.classify import new_inputs
+    from mohs.train.classify import check_predictions_path, new_inputs
     from mohs.train.trained import load_run
 
     check_table_path(out)
     trained = load_run(run)
     given = data[0] if len(data) == 1 else _image_paths(data)
     examples = new_inputs(trained.run, trained.folder, trained.classes, given, text=text)
+    check_predictions_path(out, examples)
     with progress(quiet=quiet or as_json) as (_, watch):
         table = trained.predict(examples, probs=probs, device=device, progress=counting(watch, "embedding"))
     write_table(table, out)

@@ -23,20 +23,20 @@ def report(
     from mohs.audit.file_result import file_result
     from mohs.audit.result import load_audit
     from mohs.report.page import chart_script, check_report_path, write_report
-    from mohs.report.summary import kinds
+    from mohs.report.summary import counts_line, kinds
 
     if out is not None:
         check_report_path(out)
     findings = file_result(load_audited_files(run)) if is_audited_files(run) else load_audit(run)
     out = write_report(findings, run / "report.html" if out is None else out)
-    counts = {kind.name: kind.examples for kind in kinds(findings)}
     if not chart_script() and not quiet:
         typer.echo("mohs: the report has no charts; they need the report extra: pip install 'mohs[report]'", err=True)
     if as_json:
+        counts = {kind.name.replace(" ", "_"): kind.examples for kind in kinds(findings)}
         summary = {"out": str(out), "bytes": out.stat().st_size, "examples": findings.totals.rows, "verdicts": counts}
         typer.echo(json.dumps(summary, ensure_ascii=False))
     elif not quiet:
-        typer.echo(f"{findings.totals.rows:,} examples: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
+        typer.echo(counts_line(findings))
         typer.echo(f"report: {out}")
     if open_it:
         typer.launch(str(out))

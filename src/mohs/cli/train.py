@@ -89,8 +89,30 @@ def train(
 def _trained(run: Run, data: Data, how: dict[str, Any], *, quiet: bool) -> Trained:
     from mohs.train.loop import train as train_run
 
-    with progress(quiet=quiet) as (_, watch):
-        return train_run(run, data, watch=watch, **how)
+    finished = None
+
+    def count(event: dict[str, Any]) -> None:
+        nonlocal finished
+        if "epoch" in event and "what" not in event:  # not of the embedding
+            finished = event["epoch"] if "step" in event else event["epoch"] + 1
+        watch(event)
+
+    try:
+        with progress(quiet=quiet) as (_, watch):
+            return train_run(run, data, watch=count, **how)
+    except KeyboardInterrupt:
+        if first_process():
+            typer.echo(f"mohs: {_interrupted(finished, run.epochs)}", err=True)
+        raise typer.Exit(130) from None
+
+
+def _interrupted(finished: int | None, epochs: int) -> str:
+    """What is kept of a training that was interrupted after this number of epochs, and how to go on."""
+    if finished is None:
+        return "interrupted before training began; run the same command again"
+    if not finished:
+        return "interrupted before the end of the first epoch: nothing is kept; run the same command again to start over"
+    return f"interrupted after {finished} of {epochs} epochs, which are kept: run the same command again to resume"
 
 
 def first_process() -> bool:

@@ -111,14 +111,16 @@ def choose_size(headers: Sequence[Header], image_size: int | Size | None) -> tup
     if sizes == {(side, side)}:
         return (side, side), []
     what = "of several sizes" if len(sizes) > 1 else "of {} × {}".format(*next(iter(sizes)))
-    return (side, side), [f"images {what} were scaled and center-cropped to {side} × {side}: set image_size for another size"]
+    return (side, side), [
+        f"images {what} were scaled and center-cropped to {side} × {side}: set image_size (--image-size) for another size"
+    ]
 
 
 def as_size(image_size: int | Size) -> Size:
     """(H, W) of one side length or both."""
     sides = tuple(image_size) if isinstance(image_size, tuple | list) else (image_size, image_size)
     if len(sides) != 2 or not all(isinstance(side, int) and 0 < side <= 65_536 for side in sides):
-        raise ValueError(f"image_size must be a number of pixels or (height, width), got {image_size!r}")
+        raise ValueError(f"image_size (--image-size) must be a number of pixels or (height, width), got {image_size!r}")
     return (sides[0], sides[1])
 
 

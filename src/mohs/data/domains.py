@@ -151,7 +151,8 @@ def shaped(examples: Examples, shape: tuple[int, ...]) -> Examples:
         raise DataError(f"{examples.name} has {examples.kind} of shape {examples.shape}, not {shape}")
     if not isinstance(examples.inputs, Tensor):
         raise DataError(
-            f"{examples.name}: images of {examples.shape[1:]} are not in memory: open them with image_size={shape[1:]}"
+            f"{examples.name}: images of {examples.shape[1:]} are not in memory: open them with image_size={shape[1:]} "
+            "(--image-size)"
         )
     x = resize_images(examples.inputs, (shape[1], shape[2]))
     if shape[0] < x.shape[1]:

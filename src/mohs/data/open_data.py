@@ -88,6 +88,8 @@ OPTIONS = tuple(inspect.signature(open_data).parameters)[1:]  # label, text, ...
 
 def _without(data: Any, held: str, reading: Reading) -> Data:
     if not isinstance(data, str | os.PathLike):
-        raise ValueError(f'without={held!r} needs several domains: "pacs", a folder of them, or names such as "mnist+usps"')
+        raise ValueError(
+            f'without={held!r} (--without) needs several domains: "pacs", a folder of them, or names such as "mnist+usps"'
+        )
     others, test = leave_one_out(open_domains(data if isinstance(data, str) else Path(data), **reading.given), held)
     return Data(others, None, test)

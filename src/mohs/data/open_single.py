@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mohs._core.errors import DataError
+from mohs._core.folders import refuse_output
 from mohs.data.decode import Size
 from mohs.data.examples import Data, Examples
 from mohs.data.image_stores import printable
@@ -24,6 +25,7 @@ from mohs.data.validate import check_examples, warn_of_labels
 if TYPE_CHECKING:
     import pyarrow as pa
 
+NAMED = 8  # files and folders that an error lists
 KINDS = (
     "a folder or .zip of class folders, a .csv, .tsv, .jsonl, .parquet or .npz file, "
     "a folder of Parquet shards, idx files or CIFAR batches, hf:NAME"
@@ -76,7 +78,9 @@ def open_path(path: Path, reading: Reading) -> Data:
     if path.is_dir():
         return _open_folder(path, reading)
     if not path.is_file():
-        raise DataError(f"{shown}: no such file or folder, and not a known name; give {KINDS}, or one of {', '.join(DATA)}")
+        near = _nearby(path)
+        known = f"give {KINDS}, or one of {', '.join(DATA)}"
+        raise DataError(f"{shown}: no such file or folder, and not a known name; {near or known}")
     kind = path.suffix.lower()
     if kind in (".npz", ".npy"):
         return npz(path, label=reading.label)
@@ -91,12 +95,26 @@ def open_path(path: Path, reading: Reading) -> Data:
     raise DataError(f"{shown}: files ending in {kind!r} are not supported; give {KINDS}")
 
 
+def _nearby(path: Path) -> str:
+    """What is where a path that does not exist points: the path before a colon, or the other names in its folder; else ""."""
+    before = Path(str(path).rpartition(":")[0])
+    if str(before) != "." and before.exists():
+        return f"{printable(str(before))} exists: give it alone, without the part after the colon"
+    folder = path.parent
+    names = sorted(one.name for one in folder.iterdir() if not one.name.startswith(".")) if os.access(folder, os.R_OK) else []
+    if str(folder) == "." or not names:
+        return ""
+    shown = ", ".join(printable(name) for name in names[:NAMED])
+    return f"{printable(str(folder))} has {shown}{', ...' if len(names) > NAMED else ''}"
+
+
 def _open_folder(path: Path, reading: Reading) -> Data:
     from mohs.data.readers.cifar import cifar10, cifar100
     from mohs.data.readers.folder import folder
     from mohs.data.readers.hub import SAVED
     from mohs.data.readers.idx import find_file, mnist
 
+    refuse_output(path)
     if any((path / file).is_file() for file in SAVED):
         return _hub(str(path), reading)
     if find_file(path, "train-images") is not None:
@@ -245,7 +263,7 @@ def _pacs(reading: Reading, rest: str) -> Data:
 
 def _plain(data: Data, name: str, rest: str) -> Data:
     if rest:
-        raise ValueError(f"{name} has no parts, got {name}:{rest}")
+        raise ValueError(f"{name}:{rest}: {name} has no parts; its splits are {', '.join(data.splits)}: write {name} alone")
     return data
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mohs._core.errors import DataError
+from mohs._core.folders import refuse_output
 from mohs._core.remote import is_remote, list_files
 from mohs.data.readers.folder_stream import folder_stream
 from mohs.data.readers.parquet_stream import parquet_stream
@@ -33,6 +34,8 @@ def open_stream(data: str | Path, *, label: str | None = None, text: str | None 
         The data in blocks.
     """
     name = str(data)
+    if not is_remote(name) and Path(name).is_dir():
+        refuse_output(Path(name))
     tars = _files(name, TARS)
     if tars:
         return tar_stream(tars, name, label=label)

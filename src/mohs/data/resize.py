@@ -44,9 +44,13 @@ def resized_data(data: Data, size: Size) -> Data:
 
 def _resized(examples: Examples, size: Size) -> Examples:
     if examples.kind != "images":
-        raise DataError(f"{examples.name}: image_size is for images; these are {examples.kind} of shape {examples.shape}")
+        raise DataError(
+            f"{examples.name}: image_size (--image-size) is for images; these are {examples.kind} of shape {examples.shape}"
+        )
     if examples.shape[1:] == size:
         return examples
     if not isinstance(examples.inputs, Tensor):
-        raise DataError(f"{examples.name}: images of {examples.shape[1:]} are not in memory: open them with image_size={size}")
+        raise DataError(
+            f"{examples.name}: images of {examples.shape[1:]} are not in memory: open them with image_size={size} (--image-size)"
+        )
     return replace(examples, inputs=resize_images(examples.inputs, size))

@@ -14,6 +14,7 @@ import torch
 
 from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
+from mohs._core.folders import refuse_output
 from mohs._core.vocabulary import INPUTS, find_name
 from mohs.data.columns import Column, from_table
 from mohs.data.decode import Size, is_image_name
@@ -86,6 +87,8 @@ def _at_path(path: Path, like: Examples | None, text: str | None, images: dict[s
     shown = printable(str(path))
     if not path.exists():
         raise DataError(f"{shown}: no such file or folder")
+    if path.is_dir():
+        refuse_output(path, wanted="give new inputs")
     if path.suffix.lower() in (".npz", ".npy"):
         arrays = read_arrays(path, single=INPUTS[0])
         key = find_name(arrays, INPUTS)

@@ -9,10 +9,11 @@
     Holm        p_(i) · (n − i + 1), made monotone: the chance of any false finding is at most α
     Benjamini-Hochberg  p_(i) · n / i, made monotone: the expected share of false findings is at most α
 
-With n = 1 SD and test are NaN, and the verdict is a draw that says so. If all n differences are the same number, their variance
-says nothing: the exact sign test takes over, p = 2^(1−n) (for two samples the permutation test, p = 2/C(n + m, n)), and the
-interval is that number if p < α and all numbers otherwise. `from_summary` tests a paper's mean ± SD (n): AMC's Table 1 is
-Student's, two-sided, n = 5.
+With n = 1 SD and test are NaN, and the verdict is a draw that says so. If all n differences are the same number, up to the six
+digits that files of results keep, their variance says nothing: accuracies are multiples of 1/examples, so that a few of them are
+often equal, and what is left is rounding. The exact sign test takes over, p = 2^(1−n) (for two samples the permutation test,
+p = 2/C(n + m, n)), and the interval is that number if p < α and all numbers otherwise. `from_summary` tests a paper's mean ± SD
+(n): AMC's Table 1 is Student's, two-sided, n = 5.
 Welch (1947); Holm (1979); Schuirmann, "A comparison of the two one-sided tests procedure and the power approach" (1987);
 Benjamini & Hochberg, "Controlling the false discovery rate" (JRSS B 1995); Efron, "Better bootstrap confidence intervals"
 (JASA 1987).
@@ -33,7 +34,7 @@ from mohs._core.validation import check_between, check_choice
 Array = np.ndarray[Any, Any]
 DIRECTIONS = ("higher", "lower")
 METHODS = ("bca", "percentile")
-SAME = 1e-9  # differences whose SD is below this share of the values' size are one number, up to rounding
+DIGITS = 6  # significant digits that files of results keep
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def from_summary(
     else:
         error = math.sqrt(a + b)
         df = (a + b) ** 2 / (a**2 / (n_a - 1) + b**2 / (n_b - 1)) if error else float(n_a + n_b - 2)
-    same = SAME * max(abs(mean_a), abs(mean_b))
+    same = _rounding(max(abs(mean_a), abs(mean_b)))
     return _test(mean_a - mean_b, error if error > same else 0.0, df, interval, exact=1 / math.comb(n_a + n_b, n_a))
 
 
@@ -218,7 +219,12 @@ def compare(
 
 def _one_sample(gaps: Array, *, size: float, interval: float) -> TTest:
     n, sd = len(gaps), float(gaps.std(ddof=1))
-    return _test(float(gaps.mean()), sd / math.sqrt(n) if sd > SAME * size else 0.0, float(n - 1), interval, exact=0.5**n)
+    return _test(float(gaps.mean()), sd / math.sqrt(n) if sd > _rounding(size) else 0.0, float(n - 1), interval, exact=0.5**n)
+
+
+def _rounding(size: float) -> float:
+    """The largest SD of differences that are one number, between values up to this size, which rounding to DIGITS gives."""
+    return 1.5 * 10.0 ** (math.floor(math.log10(size)) + 1 - DIGITS) if size else 0.0
 
 
 def _test(difference: float, error: float, df: float, interval: float, *, exact: float) -> TTest:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from mohs._core.arrays import read_arrays
 from mohs._core.errors import DataError
+from mohs._core.folders import refuse_output
 from mohs._core.remote import is_remote, list_files, opened_at, reread, retried, stamp_of
 from mohs._core.vocabulary import CLASSES, FEATURES, IDS, LABELS, PATHS, find_name
 from mohs.hardness.list_columns import matrix, width_of
@@ -127,6 +128,8 @@ def open_source(path: str | Path, *, weight: Path | None = None, headless: bool 
     path = Path(path)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
+    if path.is_dir():
+        refuse_output(path)
     if path.suffix == ".npz":
         return array_source({**arrays_in(path), **head}, str(path), headless=headless)
     named = {file.stem: file for file in sorted(path.glob("*.npy"))} if path.is_dir() else {}

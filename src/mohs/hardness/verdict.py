@@ -245,7 +245,7 @@ FACTS = ("part", "label", "predicted", *MARGINS, "neighbors", "first_learned", "
 
 def _facts(row: dict[str, Any], by: str) -> list[str]:
     if row[by] is None or row[by] != row[by]:
-        return ["not scored"]
+        return ["not judged"]
     predicted, label = (f"{one:.4g}" if isinstance(one, float) else one for one in (row.get("predicted"), row.get("label")))
     outcome = "predicted as labeled" if predicted == label else f"predicted {predicted}, not {label}"
     part = f"{row['part']}: " if row.get("part") is not None else ""

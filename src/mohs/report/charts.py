@@ -50,7 +50,7 @@ def emphasis_chart(curves: list[Curve], *, relative: bool = False) -> altair.Cha
     return chart
 
 
-def comparison_chart(settings: Sequence[SettingCompared], *, title: str, metric: str = "test accuracy in %") -> Any:
+def comparison_chart(settings: Sequence[SettingCompared], *, title: str, metric: str) -> Any:
     """One line per setting, in the given order: a dot per seed, the mean, and its interval. Values are shown times 100."""
     import altair
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from mohs._core.plain_text import shorten
 from mohs.hardness.table import VERDICTS, column
-from mohs.report.verdict_labels import NOT_SCORED
+from mohs.report.verdict_labels import NOT_JUDGED
 
 MOST, FULL = 100_000, 65_535
 NO_CHANCE, NO_VERDICT = 255, len(VERDICTS)
@@ -100,7 +100,7 @@ def verdict_numbers(table: pa.Table) -> Array:
 def map_summary(x: Array, y: Array, verdicts: Array) -> list[dict[str, Any]]:
     """The map as a table: number of examples and median position per verdict."""
     rows = []
-    for number, name in enumerate((*VERDICTS, NOT_SCORED)):
+    for number, name in enumerate((*VERDICTS, NOT_JUDGED)):
         own = verdicts == number
         if own.any():
             rows.append(

@@ -33,7 +33,7 @@ from mohs.report.figures import Figure, figures
 from mohs.report.gallery import Card, cards, examples_to_ask, flagged, names_of, suspicious_rows, title
 from mohs.report.issue_blocks import issue_blocks, not_found
 from mohs.report.summary import Kind, kinds, next_steps, noise_figure, noise_sentence, scale_end, sentences, training_sentence
-from mohs.report.verdict_labels import NOT_SCORED, css_name, label_of, shown_order
+from mohs.report.verdict_labels import NOT_JUDGED, css_name, label_of, shown_order
 
 TEMPLATES = Path(__file__).parent / "templates"
 CHART_SCRIPTS = ("page.js", "charts.js")
@@ -80,7 +80,7 @@ def page(result: AuditResult) -> str:
         "hash": result.data_hash,
         "classes": [str(name) for name in names],
         "shown": [shorten(name) for name in names],
-        "verdicts": [*VERDICTS, NOT_SCORED],
+        "verdicts": [*VERDICTS, NOT_JUDGED],
         "cards": [[card["id"], card["label"], card["suggested"]] for card in found],
         "flagged": flagged(result.table, names) if whole else [],
         "map": None
@@ -161,7 +161,7 @@ def _words(result: AuditResult) -> dict[str, Any]:
         "total": result.totals.rows,
         "kinds": kinds(result),
         "tiles": _tiles(result),
-        "colors": {css_name(name): label_of(name).color for name in (*VERDICTS, NOT_SCORED)},
+        "colors": {css_name(name): label_of(name).color for name in (*VERDICTS, NOT_JUDGED)},
         "sentences": sentences(result),
         "estimate": result.estimate,
         "top": scale_end(result),
@@ -180,7 +180,7 @@ def _words(result: AuditResult) -> dict[str, Any]:
 
 def _tiles(result: AuditResult) -> list[Kind]:
     """The verdicts in the order of the page: what needs attention first."""
-    order = [*shown_order(), NOT_SCORED]
+    order = [*shown_order(), NOT_JUDGED]
     return sorted(kinds(result), key=lambda kind: order.index(kind.name))
 
 

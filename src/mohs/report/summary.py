@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from shlex import quote
+from typing import Any
 
 import numpy as np
 
 from mohs.audit.gallery_rows import rows_to_check
+from mohs.audit.pipeline import audit_call
 from mohs.audit.result import AuditResult
+from mohs.audit.run_files import MARK
 from mohs.hardness.table import VERDICTS, column
 from mohs.report.changes_block import change_sentence
 from mohs.report.issue_blocks import issue_sentence
-from mohs.report.verdict_labels import NOT_SCORED, label_of
+from mohs.report.verdict_labels import NOT_JUDGED, label_of
 
 FEW = 20  # suggestions that take a minute to review
 DOUBTED = 20  # most doubtful labels that are worth a look where none is flagged
 IMBALANCED = 10  # largest class over smallest, from which the report warns
 CHECK_FIRST = (
     "A few checked labels show how far to trust the rest: decide on those under “Check first”, download the decisions, and audit "
-    "the same data again with the same options and"
+    "the same data again with them:"
 )
 SCALE_ENDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 NOISE_KINDS = {
@@ -47,10 +51,10 @@ class Step:
 
 
 def kinds(result: AuditResult) -> list[Kind]:
-    """One entry per verdict, in the order of VERDICTS; "not scored" comes last, if any row has no verdict."""
+    """One entry per verdict, in the order of VERDICTS; "not judged" comes last, if any row has no verdict."""
     counts, total = result.totals.by_verdict(), result.totals.rows
-    counts[NOT_SCORED] = counts.pop(None, 0)
-    names = [*VERDICTS, *([NOT_SCORED] if counts[NOT_SCORED] else [])]
+    counts[NOT_JUDGED] = counts.pop(None, 0)
+    names = [*VERDICTS, *([NOT_JUDGED] if counts[NOT_JUDGED] else [])]
     return [Kind(name, counts[name], counts[name] / total, label_of(name).meaning) for name in names]
 
 
@@ -74,11 +78,33 @@ def sentences(result: AuditResult) -> list[str]:
     lines += [one for one in (issue_sentence(result), change_sentence(result)) if one is not None]
     if "caution" in result.facts:
         lines.append(f"Caution: {result.facts['caution']}")
-    if NOT_SCORED in by_name:
-        lines.append(f"{by_name[NOT_SCORED].examples:,} could not be scored and have no verdict.")
+    if NOT_JUDGED in by_name:
+        lines.append(f"{by_name[NOT_JUDGED].examples:,} not judged: {why_not_judged(result)}.")
     if result.left_out:
         lines.append(f"{len(result.left_out):,} left out, unreadable or without a label; they are listed under “Left out”.")
     return lines
+
+
+def counts_line(result: AuditResult) -> str:
+    """The number of examples and of each verdict, in a line; they add up."""
+    counts = [f"{kind.examples:,} {kind.name}" for kind in kinds(result)]
+    reason = f" ({why_not_judged(result)})" if None in result.totals.by_verdict() else ""
+    return f"{result.totals.rows:,} example{'' if result.totals.rows == 1 else 's'}: {', '.join(counts)}{reason}"
+
+
+def why_not_judged(result: AuditResult) -> str:
+    """Why rows have no verdict: nothing tells about the label of a class's only example; the others have no finite scores."""
+    of_label, missing = Counter[Any](), Counter[Any]()
+    for (label, verdict), number in result.totals.verdicts.items():
+        of_label[label] += number
+        missing[label] += number if verdict is None else 0
+    classes = set() if has_numbers(result) else set(map(str, result.classes))  # numbers and sets of labels may well be unique
+    lone = sum(number for label, number in missing.items() if number == of_label[label] == 1 and str(label) in classes)
+    rest = missing.total() - lone
+    only = "the only example of its class" if lone == 1 else "the only examples of their classes"
+    reasons = [(lone, only), (rest, "no finite scores")]
+    given = [(number, reason) for number, reason in reasons if number]
+    return given[0][1] if len(given) == 1 else ", ".join(f"{number:,}: {reason}" for number, reason in given)
 
 
 def unflagged(result: AuditResult) -> str:
@@ -169,7 +195,7 @@ def next_steps(result: AuditResult) -> list[Step]:
         Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked."),
     ]
     if rows_to_check(result.table):
-        steps.insert(1, Step(CHECK_FIRST, f"mohs audit DATA --checked decisions.csv --out {run}-checked"))
+        steps.insert(1, Step(CHECK_FIRST, check_command(result)))
     if result.annotators is not None:
         steps.append(Step("Show the examples listed under “Annotators” to one more person: their votes help most."))
     if unsure:
@@ -180,6 +206,14 @@ def next_steps(result: AuditResult) -> list[Step]:
     if result.estimate is not None and result.estimate.imbalance >= IMBALANCED:
         steps.append(Step("Class sizes differ widely. Check the rare classes with care: their examples can look mislabeled."))
     return steps
+
+
+def check_command(result: AuditResult) -> str:
+    """The command, or the call for data in memory, that audits the same data again with checked labels."""
+    run = str(result.facts.get("run", "RUN"))
+    if (result.folder / MARK).exists() and audit_call(result.folder) is None:
+        return f'mohs.audit(data, checked="decisions.csv", out={f"{run}-checked"!r})'
+    return f"mohs audit --previous {quote(run)} --checked decisions.csv --out {quote(f'{run}-checked')}"
 
 
 def _count(kind: Kind) -> str:

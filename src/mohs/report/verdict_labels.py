@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mohs.hardness.table import VERDICTS
 
-NOT_SCORED = "not scored"  # rows without a verdict
+NOT_JUDGED = "not judged"  # rows without a verdict
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ LABELS: dict[str, VerdictLabel] = {  # in the order in which the page lists them
     "hard": VerdictLabel("#0072B2", "the label looks right, but the model learned it late or barely", "Hardest"),
     "easy": VerdictLabel("#56B4E9", "the model learned it and predicts its label with confidence", "Easy"),
     "cannot tell": VerdictLabel("#CC79A7", "the model is too weak here to judge the label", "Cannot tell"),
-    NOT_SCORED: VerdictLabel("#8A949E", "never seen in training, or its scores are not finite", "Not scored"),
+    NOT_JUDGED: VerdictLabel("#8A949E", "the only example of its class, or without finite scores", "Not judged"),
 }
 OTHER = VerdictLabel("#7F7F7F", "", "")  # a verdict this table does not know
 

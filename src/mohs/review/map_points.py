@@ -13,7 +13,7 @@ import numpy as np
 
 from mohs.audit.decision_log import FINAL
 from mohs.hardness.table import VERDICTS
-from mohs.report.verdict_labels import NOT_SCORED, label_of, shown_order
+from mohs.report.verdict_labels import NOT_JUDGED, label_of, shown_order
 from mohs.review.database import Array, Database
 from mohs.review.query import QueryError, quoted
 from mohs.review.review import Review
@@ -61,7 +61,7 @@ def colors(review: Review, by: str) -> Colors:
     if by == "decision":
         return _decisions(review)
     if by == "verdict" and by in roles:
-        names = [*shown_order(VERDICTS), NOT_SCORED]
+        names = [*shown_order(VERDICTS), NOT_JUDGED]
         return Colors(_places(review.database, roles[by], names), [label_of(name).color for name in names], names)
     if by in ("label", "suggested") and by in roles:
         names = [*review.classes[:MOST_CLASSES], "others"]

@@ -27,8 +27,6 @@ from mohs.review.export import label_batches
 from mohs.review.review import Review
 
 LINES = 200  # of the audit's output that are kept
-OPTIONS = ("embed", "precision", "finetune", "model", "loss", "epochs", "batch", "folds", "seed", "device", "run")
-OPEN_AS = ("label", "image_size", "text")
 
 
 @dataclass
@@ -53,7 +51,7 @@ class ReAudit:
                 self.folder = next_folder(source.folder)
                 self.folder.mkdir()
                 write_corrections(self.review, self.folder / "labels.csv")
-                words = command(source.call, self.folder)
+                words = command(self.folder)
                 self.lines.clear()
                 self.changed, self.status = {}, "running"
                 self._process = subprocess.Popen(
@@ -101,18 +99,10 @@ def next_folder(folder: Path) -> Path:
     return folder / f"re-audit-{number}"
 
 
-def command(call: Mapping[str, Any], folder: Path) -> list[str]:
-    """The command that audits the corrected labels with the options of the first audit."""
-    words = [sys.executable, "-m", "mohs", "audit", *([call["data"]] if call["data"] is not None else [])]
-    given = {name: value for name, value in call["options"].items() if name in OPTIONS}
-    given |= {name: value for name, value in call["open_as"].items() if name in OPEN_AS}
-    for name, value in given.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(option)
-        elif value is not None and value is not False:
-            words += [option, str(value)]
-    return [*words, "--corrected", str(folder / "labels.csv"), "--previous", str(folder.parent), "--out", str(folder)]
+def command(folder: Path) -> list[str]:
+    """The command that audits the corrected labels with the data and options of the audit before."""
+    words = [sys.executable, "-m", "mohs", "audit", "--corrected", str(folder / "labels.csv")]
+    return [*words, "--previous", str(folder.parent), "--out", str(folder)]
 
 
 def write_corrections(review: Review, file: Path) -> None:

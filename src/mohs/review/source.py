@@ -21,6 +21,7 @@ import pyarrow.parquet
 from mohs._core.checksums import check_file, read_json
 from mohs._core.errors import DataError
 from mohs.audit.decision_log import LOG
+from mohs.audit.result import not_an_audit
 from mohs.audit.run_files import EVIDENCE, MARK, PICTURES, REPAIR, TABLE, WORDS
 
 ROLES: dict[str, tuple[str, ...]] = {  # role: columns that may have it, the first that is there
@@ -116,7 +117,7 @@ def open_source(
 
 def _audit(folder: Path, images: Path | None) -> Source:
     if not (folder / WORDS).exists():
-        raise DataError(f"{folder} has no {WORDS}: give the folder of a finished audit")
+        raise not_an_audit(folder)
     words = read_json(folder / WORDS, lost="the findings are lost", repair=REPAIR)
     check_file(folder / TABLE, lost="the hardness table is lost", repair=REPAIR)
     mark = read_json(folder / MARK, lost="how the audit was called is lost", repair=REPAIR) if (folder / MARK).exists() else {}

@@ -80,7 +80,10 @@ def compare_runs(a: str | Path, b: str | Path, *, seed: int = 0) -> RunsCompared
     parts = [held_out(side) for side in sides]
     (examples, on), (others, _) = parts
     if examples.fingerprint() != others.fingerprint():
-        raise DataError(f"{a} and {b} hold out different examples ({examples.name}, {others.name}) and cannot be compared")
+        raise DataError(
+            f"{a} and {b} hold out different examples, or with different labels ({examples.name}, {others.name}), and cannot be "
+            "compared; for training before and after a correction of labels: mohs apply AUDIT decisions.csv --retrain"
+        )
     right = [(predict(side.network, examples).logits.argmax(1) == examples.labels).numpy() for side in sides]
     return paired_by_example(right[0], right[1], on=on, seed=seed)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mohs._core.device import choose_device
 from mohs._core.errors import DataError
+from mohs.data.corrections import read_label_file
 from mohs.data.domains import UNKNOWN, shaped
 from mohs.data.examples import Examples, LeftOut
 from mohs.data.images import MEMORY_LIMIT
@@ -25,6 +26,8 @@ from mohs.models.network import Network
 from mohs.train.directory import RunDirectory
 from mohs.train.run import Run
 from mohs.train.run_features import Progress, features_for, fitted_to
+
+WRITTEN = ("id", "predicted", "confidence")  # columns of every table of predictions
 
 
 def classify(
@@ -59,6 +62,21 @@ def new_inputs(run: Run, folder: Path, classes: Sequence[Any], data: Any, *, tex
         raise DataError(f"{found.name}: {found.kind}, but {folder} was trained on {like.kind}{column}")
     found = replace(found, classes=like.classes, labels=torch.full((len(found),), UNKNOWN))
     return shaped(found, like.shape) if found.in_memory else found
+
+
+def check_predictions_path(path: Path, examples: Examples) -> None:
+    """Raise, before any work, if there is a file other than predictions of the same inputs, which are replaced."""
+    if not path.exists():
+        return
+    nothing = predictions_table(torch.zeros(len(examples), len(examples.classes)), examples)
+    ids = [str(key) for key in nothing.column("id").to_pylist()]
+    try:
+        found = read_label_file(path, pa.schema([("id", pa.string())]))
+        former = set(WRITTEN) <= set(found.column_names) and found.column("id").cast(pa.string()).to_pylist() == ids
+    except (OSError, pa.ArrowException):
+        former = False
+    if not former:
+        raise DataError(f"{path} exists and does not hold predictions of these inputs: give another file with out (--out)")
 
 
 def _like(given: dict[str, Any], folder: Path, classes: list[Any]) -> Examples:

@@ -185,7 +185,7 @@ def end_epoch(job: Job, correct: Mapping[str, Tensor]) -> dict[str, Any]:
     if job.trace is not None:
         job.trace.end_epoch(epoch)
     for name, count in correct.items():
-        line[f"{name}_accuracy"] = round(count.item() / len(job.checked[name]), 6)
+        line[f"{name}_accuracy"] = count.item() / len(job.checked[name])
     return line
 
 

@@ -88,7 +88,9 @@ def check_soft_labels(run: Run, train: Examples) -> None:
     if train.votes is None and run.recipe is None and not mixes:
         return
     if train.votes is not None and run.noise is not None:
-        raise ValueError("noise changes labels, but votes are trained on instead of them: leave out noise or votes")
+        raise ValueError(
+            "noise changes labels, but votes are trained on instead of them: leave out noise (--noise) or votes (--votes)"
+        )
     try:
         build_loss(run, train)(torch.zeros(2, len(train.classes)), torch.full((2, len(train.classes)), 1 / len(train.classes)))
     except ValueError as error:

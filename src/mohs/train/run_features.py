@@ -44,7 +44,7 @@ def with_features(run: Run, data: Data, *, device: str = "auto", progress: Progr
         return run, data
     if data.train.kind == "table":
         if run.embed not in (None, "auto", COLUMNS):
-            raise ValueError(f"embed={run.embed!r}: a table is not embedded; its columns are encoded without embed")
+            raise ValueError(f"embed={run.embed!r} (--embed): a table is not embedded; its columns are encoded without it")
         sample = sampled_rows(data.train)
         made = {name: replace(part, inputs=encoded(part, sample)) for name, part in data.splits.items()}
         return replace(run, embed=COLUMNS), Data(made["train"], made.get("val"), made.get("test"))

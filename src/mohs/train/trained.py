@@ -15,6 +15,7 @@ from torch import Tensor
 from mohs._core.checksums import reading
 from mohs._core.errors import DataError
 from mohs._core.files import written_whole
+from mohs._core.folders import held_in
 from mohs._core.specs import as_spec
 from mohs.data.examples import Examples
 from mohs.hardness.table import add_columns, read_table, write_table
@@ -165,8 +166,10 @@ def load_run(folder: str | Path) -> Trained:
     directory = RunDirectory(Path(folder))
     if not directory.done:
         begun = (directory.path / "run.json").exists()
-        state = "is not finished: run the same command again to resume" if begun else "does not hold a run"
-        raise DataError(f"{folder} {state}")
+        if begun:
+            raise DataError(f"{folder} is not finished: run the same command again to resume")
+        held = held_in(folder)
+        raise DataError(f"{folder} does not hold a run{f': {held}' if held else ''}; give the folder of a run of mohs train")
     about = directory.about
     try:
         run, classes = run_from(about["run"], where=str(folder)), list(about["classes"])

@@ -52,7 +52,9 @@ def test_splits_are_recognized_and_share_classes_and_size(tmp_path: Path, save: 
     assert {split: len(part) for split, part in data.splits.items()} == {"train": 6, "val": 2, "test": 1}
     assert data.test.labels.tolist() == [1]  # type: ignore[union-attr]
     assert data.test.shape == data.val.shape == data.train.shape == (3, 8, 8)  # type: ignore[union-attr]
-    assert data.notes == ["images of several sizes were scaled and center-cropped to 8 × 8: set image_size for another size"]
+    assert data.notes == [
+        "images of several sizes were scaled and center-cropped to 8 × 8: set image_size (--image-size) for another size"
+    ]
     assert [(Path(one.path).name, one.reason) for one in data.left_out] == [
         ("extra", "neither train, val nor test with class folders: 1 file(s) not read"),
         ("README.txt", "not in a class folder"),
