@@ -132,8 +132,8 @@ def test_data_that_cannot_be_opened(tmp_path: Path) -> None:
 
 
 def test_a_path_that_does_not_exist_is_compared_with_what_is_there(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        (tmp_path / "photos" / split).mkdir(parents=True)
+    for part in ("train", "test"):
+        (tmp_path / "photos" / part).mkdir(parents=True)
     with pytest.raises(DataError, match=r"photos/tst: no such file or folder, and not a known name; .*photos has test, train$"):
         open_data(tmp_path / "photos" / "tst")
     with pytest.raises(DataError, match=r"photos exists: give it alone, without the part after the colon"):
