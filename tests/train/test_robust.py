@@ -211,7 +211,7 @@ def test_wide_features_get_a_second_view_and_a_lower_learning_rate(tmp_path: Pat
 
 def test_features_are_judged_in_folds_before_training(blobs: Data) -> None:
     noisy = add_noise(blobs.train, {"name": "symmetric", "rate": 0.2, "exact": True}, seed=0)
-    run, data, _ = resolve(Run(**{**RUN, "recipe": "robust-two:temperature=1"}), Data(noisy))
+    run, data, _ = resolve(Run(**{**RUN, "recipe": "robust-two"}), Data(noisy))
     made = build(run, data, device="cpu").refinement
     assert made is not None
     right, probs = trust_in_folds(noisy.inputs, noisy.labels, len(noisy.classes))

@@ -164,7 +164,7 @@ def training_of(run: Run, train: Examples, start: Start, device: torch.device) -
 def add_terms(objective: Objective, recipe: Robust, epochs: int, train: Examples, *, networks: int) -> None:
     """Add the recipe's early-learning regularization and consistency to the objective."""
     warmup = recipe.warmup_epochs(epochs)
-    if recipe.early:
+    if recipe.early and warmup:
         objective.add(Phase(recipe.early, warmup), EarlyLearning(len(train) * networks, len(train.classes)))
     if recipe.two_views:
         counts = class_counts(train.labels, len(train.classes))

@@ -12,6 +12,9 @@
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
     then     the remaining epochs train on t, updated after each epoch, where it is certain; all examples teach by consistency
 
+On features, `select="folds"` takes the place of all that: models in folds say how likely each label is right and what it is
+otherwise, out of sample (`train.fold_judge`), and all epochs train on t_i = w_i y_i + (1 − w_i) b_i as it is.
+
 With two networks each takes its w from the other and b from both, so that neither confirms its own mistakes, and each sees views
 of its own, so that they differ by more than their initial weights. The parts are those of ELR (Liu et al. 2020), UDA (Xie et
 al. 2020) and DivideMix (Li et al. 2020). Nothing is set by the true noise rate.
@@ -46,7 +49,7 @@ class Robust:
     """Settings of robust training with one network.
 
     Attributes:
-        select: How labels are trusted (`SELECTIONS`).
+        select: How labels are trusted: by a selection in `SELECTIONS`, or by "folds" before training.
         targets: "refined": label and belief by trust; "given": the labels, which leaves early-learning regularization alone.
         warmup: Share of the epochs that train on the labels as given.
         early: Weight of early-learning regularization in the warm-up.
@@ -157,7 +160,7 @@ class Refinement:
             made = refined(probs, right, labels)
             self.right.copy_(right.unsqueeze(1).expand_as(self.right))
             self.belief.copy_(made.unsqueeze(1).expand_as(self.belief))
-            self.targets.copy_(self.sharpened(self.belief).view_as(self.targets))
+            self.targets.copy_(self.belief.view_as(self.targets))
 
     @property
     def refines(self) -> bool:
@@ -198,14 +201,11 @@ class Refinement:
 
         A share of TAUGHT always teaches: a network that is certain of few would otherwise learn from the easy ones alone.
         """
+        raised = targets.pow(1 / self.settings.temperature)
         certainty = targets.amax(1, keepdim=True)
         enough = certainty.flatten().kthvalue(1 + int((1 - TAUGHT) * (len(targets) - 1))).values
-        return (certainty >= enough.clamp(max=self.settings.confidence)) * self.sharpened(targets)
-
-    def sharpened(self, targets: Tensor) -> Tensor:
-        """t^(1/T) over the last dimension, normalized."""
-        raised = targets.pow(1 / self.settings.temperature)
-        return raised / raised.sum(-1, keepdim=True)
+        certain = certainty >= enough.clamp(max=self.settings.confidence)
+        return certain * raised / raised.sum(1, keepdim=True)
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets, "belief": self.belief, "right": self.right, "updates": self.updates}

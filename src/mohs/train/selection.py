@@ -4,7 +4,7 @@
     noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i], τ ≤ 1
     both                            logit w_i = ½ (logit w_i by noise + logit w_i by belief)
     both-or-margin                  margin if the network contradicts a fifth of the labels or more, else both
-    auto                            noise if the mistakes are spread evenly over the classes, else both; features: both-or-margin
+    auto                            noise if the mistakes are spread evenly over the classes, else both
     loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
