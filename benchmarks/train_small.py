@@ -44,8 +44,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "robust": {"recipe": "robust"},
     "robust-two": {"recipe": "robust-two"},
 }
-SCRATCH, LINEAR, TREES = "from scratch", "logistic regression", "boosted trees"
-RATES, TEST = (0.0, 0.2, 0.4), 2000
+SCRATCH, LINEAR, PRUNED, TREES = "from scratch", "logistic regression", "with cleanlab", "boosted trees"
+RATES, TEST = (0.0, 0.1, 0.2, 0.4), 2000
 COLUMNS = ("data", "kind", "examples", "classes", "method", "rate", "seed", "accuracy", "seconds", "cpu", "date", "commit")
 
 
@@ -70,6 +70,7 @@ def by_mohs(method: str, train: Examples, test: Examples, seed: int) -> float:
 
 def by_sklearn(method: str, train: Examples, test: Examples, seed: int) -> float:
     """Test accuracy of a classifier of scikit-learn on the same features."""
+    from cleanlab.classification import CleanLearning
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -87,18 +88,18 @@ def by_sklearn(method: str, train: Examples, test: Examples, seed: int) -> float
     else:
         found = mohs.embed(Data(train, None, test), device="cpu").data
         x, new = (np.asarray(one.inputs) for one in (found.train, found.test))  # type: ignore[union-attr]
-    model = (
-        make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
-        if method == LINEAR
-        else HistGradientBoostingClassifier(random_state=seed)
-    )
+    model: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
+    if method == PRUNED:
+        model = CleanLearning(model, seed=seed, find_label_issues_kwargs={"n_jobs": 1})
+    elif method == TREES:
+        model = HistGradientBoostingClassifier(random_state=seed)
     model.fit(x, train.labels.numpy())
     return float((model.predict(new) == test.labels.numpy()).mean())
 
 
 def methods_for(kind: str) -> list[str]:
     """The methods that are compared: boosted trees for columns alone."""
-    every = [*METHODS, LINEAR]
+    every = [*METHODS, LINEAR, PRUNED]
     return every + ([SCRATCH] if kind == "images" else [TREES] if kind in ("table", "features") else [])
 
 
@@ -124,7 +125,7 @@ def main() -> None:
                     if any(all(str(row[k]) == str(v) for k, v in key.items()) for row in rows_of(options.out)):
                         continue
                     began = time.perf_counter()
-                    accuracy = (by_sklearn if method in (LINEAR, TREES) else by_mohs)(method, train, test, seed)
+                    accuracy = (by_sklearn if method in (LINEAR, PRUNED, TREES) else by_mohs)(method, train, test, seed)
                     facts = {
                         "kind": train.kind,
                         "examples": len(train),
@@ -156,7 +157,7 @@ def append(row: dict[str, Any], path: Path) -> None:
 
 def summary(rows: list[dict[str, str]]) -> str:
     """Mean accuracies in percent by data set, kind and rate, as a Markdown table."""
-    methods = [*METHODS, SCRATCH, LINEAR, TREES]
+    methods = [*METHODS, SCRATCH, LINEAR, PRUNED, TREES]
     lines = [f"| data | wrong | {' | '.join(methods)} |", "|---|---|" + "---|" * len(methods)]
     groups = {row["data"]: [row["data"]] for row in rows}
     for kind in dict.fromkeys(row["kind"] for row in rows):

@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 
 import mohs
 from mohs.audit.decision_log import LOG, DecisionLog
+from mohs.audit.decisions import read_labels, undo_labels
+from mohs.audit.pipeline import corrected_before
 from mohs.cli import app
+from mohs.data.corrections import read_corrections
 
 FIELDS = ("id", "data_hash", "label", "decision", "new_label")
 Decide = Callable[..., dict[str, str]]
@@ -184,6 +187,28 @@ def test_corrected_labels_are_not_flagged_again_and_the_earlier_audit_calibrates
     third = mohs.audit(data, out=tmp_path / "third", previous=again.folder, **how)  # nothing new: what is known stays
     np.testing.assert_allclose(p_of(third), p_of(again))
     assert not set(kept + moved) & set(flagged(third))
+
+
+def test_corrections_of_an_audit_that_had_corrections_hold_both(
+    first: mohs.AuditResult, data: Path, decide: Decide, tmp_path: Path
+) -> None:
+    moved = [row for row in flagged(first) if decide(row)["decision"] == "change"]
+    one, both = tmp_path / "one.csv", tmp_path / "both.csv"
+    again = first
+    for rows, file, earlier in ((moved[:3], one, None), (moved[3:6], both, one)):
+        decisions = [{**decide(row), "data_hash": again.data_hash} for row in rows]
+        labels, _ = mohs.apply_decisions(again.table, decisions, again.data_hash)
+        mohs.write_labels(labels, file, earlier=None if earlier is None else read_corrections(earlier))
+        again = mohs.audit(data, out=tmp_path / file.stem, previous=again.folder, corrected=file, device="cpu")
+        assert corrected_before(again.folder).equals(read_corrections(file))
+    made = read_corrections(both)
+    new, old = (made.column(name).to_pylist() for name in ("label", "previous"))
+    assert [i for i in range(len(made)) if new[i] != old[i]] == sorted(moved[:6])
+    assert old == [str(label) for label in first.table.column("label").to_pylist()]
+    assert not set(moved[:6]) & set(flagged(again))
+    assert list(map(str, read_labels(first.table, both).column("label").to_pylist())) == new
+    undo_labels(mohs.load_audit(tmp_path / "one").table, both, earlier=read_corrections(one))
+    assert read_corrections(both).column("label").equals(read_corrections(one).column("label"))
 
 
 def test_an_earlier_audit_with_checked_labels_hands_them_on(

@@ -15,7 +15,7 @@ pytest.importorskip("duckdb", reason="needs the review extra")
 pytest.importorskip("starlette", reason="needs the review extra")
 
 from mohs.audit.pipeline import run_audit
-from mohs.review.reaudit import on_top
+from mohs.data.corrections import on_top, since
 
 
 def test_an_audit_with_decisions_finds_fewer_errors(serve: Any, tmp_path: Path) -> None:
@@ -58,3 +58,5 @@ def test_corrections_add_up() -> None:
     assert made["label"] == ["b", "", "a"]
     assert made["previous"] == ["a", "a", "c"]
     assert made["decision"] == ["accept", "exclude", "change"]
+    back = since(on_top(new, earlier), pa.table({"id": [0, 2], "label": ["b", "c"]}))
+    assert back.equals(new)

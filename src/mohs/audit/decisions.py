@@ -31,7 +31,7 @@ from mohs._core.files import written_whole
 from mohs._core.plain_text import from_cell
 from mohs.audit.decision_log import FINAL as DECISIONS
 from mohs.audit.decision_log import Decisions, is_log, read_log
-from mohs.data.corrections import read_label_file
+from mohs.data.corrections import on_top, read_corrections, read_label_file, since
 from mohs.hardness.table import check_table_path, classes_of, write_table
 
 COLUMNS = ("id", "data_hash", "label", "decision", "new_label")
@@ -120,18 +120,20 @@ def apply_decisions(
     return _labels(table, labels, made), Applied(len(ids), {name: counts[name] for name in DECISIONS}, changed)
 
 
-def write_labels(labels: pa.Table, path: str | Path) -> Path | None:
+def write_labels(labels: pa.Table, path: str | Path, *, earlier: pa.Table | None = None) -> Path | None:
     """Write labels as CSV or Parquet, completely or not at all.
 
     Args:
         labels: As `apply_decisions` returns them.
         path: File to write; an unrelated file of that name is kept as NAME.before.
+        earlier: Corrections that the audit was itself given (`read_corrections`): the file holds both.
 
     Returns:
         Where an unrelated file of that name is kept now; None if there was none.
     """
     path = Path(path)
     check_table_path(path)
+    labels = labels if earlier is None else on_top(labels, earlier)
     before, unrelated = _before(path), path.exists() and not _made_of(labels, path)
     if unrelated:
         if before.exists():
@@ -142,32 +144,38 @@ def write_labels(labels: pa.Table, path: str | Path) -> Path | None:
     return before if unrelated else None
 
 
-def undo_labels(table: pa.Table, path: str | Path) -> str:
-    """Restore the earlier file, or the original labels if there was none; returns a sentence that says which."""
+def undo_labels(table: pa.Table, path: str | Path, *, earlier: pa.Table | None = None) -> str:
+    """Restore the file that was there, or the labels of the audit if there was none; returns a sentence that says which."""
     path = Path(path)
     check_table_path(path)
     if not path.exists() and not _before(path).exists():
         raise DataError(f"{path} does not exist: there is nothing to undo")
-    given = _labels(table, table.column("label").to_pylist(), [""] * len(table))
+    given = _given(table, earlier)
     if path.exists() and not _made_of(given, path):
         raise DataError(f"{path} was not written from this run and was not changed; give the file that mohs apply wrote")
     if _before(path).exists():
         _before(path).replace(path)
         return f"{path} is restored to the file that was there before"
     write_table(_with_paths_from(given, path), path)
-    return f"{path} holds the original labels"
+    return f"{path} holds the original labels" if earlier is None else f"{path} holds the labels that were audited"
 
 
-def read_labels(table: pa.Table, path: str | Path) -> pa.Table:
+def read_labels(table: pa.Table, path: str | Path, *, earlier: pa.Table | None = None) -> pa.Table:
     """Read labels that were written from this table."""
     path = Path(path)
     check_table_path(path)
     if not path.exists():
         raise DataError(f"{path} does not exist: give decisions.csv too, to apply the decisions first")
-    given = _labels(table, table.column("label").to_pylist(), [""] * len(table))
+    given = _given(table, earlier)
     if not _made_of(given, path):
         raise DataError(f"{path} was not written from this run; give the file that mohs apply wrote")
-    return read_label_file(path, given.schema)
+    return read_label_file(path, given.schema) if earlier is None else since(read_corrections(path), table)
+
+
+def _given(table: pa.Table, earlier: pa.Table | None) -> pa.Table:
+    """The labels without any decision."""
+    own = _labels(table, table.column("label").to_pylist(), [""] * len(table))
+    return own if earlier is None else on_top(own, earlier)
 
 
 def _logged(data_hash: str, state: Decisions) -> list[dict[str, str]]:

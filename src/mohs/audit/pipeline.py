@@ -43,7 +43,7 @@ from mohs.audit.previous import check_previous, load_previous
 from mohs.audit.result import AuditResult, load_audit, save_audit
 from mohs.audit.run_files import MARK, REPAIR, WORDS
 from mohs.audit.thumbnails import thumbnails_of
-from mohs.data.corrections import read_corrections, with_corrections
+from mohs.data.corrections import earlier_corrections, read_corrections, with_corrections
 from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
@@ -152,6 +152,11 @@ def audit_call(folder: str | Path) -> dict[str, Any] | None:
     made = read_json(Path(folder) / MARK, lost="how the audit was called is lost", repair=REPAIR)
     found: dict[str, Any] | None = made.get("call")
     return found
+
+
+def corrected_before(folder: str | Path) -> pa.Table | None:
+    """The corrections that the audit in the folder was itself given; None without any, or if it was saved from Python."""
+    return earlier_corrections(audit_call(folder)) if (Path(folder) / MARK).exists() else None
 
 
 def repeated_call(

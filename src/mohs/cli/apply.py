@@ -60,6 +60,7 @@ def apply(
 ) -> None:
     """Write the corrected labels: one row per example with id, path, label (empty if excluded), previous and decision."""
     from mohs.audit.decisions import read_labels, undo_labels
+    from mohs.audit.pipeline import corrected_before
     from mohs.audit.result import load_audit
     from mohs.hardness.table import check_table_path
 
@@ -70,14 +71,15 @@ def apply(
     if to is not None:
         check_table_path(to)
     findings, to = load_audit(run), run / "labels.csv" if to is None else to
+    earlier = corrected_before(run)
     summary: dict[str, Any] = {"out": str(to)}
     words = ""
     if undo:
-        summary, words = {**summary, "undone": True}, undo_labels(findings.table, to)
+        summary, words = {**summary, "undone": True}, undo_labels(findings.table, to, earlier=earlier)
     elif decisions is None:
-        labels = read_labels(findings.table, to)
+        labels = read_labels(findings.table, to, earlier=earlier)
     else:
-        labels, summary, words = _applied(findings, decisions, None if dry_run else to)
+        labels, summary, words = _applied(findings, decisions, None if dry_run else to, earlier)
     if retrain:
         found = _audited(run, findings, data, {"label": label, "image_size": image_size})
         done = _retrained(run, labels, found, device=device, quiet=quiet or as_json)
@@ -86,12 +88,14 @@ def apply(
     _print(summary, words, as_json, quiet)
 
 
-def _applied(findings: AuditResult, decisions: Path, to: Path | None) -> tuple[pa.Table, dict[str, Any], str]:
+def _applied(
+    findings: AuditResult, decisions: Path, to: Path | None, earlier: pa.Table | None
+) -> tuple[pa.Table, dict[str, Any], str]:
     """The labels with these decisions, written unless `to` is None, with a summary as a dictionary and in words."""
     from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
 
     labels, applied = apply_decisions(findings.table, read_decisions(decisions), findings.data_hash, classes=findings.classes)
-    kept = None if to is None else write_labels(labels, to)
+    kept = None if to is None else write_labels(labels, to, earlier=earlier)
     summary = {
         "out": None if to is None else str(to),
         "examples": applied.examples,

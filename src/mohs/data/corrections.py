@@ -5,7 +5,7 @@ The file has one row per training example, in their order: id, path (of files), 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,15 +47,19 @@ def with_labels(examples: Examples, labels: pa.Table) -> tuple[Examples, Tensor]
 
 
 def read_corrections(path: str | Path) -> pa.Table:
-    """Read id, label, previous label and decision, as text."""
+    """Read id, label, previous label and decision, as text, and paths, if there are any."""
     path = Path(path)
     check_table_path(path)
     kinds = pa.schema([(name, pa.string()) for name in WRITTEN])
     try:
         found = read_label_file(path, kinds)
-        return pa.table({name: found.column(name).cast(pa.string()) for name in kinds.names})
+        paths = [] if "path" not in found.column_names else found.column("path").to_pylist()
+        read = {name: found.column(name).cast(pa.string()) for name in kinds.names}
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError(f"{path} cannot be read as corrected labels ({error}): give the file that mohs apply wrote") from error
+    if paths:  # relative to the file
+        read["path"] = pa.array([str(path.parent / one) if one else one for one in paths], pa.string())
+    return pa.table(read)
 
 
 def read_label_file(path: Path, schema: pa.Schema) -> pa.Table:
@@ -64,6 +68,41 @@ def read_label_file(path: Path, schema: pa.Schema) -> pa.Table:
         return pyarrow.parquet.read_table(path)
     kinds = pyarrow.csv.ConvertOptions(column_types={name: schema.field(name).type for name in schema.names})
     return pyarrow.csv.read_csv(path, convert_options=kinds, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True))
+
+
+def earlier_corrections(call: Mapping[str, Any] | None) -> pa.Table | None:
+    """The corrections that an audit with this call was itself given; None without any."""
+    return None if call is None or call.get("corrected") is None else read_corrections(call["corrected"])
+
+
+def on_top(new: pa.Table, earlier: pa.Table) -> pa.Table:
+    """Earlier corrections with the new labels of the examples that they left in; `previous` stays the original label."""
+    place = {str(id_): row for row, id_ in enumerate(earlier.column("id").to_pylist())}
+    columns = {name: earlier.column(name).to_pylist() for name in earlier.column_names}
+    for name in new.column_names:
+        columns.setdefault(name, [None] * len(earlier))
+    for row in new.to_pylist():
+        at = place[str(row["id"])]
+        for name, value in row.items():
+            if name not in ("id", "previous"):
+                columns[name][at] = (value or columns[name][at]) if name == "decision" else value
+    order = [*(name for name in ("id", "path") if name in columns), *(name for name in columns if name not in ("id", "path"))]
+    return pa.table({name: pa.array([None if v is None else str(v) for v in columns[name]], pa.string()) for name in order})
+
+
+def since(whole: pa.Table, table: pa.Table) -> pa.Table:
+    """What corrections change in the labels of an audit that had earlier ones: the inverse of `on_top`.
+
+    Args:
+        whole: Corrections, as `read_corrections` returns them.
+        table: Table of the audit, with id and label.
+    """
+    made = {row["id"]: row for row in whole.to_pylist()}
+    own = list(zip(*(table.column(name).to_pylist() for name in ("id", "label")), strict=True))
+    rows = [made[str(id_)] for id_, _ in own]
+    labels = [row["label"] or None for row in rows]
+    decisions = [row["decision"] if label != str(old) else "" for row, label, (_, old) in zip(rows, labels, own, strict=True)]
+    return pa.table({"id": table.column("id"), "label": labels, "previous": table.column("label"), "decision": decisions})
 
 
 def check_no_corrections(names: Sequence[str], source: str) -> None:

@@ -19,6 +19,7 @@ import pyarrow.parquet
 
 from mohs._core.plain_text import to_cell
 from mohs.audit.decisions import COLUMNS
+from mohs.data.corrections import earlier_corrections, on_top
 from mohs.review.query import quoted
 from mohs.review.review import Review
 
@@ -83,8 +84,16 @@ def label_batches(review: Review, chosen: str = "", parameters: Sequence[Any] = 
     return cursor.sql(sql, params=list(parameters)).to_arrow_reader(BATCH)
 
 
+def all_labels(review: Review) -> pa.Table:
+    """The labels with the decisions applied, on top of the corrections that the audit was itself given."""
+    made, earlier = label_batches(review).read_all(), earlier_corrections(review.source.call)
+    return made if earlier is None else on_top(made, earlier)
+
+
 def _table(review: Review, kind: str) -> Iterator[bytes]:
     reader, out = label_batches(review), io.BytesIO()
+    if earlier_corrections(review.source.call) is not None:
+        reader = all_labels(review).to_reader(BATCH)
     make: Any = pyarrow.csv.CSVWriter if kind == "csv" else pyarrow.parquet.ParquetWriter
     with make(out, reader.schema) as writer:
         for batch in reader:

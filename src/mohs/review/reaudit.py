@@ -23,7 +23,7 @@ import pyarrow.parquet
 from mohs._core.errors import RunError
 from mohs._core.files import written_whole
 from mohs.audit.run_files import TABLE, WORDS
-from mohs.review.export import label_batches
+from mohs.review.export import all_labels
 from mohs.review.review import Review
 
 LINES = 200  # of the audit's output that are kept
@@ -107,28 +107,9 @@ def command(folder: Path) -> list[str]:
 
 def write_corrections(review: Review, file: Path) -> None:
     """The labels with the decisions applied, on top of those that this audit was itself given."""
-    made = label_batches(review).read_all().select(["id", "label", "previous", "decision"])
-    earlier = (review.source.call or {}).get("corrected")
+    made = all_labels(review).select(["id", "label", "previous", "decision"])
     with written_whole(file, sync=False) as part:
-        pyarrow.csv.write_csv(made if earlier is None else on_top(made, read_texts(Path(earlier))), part)
-
-
-def on_top(new: pa.Table, earlier: pa.Table) -> pa.Table:
-    """Earlier corrections with the new labels of the examples that they left in; `previous` stays the original label."""
-    place = {str(id_): row for row, id_ in enumerate(earlier.column("id").to_pylist())}
-    labels, decisions = (earlier.column(name).to_pylist() for name in ("label", "decision"))
-    for id_, label, decision in zip(*(new.column(name).to_pylist() for name in ("id", "label", "decision")), strict=True):
-        labels[place[str(id_)]] = label
-        decisions[place[str(id_)]] = decision or decisions[place[str(id_)]]
-    columns = {"id": earlier.column("id"), "label": labels, "previous": earlier.column("previous"), "decision": decisions}
-    return pa.table(columns)
-
-
-def read_texts(file: Path) -> pa.Table:
-    """A file of labels, every cell as text."""
-    names = dict.fromkeys(("id", "label", "previous", "decision"), pa.string())
-    kinds = pyarrow.csv.ConvertOptions(column_types=names, include_columns=list(names))
-    return pyarrow.csv.read_csv(file, convert_options=kinds, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True))
+        pyarrow.csv.write_csv(made, part)
 
 
 def what_changed(review: Review, folder: Path) -> dict[str, Any]:
