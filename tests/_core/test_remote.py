@@ -24,10 +24,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from pyarrow import fs
+from typer.testing import CliRunner
 
 from mohs._core import remote
 from mohs._core.errors import DataError
-from mohs.cli.audit import audit
+from mohs.cli import app
 from mohs.cli.embed import embed
 from mohs.cli.score import score
 from mohs.data.open_stream import open_stream
@@ -177,7 +178,20 @@ def test_images_are_embedded_from_a_bucket_into_a_bucket(bucket: str, tmp_path: 
 
 
 def test_an_audit_reads_and_writes_addresses(bucket: str, tmp_path: Path) -> None:
-    audit(f"{bucket}/shards", stream=True, out=f"{bucket}/audit", runs=tmp_path, device="cpu", quiet=True)
+    words = [
+        "audit",
+        f"{bucket}/shards",
+        "--stream",
+        "--out",
+        f"{bucket}/audit",
+        "--runs",
+        str(tmp_path),
+        "--device",
+        "cpu",
+        "--quiet",
+    ]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
     (folder,) = tmp_path.iterdir()
     assert remote.list_files(f"{bucket}/audit/hardness", ".parquet") == [f"{bucket}/audit/hardness/00000.parquet"]
     system, path = remote.opened_at(f"{bucket}/audit/summary.json")
