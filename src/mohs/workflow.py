@@ -37,7 +37,7 @@ def audit(
             instead of the original ones, and excluded examples are left out.
         **options: Fields of `AuditOptions`: embed, finetune, precision, model, loss, recipe, epochs, batch, folds, issues,
             against, previous, checked, seed, device, run, tell, watch, executor; and options of `open_data`: label, text,
-            separator, target, image_size, split, root, without, votes, memory_limit.
+            group, separator, target, image_size, split, root, without, votes, memory_limit.
 
     Returns:
         The table, the noise estimate and everything the report shows; `result.report` is the HTML file.

@@ -27,6 +27,7 @@ from mohs.audit.other_issues import other_issues
 from mohs.audit.previous import kept_neighbors, load_previous
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
+from mohs.data.groups import alone
 from mohs.data.resize import resize_images
 from mohs.embed.embed_data import embed
 from mohs.embed.text_embedders import has_wordllama
@@ -101,7 +102,7 @@ def agreement_by_votes(features: Any, examples: Examples, options: AuditOptions)
     """The share of people who would choose the label (N,), by heads fitted to the votes on other examples."""
     assert examples.votes is not None
     counts, labels = torch.from_numpy(examples.votes.tally(len(examples))), examples.labels
-    told = {"folds": options.folds, "seed": options.seed, "progress": options.progress("votes")}
+    told = {"folds": options.folds, "seed": options.seed, "groups": examples.groups, "progress": options.progress("votes")}
     return predict_agreement(fold_votes(features, counts, labels, **told), labels.numpy())  # type: ignore[arg-type]
 
 
@@ -174,7 +175,7 @@ def head_scores(features: Mapping[str, Any], train: Examples, options: AuditOpti
     """Scores (N, K) of each model by its name, and the fit of the heads among them."""
     return scores_in_folds(
         features, train.labels, num_classes=len(train.classes), folds=options.folds, seed=options.seed,
-        device=choose_device(options.device), progress=options.progress("judging"),
+        device=choose_device(options.device), groups=train.groups, progress=options.progress("judging"),
     )  # fmt: skip
 
 
@@ -197,9 +198,8 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
     if not file.exists():
         made, heads = make()
         scores = np.stack([np.asarray(one, dtype=np.float32) for one in made.values()])
-        counts = torch.bincount(train.labels, minlength=len(train.classes))
-        if train.separator is None:
-            scores[:, (counts[train.labels] < 2).numpy()] = np.nan  # the only example of its class: no model knows the class
+        if train.separator is None:  # where an example's group is its whole class, no model knows the class
+            scores[:, alone(train.labels, train.groups, len(train.classes)).numpy()] = np.nan
         tree: dict[str, Any] = {"scores": torch.from_numpy(scores), "names": list(made)}
         if heads is not None:
             tree |= {"ambiguity": heads.ambiguity, "refit": _as_tensors(heads.refit)}
@@ -207,7 +207,7 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
                 tree["model"] = _as_tensors(heads.model)
         save_tree(tree, file)
     kept = load_tree(file)
-    if "groups" not in kept.get("refit", {"groups": None}):  # kept by an earlier version
+    if "twins" not in kept.get("refit", {"twins": None}):  # kept by an earlier version
         file.unlink()
         return kept_scores(file, train, make)
     scores, names = kept["scores"].numpy(), kept["names"]

@@ -71,7 +71,7 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
 def tuned_scores(data: Data, options: AuditOptions, folder: Path) -> Array:
     """Log-probabilities (N, K) of each image by the network that was fine-tuned on the other half."""
     examples = replace(data.train, votes=None)  # the network must not see the votes
-    half = assign_folds(examples.labels, folds=HALVES, seed=options.seed)
+    half = assign_folds(examples.labels, folds=HALVES, seed=options.seed, groups=examples.groups)
     runs = [tuned_run(data, int((half != f).sum()), options) for f in range(HALVES)]
     executor, scores = options.executor, torch.empty(len(examples), len(examples.classes))
     watch = options.watch if isinstance(executor, Local) else UNWATCHED

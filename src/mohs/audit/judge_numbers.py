@@ -1,8 +1,9 @@
 """Judge numbers as labels, the targets of a regression: by residuals of models that did not see them.
 
 features     as given, or those of images, texts and tables
-predictions  ridge regression out of fold and a random forest out of bag; the one, or their mean, that is nearest to the targets.
-             They are fitted twice, the second time to targets that are moved to the expected ones where they are probably wrong
+predictions  ridge regression out of fold and a random forest out of bag (in groups: out of fold); the one, or their mean, that is
+             nearest to the targets. They are fitted twice, the second time to targets that are moved to the expected ones where
+             they are probably wrong
 judgment     residuals compared with their usual spread (`hardness.targets`)
 """
 
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from mohs.audit.evidence import on_map
 from mohs.audit.judge_several import features_to_judge
@@ -37,8 +39,8 @@ def judge_numbers(data: Data, options: AuditOptions, folder: Path) -> AuditResul
     x = np.hstack([np.asarray(one, np.float64) for one in features.values()])
     targets = np.asarray(train.classes, dtype=np.float64)[train.labels.numpy()]
     options.step("judge", f"ridge regression and a forest on {about}")
-    _, predicted = best_predictions(x, targets, options)
-    model, predicted = best_predictions(x, believable(predicted, targets), options)
+    _, predicted = best_predictions(x, targets, train.groups, options)
+    model, predicted = best_predictions(x, believable(predicted, targets), train.groups, options)
     judgment = judge_targets(predicted, targets, precision=options.precision)
     judgment = replace(judgment, suggested=np.where(judgment.flagged, rounded(judgment.suggested), targets))
     options.step("scores", "residuals")
@@ -66,21 +68,26 @@ def believable(predicted: Array, targets: Array) -> Array:
     return moved
 
 
-def best_predictions(x: Array, targets: Array, options: AuditOptions) -> tuple[str, Array]:
+def best_predictions(x: Array, targets: Array, groups: Tensor | None, options: AuditOptions) -> tuple[str, Array]:
     """The model whose predictions (N,) have the smallest median error, and these."""
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.linear_model import RidgeCV
-    from sklearn.model_selection import KFold, cross_val_predict
+    from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    folds = KFold(options.folds, shuffle=True, random_state=options.seed)
-    ridge = cross_val_predict(make_pipeline(StandardScaler(), RidgeCV(PENALTIES)), x, targets, cv=folds)
-    forest = RandomForestRegressor(TREES, min_samples_leaf=3, oob_score=True, random_state=options.seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a row that every tree drew has no out-of-bag prediction, and is not judged
-        forest.fit(x, targets)
-    bagged = forest.oob_prediction_
+    together = None if groups is None else groups.numpy()
+    way = KFold if groups is None else GroupKFold
+    folds = way(options.folds, shuffle=True, random_state=options.seed)
+    ridge = cross_val_predict(make_pipeline(StandardScaler(), RidgeCV(PENALTIES)), x, targets, cv=folds, groups=together)
+    forest = RandomForestRegressor(TREES, min_samples_leaf=3, oob_score=groups is None, random_state=options.seed)
+    if groups is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a row that every tree drew has no out-of-bag prediction, and is not judged
+            forest.fit(x, targets)
+        bagged = forest.oob_prediction_
+    else:
+        bagged = cross_val_predict(forest, x, targets, cv=folds, groups=together)
     made = {"ridge regression": ridge, "a forest": bagged, "ridge regression and a forest": (ridge + bagged) / 2}
     return min(made.items(), key=lambda one: float(np.median(np.abs(targets - one[1]))))
 

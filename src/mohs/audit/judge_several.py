@@ -55,7 +55,7 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
         raise DataError(f"{train.name}: no label is on {FEWEST} examples and absent from {FEWEST} others: add examples")
     options.step("judge", f"heads on {about} in {options.folds} folds for each of {len(judged)} labels")
     own = given[:, judged]
-    kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: (_scores(features, own, options), None))
+    kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: (_scores(features, own, train.groups, options), None))
     first = next(iter(features.values()))
     facts = {
         "features": about,
@@ -130,12 +130,14 @@ def features_to_judge(data: Data, options: AuditOptions) -> tuple[Mapping[str, A
     return {"columns": view.astype(np.float32)}, f"{data.train.shape[0]} columns"
 
 
-def _scores(features: Mapping[str, Any], given: torch.Tensor, options: AuditOptions) -> dict[str, Array]:
+def _scores(
+    features: Mapping[str, Any], given: torch.Tensor, groups: torch.Tensor | None, options: AuditOptions
+) -> dict[str, Array]:
     """Log-odds (N, K) of each class by each head, by its name."""
     made: dict[str, list[Array]] = {}
     tell, number = options.progress("judging"), given.shape[1]
     gpu = options.executor.has_gpu(options.device)
-    work = _LabelHeads(features, given, options.folds, options.seed, options.device)
+    work = _LabelHeads(features, given, groups, options.folds, options.seed, options.device)
     for k, odds in enumerate(options.executor.map(work, range(number), gpu=gpu)):
         for name, own in odds.items():
             made.setdefault(name, []).append(own)
@@ -149,12 +151,14 @@ class _LabelHeads:
 
     features: Mapping[str, Any]
     given: torch.Tensor
+    groups: torch.Tensor | None
     folds: int | None
     seed: int
     device: str
 
     def __call__(self, k: int) -> dict[str, Array]:
         how: dict[str, Any] = {"folds": self.folds, "seed": self.seed, "device": choose_device(self.device)}
+        how["groups"] = self.groups
         found = fold_scores(self.features, self.given[:, k], num_classes=2, **how)
         return {name: scores[:, 1] - scores[:, 0] for name, scores in zip(found.names, found.scores, strict=True)}
 

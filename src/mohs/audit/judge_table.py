@@ -55,11 +55,12 @@ def table_scores(data: Data, options: AuditOptions) -> tuple[dict[str, Array], F
     options.step("judge", f"linear, kernel and tree models in {options.folds} folds")
     made = fold_scores(
         {"columns": smooth.astype(np.float32)}, train.labels, num_classes=classes, folds=options.folds, seed=options.seed,
-        kind="table", progress=options.progress("judging"),
+        kind="table", groups=train.groups, progress=options.progress("judging"),
     )  # fmt: skip
     scores: dict[str, Array] = dict(zip(made.names, made.scores, strict=True))
     scores["linear"], _ = linear_scores(smooth, labels, classes, made.fold, executor=options.executor)
-    scores["forest"], _ = forest_scores(trees, labels, classes, options.seed)
+    fold = None if train.groups is None else made.fold
+    scores["forest"], _ = forest_scores(trees, labels, classes, options.seed, fold=fold)
     if boosts(len(labels), classes):
         boosted = boost_scores(columns, trees, labels, classes, made.fold, options.seed, executor=options.executor)
         scores["boosted trees"], _ = boosted

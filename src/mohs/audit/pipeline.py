@@ -45,6 +45,7 @@ from mohs.audit.run_files import MARK, REPAIR, WORDS
 from mohs.audit.thumbnails import thumbnails_of
 from mohs.data.corrections import earlier_corrections, read_corrections, with_corrections
 from mohs.data.examples import Data, Examples
+from mohs.data.groups import count_groups
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.predictions import Predictions
@@ -60,6 +61,7 @@ from mohs.models.efficientnet_lite import has_lite
 from mohs.train.build_objective import filled
 from mohs.train.directory import environment
 from mohs.train.fold_heads import default_folds
+from mohs.train.fold_judge import LEAST_FOLDS
 from mohs.train.robust import RECIPES
 
 WRONG = {"name": "symmetric", "rate": 0.1}
@@ -94,7 +96,7 @@ def run_audit(
     check_classes(found.train)
     if out is not None and isinstance(data, str | Path) and Path(data).is_dir() and Path(out).resolve() == Path(data).resolve():
         raise ValueError(f"out (--out) is the folder of the data, {out}: give another folder")
-    chosen = replace(chosen, folds=chosen.folds or default_folds(len(found.train)))
+    chosen = replace(chosen, folds=chosen.folds or default_folds(len(found.train), found.train.groups))
     earlier = load_previous(chosen)
     if earlier is not None:
         check_previous(earlier, found.train, whole.train)
@@ -244,6 +246,7 @@ def check_options(data: Data, options: AuditOptions) -> None:
                     f"{name} (--{name}) is for examples with one class each, and {data.name} has sets or numbers: leave it out"
                 )
     check_issues(data, options)
+    check_groups(data, options)
     if options.loss != "auto":
         check_loss(options.loss, data.train)
     if options.recipe not in ("auto", "none"):
@@ -264,6 +267,19 @@ def check_options(data: Data, options: AuditOptions) -> None:
         create_spec(MODELS, "model", named)
     if options.finetune and options.embed == "none":
         raise ValueError('finetune (--finetune) needs a pretrained backbone: leave embed="none" (--embed none) out')
+
+
+def check_groups(data: Data, options: AuditOptions) -> None:
+    """Raise where groups would have no effect, or are too few to judge one by others."""
+    groups = data.train.groups
+    if groups is None:
+        return
+    judge, number = choose_judge(data, replace(options, tell=lambda text: None)), count_groups(groups)
+    if judge in (judge_predictions, judge_run, judge_images):
+        raise ValueError("group (--group) is for models that are fitted in folds, not for a network or predictions: leave it out")
+    least = max(options.folds or 0, LEAST_FOLDS)
+    if number < least:
+        raise DataError(f"{data.name}: {number} groups cannot be judged in {least} folds: at least {least} are needed")
 
 
 def check_classes(examples: Examples) -> None:
@@ -337,6 +353,7 @@ def with_context(result: AuditResult, data: Data, name: str, folder: Path) -> Au
         "hardware": around["hardware"],
         **{f"{k} version": v for k, v in around["versions"].items()},
     }
+    extra |= {} if train.groups is None else {"groups": count_groups(train.groups)}
     if train.notes:
         extra["notes"] = "; ".join(train.notes)
     if train.truth is not None:

@@ -20,6 +20,7 @@ Examples:
   mohs audit photos/                            images, one subfolder per class
   mohs audit reviews.csv --text review          texts in a column
   mohs audit flowers.csv --label species        a table
+  mohs audit scans/ --group 'patient[0-9]+'     images of a patient are judged by others
   mohs audit films.csv --label genres --separator ,   several labels per example
   mohs audit houses.csv --target price          a regression target
   mohs audit photos/ --votes votes.csv          labels from several annotators
@@ -128,6 +129,7 @@ def audit(
     batch: Batch = None,
     folds: Folds = None,
     label: o.Label = None,
+    group: o.Group = None,
     separator: o.Separator = None,
     target: o.Target = None,
     image_size: o.ImageSize = None,
@@ -162,7 +164,8 @@ def audit(
     given = {"model": model, "epochs": epochs, "batch": batch, "seed": seed, "run": run, "against": against}
     given |= {"previous": previous, "checked": checked}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    reading = {"label": label, "separator": separator, "target": target, "image_size": image_size, "text": text, "votes": votes}
+    reading = {"label": label, "group": group, "separator": separator, "target": target, "image_size": image_size, "text": text}
+    reading["votes"] = votes
     how = {name: value for name, value in reading.items() if value is not None}
     if stream:
         other = {**given, **how, "corrected": corrected, "csv": csv or None, "cleanlab": cleanlab or None}

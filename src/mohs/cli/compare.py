@@ -60,6 +60,7 @@ def compare(
     epochs: o.Epochs = None,
     batch: o.Batch = None,
     label: o.Label = None,
+    group: o.Group = None,
     text: o.TextColumn = None,
     corrected: o.Corrected = None,
     image_size: o.ImageSize = None,
@@ -85,7 +86,7 @@ def compare(
             given, loss or (LOSSES_TO_BEAT if recipe else DEMONSTRATION), recipe or [],
             embed=embed, model=model, head=head, regularizers=regularizer or None, noise=noise, augment=augmentations(augment),
             optimizer=optimizer, schedule=schedule, batch=batch, seed=seed, epochs=epochs if loss or recipe else epochs or 5,
-            open=open_options(label=label, text=text, image_size=image_size, without=without, corrected=corrected),
+            open=open_options(label=label, text=text, group=group, image_size=image_size, without=without, corrected=corrected),
         )  # fmt: skip
         return _settings(settings, seeds=seeds, runs=runs, device=device, on=on, out=out, as_json=as_json, quiet=quiet)
     return _two_runs(given, out, seed or 0, as_json=as_json)

@@ -91,6 +91,14 @@ Votes = Annotated[
         "(example, annotator, label), or counts per class.",
     ),
 ]
+Group = Annotated[
+    Text,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of groups, such as patients or videos, that stay whole in cross-validation and splits; for folders of "
+        "images, a regular expression that finds the group in each path.",
+    ),
+]
 TextColumn = Annotated[Text, typer.Option("--text", metavar="COLUMN", help="Text column of a table.")]
 Corrected = Annotated[
     Text,

@@ -48,6 +48,7 @@ def train(
     precision: o.Precision = None,
     compiled: o.Compile = None,
     label: o.Label = None,
+    group: o.Group = None,
     text: o.TextColumn = None,
     image_size: o.ImageSize = None,
     without: o.Without = None,
@@ -70,7 +71,9 @@ def train(
         config, data=data, embed=embed, model=model, head=head, loss=loss, regularizers=regularizer or None, recipe=recipe,
         noise=noise, augment=augmentations(augment), optimizer=optimizer, schedule=schedule, class_weight=class_weight,
         epochs=epochs, batch=batch, accumulate=accumulate, ema=ema, precision=precision, compile=compiled or None, seed=seed,
-        open=open_options(label=label, text=text, image_size=image_size, without=without, votes=votes, corrected=corrected),
+        open=open_options(
+            label=label, text=text, group=group, image_size=image_size, without=without, votes=votes, corrected=corrected
+        ),
     )  # fmt: skip
     found = found_data(run)
     if not quiet and first_process() and scratch_on_few(run, found.train):

@@ -66,6 +66,7 @@ class Examples:
         truth: labels before noise was added, where known.
         votes: labels that several people gave, where known.
         separator: what separates the names in a class, where every class is a set of names: examples with several labels.
+        groups: numbers (N,) of groups of examples that belong together, the same in all splits (`groups.py`).
         sizes: height and width (N, 2) of the images as stored, where they were read from files.
         left_out: examples that were skipped, with the reason.
         notes: what the reader changed or dropped.
@@ -82,6 +83,7 @@ class Examples:
     truth: Tensor | None = field(default=None, repr=False)
     votes: Votes | None = field(default=None, repr=False)
     separator: str | None = field(default=None, repr=False)
+    groups: Tensor | None = field(default=None, repr=False)
     sizes: Tensor | None = field(default=None, repr=False)
     left_out: Sequence[LeftOut] = field(default=(), repr=False)
     notes: Sequence[str] = field(default=(), repr=False)
@@ -122,9 +124,9 @@ class Examples:
         keys = rows if self.keys is None else [self.keys[i] for i in rows]
         paths = None if self.paths is None else [self.paths[i] for i in rows]
         inputs = self.inputs[places] if isinstance(self.inputs, Tensor) else self.inputs.take(places)
-        truth, sizes = (None if one is None else one[places] for one in (self.truth, self.sizes))
+        truth, sizes, groups = (None if one is None else one[places] for one in (self.truth, self.sizes, self.groups))
         votes = None if self.votes is None else self.votes.take(places.numpy())
-        kept = {"keys": keys, "paths": paths, "truth": truth, "sizes": sizes, "votes": votes}
+        kept = {"keys": keys, "paths": paths, "truth": truth, "sizes": sizes, "votes": votes, "groups": groups}
         return replace(self, inputs=inputs, labels=self.labels[places], **kept)  # type: ignore[arg-type]
 
     def relabeled(self, labels: Tensor) -> Examples:
@@ -148,6 +150,8 @@ class Examples:
         if self.votes is not None:
             for part in (self.votes.example, self.votes.annotator, self.votes.label, self.votes.count):
                 digest.update(part.tobytes())
+        if self.groups is not None:
+            digest.update(self.groups.numpy().tobytes())
         if isinstance(self.inputs, Tensor):
             digest.update(self.inputs.contiguous().view(torch.uint8).flatten().numpy().data)
         else:
@@ -169,6 +173,7 @@ def joined(parts: Sequence[Examples], *, name: str | None = None) -> Examples:
         keys=_chained([part.keys for part in parts]),
         paths=_chained([part.paths for part in parts]),
         truth=_stacked([part.truth for part in parts]),
+        groups=_stacked([part.groups for part in parts]),
         sizes=_stacked([part.sizes for part in parts]),
         left_out=[one for part in parts for one in part.left_out],
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),

@@ -23,6 +23,7 @@ from mohs.data.corrections import with_corrections
 from mohs.data.decode import Size
 from mohs.data.domains import leave_one_out, open_domains, open_pair
 from mohs.data.examples import Data
+from mohs.data.groups import with_groups
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.open_single import open_single, prepared
 from mohs.data.read_options import ARROW, Reading
@@ -34,6 +35,7 @@ def open_data(
     *,
     label: str | None = None,
     text: str | None = None,
+    group: Any = None,
     separator: str | None = None,
     target: str | None = None,
     image_size: int | Size | None = None,
@@ -51,6 +53,8 @@ def open_data(
             Examples or Data; scikit-learn's digits by default.
         label: column or array of the labels; by default the first called label, target, class or y.
         text: column of the text; by default a column called text, sentence, review, ... that holds text.
+        group: column of groups, such as patients or videos, whose examples stay together in cross-validation and held-out splits;
+            for images in folders a regular expression that finds the group in each path; or one value per example.
         separator: what separates several labels in a cell of the label column, such as ";"; lists need none.
         target: column of numbers that are the labels, for a regression; in a table, and for `mohs.audit`.
         image_size: pixels per side, or (height, width), of all images.
@@ -69,8 +73,9 @@ def open_data(
         'text'
     """
     reading = Reading.of(
-        root=root, label=label, text=text, separator=separator, target=target, image_size=image_size, memory_limit=memory_limit
-    )
+        root=root, label=label, text=text, group=str(group) if isinstance(group, str | int) else None, separator=separator,
+        target=target, image_size=image_size, memory_limit=memory_limit,
+    )  # fmt: skip
     if without is not None:
         found = prepared(_without(data, without, reading), split=split, image_size=reading.image_size)
     elif isinstance(data, str) and ARROW in data and not Path(data).exists():
@@ -79,6 +84,7 @@ def open_data(
         found = prepared(pair, split=split, image_size=reading.image_size)
     else:
         found = open_single(data, split=split, **reading.given)
+    found = found if group is None else with_groups(found, reading.group or group)
     found = found if votes is None else replace(found, train=with_votes(found.train, votes))
     return found if corrected is None else with_corrections(found, corrected)
 

@@ -83,7 +83,7 @@ def open_path(path: Path, reading: Reading) -> Data:
         raise DataError(f"{shown}: no such file or folder, and not a known name; {near or known}")
     kind = path.suffix.lower()
     if kind in (".npz", ".npy"):
-        return npz(path, label=reading.label)
+        return npz(path, label=reading.label, group=reading.group)
     if kind in FILES:
         return table(path, **reading.rows, **reading.images)
     if kind == ".zip":

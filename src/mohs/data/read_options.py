@@ -19,7 +19,7 @@ FOLDER = "MOHS_DATA"  # environment variable: the folder of the known data sets
 
 @dataclass(frozen=True)
 class Reading:
-    """Where known data sets are, which columns hold labels and text, what separates several labels, and the size of images.
+    """Where known data sets are, which columns hold labels, text and groups, what separates several labels, size of images.
 
     target: column of numbers that are the labels.
     """
@@ -27,6 +27,7 @@ class Reading:
     root: Path | None = None
     label: str | None = None
     text: str | None = None
+    group: str | None = None
     separator: str | None = None
     target: str | None = None
     image_size: Size | None = None
@@ -36,7 +37,7 @@ class Reading:
     def of(cls, *, root: str | Path | None = None, image_size: int | Size | None = None, **options: Any) -> Reading:
         """The options with their defaults resolved: the root by MOHS_DATA, the size as (height, width)."""
         home = os.environ.get(FOLDER) if root is None else root
-        for name in ("label", "text", "target"):
+        for name in ("label", "text", "group", "target"):
             if isinstance(options.get(name), int):  # columns of a data frame may be numbers
                 options[name] = str(options[name])
             check_type(name, options.get(name), str | None)
@@ -44,7 +45,7 @@ class Reading:
 
     @property
     def columns(self) -> dict[str, Any]:
-        return {"label": self.label, "text": self.text}
+        return {"label": self.label, "text": self.text, "group": self.group}
 
     @property
     def rows(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs._core.validation import check_between, check_choice
 from mohs.data.examples import Data, Examples
+from mohs.data.groups import held_out_groups
 from mohs.data.validate import check_repeated
 
 SPLITS = {
@@ -31,10 +32,17 @@ def split_called(name: str) -> str | None:
 
 
 def split(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
-    """The remaining examples, and a share of each class; examples skipped in reading are listed with the first."""
+    """The remaining examples, and a share of each class, in whole groups; the first has the list of skipped examples."""
     check_between("share", share, 0, 1, ends="()")
-    held = held_out(examples.labels, share=share, seed=seed)
+    if examples.groups is None:
+        held = held_out(examples.labels, share=share, seed=seed)
+    else:
+        held = held_out_groups(examples.labels, examples.groups, share=share, seed=seed)
     if not len(held):
+        if examples.groups is not None:
+            raise DataError(
+                f"{examples.name}: no whole group fits into a share of {share:g}: raise the share or provide your own split"
+            )
         check_repeated(examples)
         raise DataError(
             f"{examples.name}: a share of {share:g} of {len(examples)} examples in {len(examples.classes)} classes is empty: "

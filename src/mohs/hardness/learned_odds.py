@@ -68,13 +68,13 @@ class Refit:
         probs: Their out-of-sample probabilities (N, K).
         width: Number of features D.
         kind: What the features are (`KINDS`): an embedding, columns of numbers, or a table of mixed columns.
-        groups: Group of each example (N,); examples with equal features form a group. None: all differ.
+        twins: A number for each example (N,), the same for examples with equal features. None: all differ.
     """
 
     probs: Array
     width: int
     kind: str = "embedding"
-    groups: Array | None = None
+    twins: Array | None = None
 
 
 def learned_wrong(signs: Array, probs: Array, labels: Array, refit: Refit) -> Array:
@@ -94,8 +94,8 @@ def learned_wrong(signs: Array, probs: Array, labels: Array, refit: Refit) -> Ar
 
 def table_signs(probs: Array, labels: Array, refit: Refit) -> Array:
     """What the networks of columns and tables see besides signs and summary (N, R); arguments as for `learned_wrong`."""
-    groups = np.arange(len(labels)) if refit.groups is None else refit.groups
-    return np.concatenate([risks_of(probs, labels, refit.probs), twins_of(groups, labels)], axis=1)
+    twins = np.arange(len(labels)) if refit.twins is None else refit.twins
+    return np.concatenate([risks_of(probs, labels, refit.probs), twins_of(twins, labels)], axis=1)
 
 
 def with_summary(signs: Array, summarized: Array) -> Array:

@@ -93,16 +93,19 @@ def counts_line(result: AuditResult) -> str:
 
 
 def why_not_judged(result: AuditResult) -> str:
-    """Why rows have no verdict: nothing tells about the label of a class's only example; the others have no finite scores."""
+    """Why rows have no verdict: nothing tells about the label of a class's only example or group; or no finite scores."""
     of_label, missing = Counter[Any](), Counter[Any]()
     for (label, verdict), number in result.totals.verdicts.items():
         of_label[label] += number
         missing[label] += number if verdict is None else 0
     classes = set() if has_numbers(result) else set(map(str, result.classes))  # numbers and sets of labels may well be unique
     lone = sum(number for label, number in missing.items() if number == of_label[label] == 1 and str(label) in classes)
-    rest = missing.total() - lone
+    whole = 0  # where a group is a class, models that have not seen the group do not know the class
+    if "groups" in result.facts:
+        whole = sum(number for label, number in missing.items() if number == of_label[label] > 1 and str(label) in classes)
+    rest = missing.total() - lone - whole
     only = "the only example of its class" if lone == 1 else "the only examples of their classes"
-    reasons = [(lone, only), (rest, "no finite scores")]
+    reasons = [(lone, only), (whole, "all examples of their class are in one group"), (rest, "no finite scores")]
     given = [(number, reason) for number, reason in reasons if number]
     return given[0][1] if len(given) == 1 else ", ".join(f"{number:,}: {reason}" for number, reason in given)
 

@@ -73,7 +73,9 @@ def build(
     if recipe is not None:
         judged = None
         if recipe.select == FOLDS and recipe.targets == "refined":
-            judged = trust_in_folds(torch.as_tensor(train.inputs), train.labels, len(train.classes), seed=run.seed, device=here)
+            judged = trust_in_folds(
+                torch.as_tensor(train.inputs), train.labels, len(train.classes), seed=run.seed, device=here, groups=train.groups
+            )
         refinement = Refinement(
             recipe, train.labels.to(here), len(train.classes), run.epochs, soft, mirror=run.mirrors, judged=judged
         )

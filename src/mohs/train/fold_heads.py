@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mohs.data.groups import count_groups, group_folds
 from mohs.hardness.judgment import ambiguous_share
 from mohs.hardness.learned_odds import Refit, equal_rows
 from mohs.hardness.neighbors import NONE, nearest
@@ -104,6 +105,7 @@ def fold_scores(
     folds: int | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    groups: Tensor | None = None,
     linear: bool = False,
     kind: str = "embedding",
     progress: Progress | None = None,
@@ -116,17 +118,18 @@ def fold_scores(
         num_classes: Number of classes K.
         folds: Number of cross-validation folds, at least 3; default: as `default_folds` says.
         seed: Random seed of folds and landmarks.
+        groups: Groups (N,) that stay whole in the folds, so that no head sees one of an example's group.
         device: Where to compute; on a GPU more axes, landmarks and neighbors are used.
         linear: Whether to leave out the heads that cannot score other rows: neighbors.
         kind: What the features are, passed on to `FoldScores.refit`: an embedding, columns of numbers, or a table.
         progress: Called with (steps done, steps in all).
     """
     sets: Mapping[str, Any] = features if isinstance(features, Mapping) else {"features": features}
-    folds = default_folds(len(labels)) if folds is None else folds
+    folds = default_folds(len(labels), groups) if folds is None else folds
     if folds < 3:
         raise ValueError(f"folds must be at least 3, for the second fit leaves two of them out, got {folds}")
     labels, device = labels.cpu(), torch.device(device)
-    fold = assign_folds(labels, folds=folds, seed=seed)
+    fold = assign_folds(labels, folds=folds, seed=seed, groups=groups)
     heads: dict[str, _Head] = {}
     for name, values in sets.items():
         check_features(values)
@@ -173,8 +176,8 @@ def fold_scores(
     model = fit_noise(second.numpy(), labels.numpy())
     probs = model.probs(second.numpy())
     refitted = fit_noise(again.numpy(), probs.argmax(1)).probs(again.numpy()).astype(np.float32)
-    groups = None if kind == "embedding" else equal_rows(np.asarray(next(iter(sets.values()))))
-    refit = Refit(refitted, width, kind, groups)
+    twins = None if kind == "embedding" else equal_rows(np.asarray(next(iter(sets.values()))))
+    refit = Refit(refitted, width, kind, twins)
     ambiguity = ambiguous_share(probs, refit.probs, labels.numpy(), width=width)
     fitted = {name: _fitted(heads[name], own) for name, own in fits.items()}
     return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, model, ambiguity, refit, fitted)
@@ -223,13 +226,22 @@ def _counter(progress: Progress | None, steps: int) -> Callable[[], None]:
     return tell
 
 
-def default_folds(rows: int) -> int:
-    """Number of cross-validation folds for so many rows: 10 for up to 2,000, where each counts, else 5, at most one per row."""
-    return MORE_FOLDS if 2 * MORE_FOLDS <= rows <= FEW else min(FOLDS, rows)
+def default_folds(rows: int, groups: Tensor | None = None) -> int:
+    """Number of cross-validation folds for so many rows: 10 for up to 2,000, where each counts, else 5, at most one per group.
+
+    groups: the rows' groups (N,); without them each row is one.
+    """
+    folds = MORE_FOLDS if 2 * MORE_FOLDS <= rows <= FEW else min(FOLDS, rows)
+    return folds if groups is None else min(folds, count_groups(groups))
 
 
-def assign_folds(labels: Tensor, *, folds: int = FOLDS, seed: int = 0) -> Tensor:
-    """labels (N,) -> a fold for each (N,); fold sizes differ by at most one, and so do the parts of each class."""
+def assign_folds(labels: Tensor, *, folds: int = FOLDS, seed: int = 0, groups: Tensor | None = None) -> Tensor:
+    """labels (N,) -> a fold for each (N,); fold sizes differ by at most one, and so do the parts of each class.
+
+    With groups (N,), folds have whole groups, and are as balanced as these allow.
+    """
+    if groups is not None:
+        return group_folds(labels, groups, folds=folds, seed=seed)
     if not 2 <= folds <= len(labels):
         raise ValueError(f"folds must be at least 2 and at most {len(labels)}, the number of rows, got {folds}")
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))

@@ -17,7 +17,14 @@ Progress = Callable[[int, int], None]
 
 
 def fold_votes(
-    features: Any, counts: Tensor, labels: Tensor, *, folds: int | None = None, seed: int = 0, progress: Progress | None = None
+    features: Any,
+    counts: Tensor,
+    labels: Tensor,
+    *,
+    folds: int | None = None,
+    seed: int = 0,
+    groups: Tensor | None = None,
+    progress: Progress | None = None,
 ) -> np.ndarray[Any, Any]:
     """Probabilities (N, K) that one more person chooses each class, by heads that saw none of the example's votes.
 
@@ -27,11 +34,12 @@ def fold_votes(
         labels: Class indices (N,), by which the folds are balanced.
         folds: Number of cross-validation folds; default: as `default_folds` says.
         seed: Random seed of the folds.
+        groups: Groups (N,) that stay whole in the folds.
         progress: Called with (folds done, folds in all).
     """
     x, classes = torch.as_tensor(np.asarray(features)).float(), counts.shape[1]
-    folds = default_folds(len(labels)) if folds is None else folds
-    fold = assign_folds(labels, folds=folds, seed=seed)
+    folds = default_folds(len(labels), groups) if folds is None else folds
+    fold = assign_folds(labels, folds=folds, seed=seed, groups=groups)
     made = torch.empty(len(x), classes)
     for f in range(folds):
         row, vote = (counts * (fold != f).unsqueeze(1)).nonzero(as_tuple=True)

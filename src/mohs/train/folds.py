@@ -24,6 +24,7 @@ from torch import Tensor
 
 from mohs._core.errors import DataError
 from mohs._core.validation import check_between
+from mohs.data.groups import alone, group_numbers
 from mohs.hardness.classes import encode
 from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.measure import host, joined, measure, overall, table_of
@@ -54,7 +55,7 @@ class FoldOutputs:
         table: Hardness table, one row per example.
         judgment: Noise model fitted to the logits, and what it says of each label; NaN for classes of one example.
         classes: Class names.
-        lone: Classes with a single example.
+        lone: Classes with a single example, or group.
     """
 
     logits: Tensor = field(repr=False)
@@ -80,6 +81,7 @@ def out_of_fold(
     batch_size: int | None = None,
     classes: Sequence[Any] | None = None,
     sample_weight: Tensor | None = None,
+    groups: Any = None,
     progress: Callable[[int, int], None] | None = None,
     on_epoch: Callable[[State], None] | None = None,
     state: State | None = None,
@@ -97,6 +99,7 @@ def out_of_fold(
         batch_size: Rows per step; chosen by the number of rows if None.
         classes: Class names, if labels are indices.
         sample_weight: Weights (N,) of the examples in the loss.
+        groups: Names (N,) of groups that stay whole in the folds, such as patients.
         progress: Called as progress(epochs done, epochs) after each epoch.
         on_epoch: Called with the state after each epoch.
         state: A state that `on_epoch` received: training resumes from it and ends with the same result.
@@ -108,7 +111,8 @@ def out_of_fold(
     check_rows(features, given, sample_weight)
     check_between("epochs", epochs, 1)
     mapped = MappedFeatures(features, feature_map(features, landmarks=landmarks, seed=seed, dtype=torch.float32))
-    fold = assign_folds(given, folds=folds, seed=seed)
+    together = None if groups is None else group_numbers(groups.tolist() if hasattr(groups, "tolist") else list(groups))
+    fold = assign_folds(given, folds=folds, seed=seed, groups=together)
     size = batch_size or default_batch(len(given))
     check_between("batch_size", size, 1)
     heads = _Heads(mapped, given, fold, as_loss(loss), len(names), seed, epochs, size, sample_weight)
@@ -120,7 +124,7 @@ def out_of_fold(
             progress(heads.epoch, epochs)
         if on_epoch is not None:
             on_epoch(heads.state())
-    return _outputs(heads, names)
+    return _outputs(heads, names, together)
 
 
 def default_batch(examples: int) -> int:
@@ -210,12 +214,11 @@ def learning_rate(epoch: float, epochs: int) -> float:
     return RATE * (max(factor, LEAST) if epoch < SCHEDULE.warmup * epochs else factor)
 
 
-def _outputs(heads: _Heads, names: list[Any]) -> FoldOutputs:
+def _outputs(heads: _Heads, names: list[Any], groups: Tensor | None) -> FoldOutputs:
     weight, bias = heads.weight.detach(), heads.bias.detach()
-    counts = torch.bincount(heads.labels, minlength=len(names))
-    known = counts[heads.labels] > 1
-    scores = heads.logits.masked_fill(~known.unsqueeze(1), torch.nan)
-    lone = [names[k] for k in (counts == 1).nonzero().squeeze(1).tolist()]
+    unknown = alone(heads.labels, groups, len(names))
+    scores = heads.logits.masked_fill(unknown.unsqueeze(1), torch.nan)
+    lone = [names[k] for k in sorted(set(heads.labels[unknown].tolist()))]
     return FoldOutputs(
         logits=heads.logits, fold=heads.fold, weight=weight, bias=bias, map=heads.mapped.map, table=_table(heads, names),
         judgment=judge_labels(scores.numpy(), heads.labels.numpy()), classes=names, lone=lone,

@@ -73,7 +73,7 @@ def train(
         start: Initial weights, instead of those drawn from the seed.
         soft: Soft labels (N, K) to train on instead of the training set's labels.
         **settings: Fields of `Run`, which replace the run's own, and options of `open_data` that `Run.open` takes: label, text,
-            image_size, split, root, without, votes, corrected, memory_limit.
+            group, image_size, split, root, without, votes, corrected, memory_limit.
 
     Returns:
         The trained network with its history and the dynamics of each training example.

@@ -37,6 +37,7 @@ OPEN: dict[str, Any] = {  # options of opening the data (`train.run_data`, `open
     "relabeled_from": str,
     "label": str | None,
     "text": str | None,
+    "group": str | None,
     "image_size": int | Sequence[int] | None,
     "split": str | None,
     "root": str | None,

@@ -47,13 +47,19 @@ def linear_scores(x: Array, labels: Array, classes: int, fold: Array, *, executo
     return best[1], f"C = {best[2]:g}"
 
 
-def forest_scores(x: Array, labels: Array, classes: int, seed: int) -> tuple[Array, str]:
-    """Log-probabilities (N, K) of a random forest, each row by the trees that did not draw it."""
+def forest_scores(x: Array, labels: Array, classes: int, seed: int, *, fold: Array | None = None) -> tuple[Array, str]:
+    """Log-probabilities (N, K) of a random forest, each row by the trees that did not draw it.
+
+    fold: folds (N,) of rows in groups: a forest without its fold then scores each row, since trees draw parts of groups.
+    """
     from sklearn.ensemble import RandomForestClassifier
 
     n = len(x)
     trees = int(np.clip(2_000_000 / n, 100, 300))
-    model = RandomForestClassifier(trees, min_samples_leaf=3, oob_score=True, random_state=seed, max_samples=min(n, 20_000))
+    make = partial(RandomForestClassifier, trees, min_samples_leaf=3, random_state=seed)
+    if fold is not None:
+        return log_probs(_out_of_fold(make, x, labels, classes, fold), labels), f"{trees} trees"
+    model = make(oob_score=True, max_samples=min(n, 20_000))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a row that every tree drew has no out-of-bag vote: it gets the class frequencies
         model.fit(x, labels)

@@ -27,6 +27,7 @@ from mohs._core.arrays import as_array, read_arrays
 from mohs._core.errors import DataError, NoLabels
 from mohs._core.vocabulary import CLASSES, IDS, INPUTS, LABELS, TEXTS, find_name
 from mohs.data.examples import Data, Examples, LeftOut
+from mohs.data.groups import grouped
 from mohs.data.labels import SEPARATOR, class_numbers, classes_in, label_sets, label_values
 from mohs.data.predictions import SCORES, predicted_examples
 from mohs.data.row_inputs import Texts
@@ -36,17 +37,24 @@ FIRST, LAST = (1, 3), (1, 3, 4)  # sizes at which a first or last dimension is r
 SINGLE = "array"  # the array of a .npy file
 
 
-def npz(path: str | Path, *, label: str | None = None, text: str | None = None, name: str | None = None) -> Data:
-    """The data of a .npz file; `label` and `text` name the arrays of labels and of strings where they go by other names."""
+def npz(
+    path: str | Path, *, label: str | None = None, text: str | None = None, group: str | None = None, name: str | None = None
+) -> Data:
+    """The data of a .npz file; `label`, `text` and `group` name the arrays of labels, strings and groups."""
     path = Path(path)
     arrays = read_arrays(path, single=SINGLE)
     if list(arrays) == [SINGLE]:
         raise NoLabels(f"{path}: one array without labels; save both in a .npz file: np.savez(FILE, x=inputs, y=labels)")
-    return from_mapping(arrays, label=label, text=text, name=path.stem if name is None else name)
+    return from_mapping(arrays, label=label, text=text, group=group, name=path.stem if name is None else name)
 
 
-def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, text: str | None = None, name: str = "data") -> Data:
+def from_mapping(
+    arrays: Mapping[str, Any], *, label: str | None = None, text: str | None = None, group: str | None = None, name: str = "data"
+) -> Data:
     """The data of arrays under their names."""
+    if group is not None:
+        made = from_mapping(_without(arrays, group, name), label=label, text=text, name=name)
+        return replace(made, train=grouped(made.train, as_array(arrays[group]).tolist(), called=f"group {group!r} (--group)"))
     labels, inputs = LABELS if label is None else (label,), (*INPUTS, *TEXTS) if text is None else (text,)
     found: dict[str, tuple[str, str]] = {}
     for split, called in SPLITS.items():
@@ -79,6 +87,12 @@ def from_mapping(arrays: Mapping[str, Any], *, label: str | None = None, text: s
         ids = _ids(arrays, split, len(arrays[y]))
         parts[split] = from_arrays(arrays[x], arrays[y], classes=known, keys=ids, name=name, top=top)
     return Data(parts["train"], parts.get("val"), parts.get("test"))
+
+
+def _without(arrays: Mapping[str, Any], group: str, name: str) -> dict[str, Any]:
+    if group not in arrays:
+        raise DataError(f"{name}: no array {group!r} for the groups (--group); there are {', '.join(map(str, arrays))}")
+    return {key: array for key, array in arrays.items() if key != group}
 
 
 def _predictions(arrays: Mapping[str, Any], labels: Sequence[str], name: str) -> Examples | None:
@@ -118,7 +132,7 @@ def from_arrays(
     kept = np.array([row for row in range(len(values)) if row not in skipped], dtype=np.int64)
     values = values[kept]
     names = classes_in(values) if classes is None else list(classes)
-    left_out = [LeftOut(f"row {row}", reason) for row, reason in sorted(skipped.items())]
+    left_out = [LeftOut(f"row {row}", reason, place=row) for row, reason in sorted(skipped.items())]
     found = class_numbers(values, names, name)
     if not skipped:
         return Examples(rows, found, names, name=name, keys=keys, notes=notes)

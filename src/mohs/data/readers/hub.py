@@ -27,7 +27,7 @@ from mohs.data.image_stores import THREADS, printable
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.labels import class_numbers, classes_in, label_values
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
-from mohs.data.readers.rows import Rows, rows_data
+from mohs.data.readers.rows import Rows, group_column, rows_data
 from mohs.data.readers.tabular_file import RowSource
 from mohs.data.split import SPLITS, split_called
 
@@ -66,10 +66,11 @@ def hub(
     config: str | None = None,
     label: str | None = None,
     text: str | None = None,
+    group: str | None = None,
     image_size: int | Size | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
-    """The data of a hub name or a local folder; `label` and `text` name the columns of the labels and of the text."""
+    """The data of a hub name or a local folder; `label`, `text` and `group` name columns."""
     datasets = _package()
     found = _loaded(datasets, name, config)
     splits, notes = _splits(found, name)
@@ -81,18 +82,20 @@ def hub(
         classes = list(kinds[target].names)
     else:
         classes = classes_in(values["train"][0][~values["train"][1]])
+    together = None if group is None else group_column(list(kinds), group, target, f"hf:{name}")
     image = next((one for one, kind in kinds.items() if isinstance(kind, datasets.Image)), None)
     if image is None or text is not None:
-        return rows_data(_rows(splits, values, classes, target, name, notes), text=text)
+        return rows_data(_rows(splits, values, classes, target, name, notes, together), text=text)
     encoded = {split: one.cast_column(image, datasets.Image(decode=False)) for split, one in splits.items()}
     store = HubImages(encoded, image, name)
     entries, left_out = [], []
     for split, (given, missing) in values.items():
         rows = np.flatnonzero(~missing).tolist()
         numbers = class_numbers(given[~missing], classes, f"{name} {split}").tolist()
-        entries += [Picture((split, row), number, split, row) for row, number in zip(rows, numbers, strict=True)]
+        own = [None] * len(given) if together is None else list(splits[split][together])
+        entries += [Picture((split, row), number, split, row, group=own[row]) for row, number in zip(rows, numbers, strict=True)]
         left_out += [(split, LeftOut(store.path((split, row)), "no label")) for row in np.flatnonzero(missing).tolist()]
-    plan = Pictures(store, entries, classes, name, left_out, notes)
+    plan = Pictures(store, entries, classes, name, left_out, notes, grouped=together is not None)
     return picture_data(plan, image_size=image_size, memory_limit=memory_limit)
 
 
@@ -149,6 +152,7 @@ def _rows(
     label: str,
     name: str,
     notes: list[str],
+    group: str | None = None,
 ) -> Rows:
     """The rows of all splits that have a label, one split after another; keys are row numbers within the split."""
     tables, numbers, labels, called, left_out = [], [], [], [], []
@@ -160,6 +164,8 @@ def _rows(
         called += [split] * int((~missing).sum())
         left_out += [(split, LeftOut(f"{name}/{split}[{row}]", "no label")) for row in np.flatnonzero(missing).tolist()]
     columns = pa.concat_tables(tables, promote_options="default")
-    reserved = {label, *(one for one in columns.column_names if one.lower() in IDS)}
+    reserved = {label, group, *(one for one in columns.column_names if one.lower() in IDS)}
     inputs = [one for one in columns.column_names if one not in reserved]
-    return Rows(name, RowSource(f"hf:{name}"), columns, inputs, numbers, labels, called, list(numbers), classes, left_out, notes)
+    groups = None if group is None else columns.column(group).to_pylist()
+    about: tuple[Any, ...] = (list(numbers), classes, left_out, notes, groups)
+    return Rows(name, RowSource(f"hf:{name}"), columns, inputs, numbers, labels, called, *about)

@@ -11,6 +11,7 @@ import torch
 from mohs._core.errors import DataError
 from mohs.data.decode import Size
 from mohs.data.examples import Data, Examples, LeftOut
+from mohs.data.groups import group_numbers
 from mohs.data.image_stores import Store
 from mohs.data.images import MEMORY_LIMIT, read_images
 from mohs.data.split import SPLITS
@@ -20,18 +21,19 @@ LACKS = "a readable image"  # what an example of an empty class lacks
 
 @dataclass(frozen=True)
 class Picture:
-    """One image to read: its name in the store, class index, split, key, and place among all examples (default: as listed)."""
+    """One image to read: its name in the store, class index, split, key, place among all examples (default: as listed), group."""
 
     name: Any
     label: int
     split: str = "train"
     key: Any = None
     place: int | None = None
+    group: Any = None
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The images to read, their classes, and what was skipped in each split so far."""
+    """The images to read, their classes, what was skipped in each split so far, and whether the images have groups."""
 
     store: Store
     entries: Sequence[Picture]
@@ -39,6 +41,7 @@ class Pictures:
     name: str
     left_out: Sequence[tuple[str, LeftOut]] = ()
     notes: Sequence[str] = field(default=())
+    grouped: bool = False
 
 
 def picture_data(plan: Pictures, *, image_size: int | Size | None = None, memory_limit: int = MEMORY_LIMIT) -> Data:
@@ -56,6 +59,7 @@ def picture_data(plan: Pictures, *, image_size: int | Size | None = None, memory
         name=plan.name,
         keys=[entry.key for entry in kept] if kept[0].key is not None else None,
         paths=[plan.store.path(entry.name) for entry in kept],
+        groups=group_numbers([entry.group for entry in kept]) if plan.grouped else None,
         sizes=read.sizes,
         notes=[*plan.notes, *read.notes],
     )
@@ -82,8 +86,8 @@ def _between(every: Examples, rows: list[int]) -> Examples:
     inputs = every.inputs[first:last] if isinstance(every.inputs, torch.Tensor) else every.inputs.take(torch.tensor(rows))
     keys = list(range(first, last)) if every.keys is None else every.keys[first:last]
     paths = None if every.paths is None else every.paths[first:last]
-    sizes = None if every.sizes is None else every.sizes[first:last]
-    return replace(every, inputs=inputs, labels=every.labels[first:last], keys=keys, paths=paths, sizes=sizes)
+    sizes, groups = (None if one is None else one[first:last] for one in (every.sizes, every.groups))
+    return replace(every, inputs=inputs, labels=every.labels[first:last], keys=keys, paths=paths, sizes=sizes, groups=groups)
 
 
 def _check_read(plan: Pictures, entries: Sequence[Picture], kept: Sequence[Picture], left: Sequence[LeftOut]) -> None:

@@ -27,6 +27,7 @@ from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_l
 from mohs.data.corrections import check_no_corrections
 from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, Examples, LeftOut
+from mohs.data.groups import group_numbers
 from mohs.data.labels import as_set, class_numbers, classes_in, label_values, numbers_where_whole
 from mohs.data.readers.tabular_file import RowSource
 from mohs.data.row_inputs import TableRows, Texts
@@ -47,6 +48,7 @@ class Rows:
         inputs: names of the columns that are neither label, key nor split.
         numbers: row numbers, for errors and skipped rows.
         left_out: rows that were skipped, with their split.
+        groups: names of the rows' groups, where a column holds them.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Rows:
     classes: list[Any]
     left_out: list[tuple[str, LeftOut]]
     notes: Sequence[str] = ()
+    groups: list[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -80,9 +83,16 @@ class Rows:
 
 
 def labeled_rows(
-    columns: pa.Table, *, label: str, name: str, source: RowSource, separator: str | None = None, numbers: bool = False
+    columns: pa.Table,
+    *,
+    label: str,
+    name: str,
+    source: RowSource,
+    group: str | None = None,
+    separator: str | None = None,
+    numbers: bool = False,
 ) -> Rows:
-    """The rows of a table that have a label, with their splits and keys where there are columns of them.
+    """The rows of a table that have a label, with their splits, keys and groups where there are columns of them.
 
     separator: what separates several labels in a cell, or in the strings that lists of labels become; only the training rows of
     such data are kept. numbers: labels are numbers, the targets of a regression, with the same limit.
@@ -113,7 +123,8 @@ def labeled_rows(
     for row in rows:
         if len(train) < len(rows) and values[row].item() not in classes:
             raise DataError(f"{source(row)}: the label is {values[row].item()!r}, a class without training rows")
-    reserved = {plain_name(label), SPLIT, *map(plain_name, KEYS)}
+    together = None if group is None else group_column(columns.column_names, group, label, str(source))
+    reserved = {plain_name(label), SPLIT, *map(plain_name, KEYS), *([] if together is None else [plain_name(together)])}
     return Rows(
         name,
         source,
@@ -125,7 +136,18 @@ def labeled_rows(
         _keys(columns, rows, label),
         classes,
         [(splits[row], LeftOut(source(row), "no label")) for row in np.flatnonzero(missing).tolist()],
+        groups=None if together is None else columns.column(together).take(rows).to_pylist(),
     )
+
+
+def group_column(names: Sequence[str], group: str, label: str, source: str) -> str:
+    """The column of groups by its name; case and surrounding blanks do not matter."""
+    found = group if group in names else find_name(names, [group])
+    if found is None:
+        raise DataError(f"{source}: no column {group!r} for the groups (--group); its columns: {', '.join(names)}")
+    if found == label:
+        raise DataError(f"{source}: column {found!r} holds the labels, so it cannot hold the groups (--group)")
+    return found
 
 
 def unlabeled_rows(columns: pa.Table, *, name: str, source: RowSource) -> Rows:
@@ -285,6 +307,7 @@ def _features(rows: Rows, matrix: Array, names: Sequence[str]) -> Data:
 def _parts(rows: Rows, inputs: Any, kept: Sequence[int] | None = None, *, columns: Sequence[str] = ()) -> Data:
     """The examples of each split; kept: places of the rows to keep; columns: names of the features."""
     about: dict[str, Any] = {"name": rows.name, "keys": rows.keys, "notes": list(rows.notes), "columns": columns}
+    about |= {} if rows.groups is None else {"groups": group_numbers(rows.groups)}
     every = Examples(inputs, torch.tensor(rows.labels), rows.classes, **about)
     places = range(len(rows)) if kept is None else kept
     parts = {}

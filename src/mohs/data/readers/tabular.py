@@ -45,19 +45,20 @@ def table(
     *,
     label: str | None = None,
     text: str | None = None,
+    group: str | None = None,
     separator: str | None = None,
     target: str | None = None,
     image_size: int | Size | None = None,
     memory_limit: int = MEMORY_LIMIT,
     name: str | None = None,
 ) -> Data:
-    """The data of a file of rows; `label` (`target` for numbers) and `text` name the columns of the labels and of the text."""
+    """The data of a file of rows; `label` (`target` for numbers), `text` and `group` name columns."""
     path, label = Path(path), label if target is None else target
-    columns = without_empty_end(read_columns(path, as_text=lambda names: _strings(names, label)))
+    columns = without_empty_end(read_columns(path, as_text=lambda names: _strings(names, label, group)))
     called = label_column(columns.column_names, label, str(path))
     separator = separator_in(columns, called, separator)
     about: dict[str, Any] = {"name": printable(path.stem) if name is None else name, "source": _source(path)}
-    rows = labeled_rows(columns, label=called, separator=separator, numbers=target is not None, **about)
+    rows = labeled_rows(columns, label=called, group=group, separator=separator, numbers=target is not None, **about)
     note = _other_labels(columns.column_names, called) if label is None else []
     return _labeled(_inputs(path, rows, text, image_size, memory_limit), called, separator, note)
 
@@ -109,6 +110,7 @@ def in_memory_table(
     *,
     label: str | None = None,
     text: str | None = None,
+    group: str | None = None,
     separator: str | None = None,
     target: str | None = None,
     name: str = "data",
@@ -117,7 +119,7 @@ def in_memory_table(
     called = label_column(columns.column_names, label if target is None else target, name)
     separator = separator_in(columns, called, separator)
     about: dict[str, Any] = {"separator": separator, "numbers": target is not None}
-    made = rows_data(labeled_rows(columns, label=called, name=name, source=RowSource(name), **about), text=text)
+    made = rows_data(labeled_rows(columns, label=called, group=group, name=name, source=RowSource(name), **about), text=text)
     note = _other_labels(columns.column_names, called) if label is None and target is None else []
     return _labeled(made, called, separator, note)
 
@@ -151,9 +153,9 @@ def _label_among(names: Sequence[str], label: str | None) -> str | None:
     return label if label in names else find_name(names, LABELS if label is None else [label])
 
 
-def _strings(names: Sequence[str], label: str | None) -> list[str]:
+def _strings(names: Sequence[str], label: str | None, group: str | None = None) -> list[str]:
     """Columns of a CSV file whose cells are kept as they are written."""
-    known, called = {plain_name(one) for one in (*PATHS, *KEYS, SPLIT)}, _label_among(names, label)
+    known, called = {plain_name(one) for one in (*PATHS, *KEYS, SPLIT, *([group] if group else []))}, _label_among(names, label)
     return [one for one in names if plain_name(one) in known or one == called]
 
 
@@ -186,9 +188,12 @@ def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size |
     paths = [path and local_name(folder, path) for path in rows.columns.column(column).to_pylist()]
     _check_twice([(row, path) for row, path in zip(rows.numbers, paths, strict=True) if path], rows.source)
     entries, left_out = [], list(rows.left_out)
-    for row, path, number, split, key in zip(rows.numbers, paths, rows.labels, rows.splits, rows.keys, strict=True):
+    groups = rows.groups or [None] * len(rows)
+    for row, path, number, split, key, group in zip(
+        rows.numbers, paths, rows.labels, rows.splits, rows.keys, groups, strict=True
+    ):
         if path and (folder / path).is_file():
-            entries.append(Picture(path, number, split, key, row))
+            entries.append(Picture(path, number, split, key, row, group))
         else:
             where = LeftOut(store.path(path), f"no such file ({rows.source.row(row)})", key, row)
             left_out.append((split, where if path else LeftOut(rows.source(row), "no path", key, row)))
@@ -197,7 +202,7 @@ def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size |
             f"{rows.source}: none of the {len(paths)} files in column {column!r} exists "
             f"(the first: {store.path(paths[0] or '')}); paths are relative to {folder}{_drive_advice(paths[0])}"
         )
-    plan = Pictures(store, entries, rows.classes, rows.name, left_out)
+    plan = Pictures(store, entries, rows.classes, rows.name, left_out, grouped=rows.groups is not None)
     return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
@@ -211,9 +216,13 @@ def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memo
     encoded = [(one["bytes"] if isinstance(one, dict) else one) or b"" for one in values]
     given = [one.get("path") if isinstance(one, dict) else None for one in values]
     paths = [printable(path or rows.row(place)) for place, path in enumerate(given)]
-    parts = zip(range(len(rows)), rows.labels, rows.splits, rows.keys, strict=True)
-    entries = [Picture(place, number, split, key, rows.numbers[place]) for place, number, split, key in parts]
-    plan = Pictures(EncodedImages(encoded, paths), entries, rows.classes, rows.name, rows.left_out)
+    parts = zip(
+        range(len(rows)), rows.labels, rows.splits, rows.keys, rows.numbers, rows.groups or [None] * len(rows), strict=True
+    )
+    entries = [Picture(*part) for part in parts]
+    plan = Pictures(
+        EncodedImages(encoded, paths), entries, rows.classes, rows.name, rows.left_out, grouped=rows.groups is not None
+    )
     return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
