@@ -394,7 +394,7 @@ def test_sizes() -> None:
 
 
 def test_scores_kept_by_an_earlier_version_are_made_again(tmp_path: Path) -> None:
-    """An audit that was interrupted before an upgrade goes on: earlier versions kept no groups of equal rows."""
+    """An audit that was interrupted before an upgrade goes on: earlier versions kept no twins, the rows with equal features."""
     from mohs.audit.judge_features import head_scores, kept_scores
     from mohs.train.checkpoint import load_tree, save_tree
 
@@ -410,7 +410,7 @@ def test_scores_kept_by_an_earlier_version_are_made_again(tmp_path: Path) -> Non
     assert kept_scores(file, data, make).refit.kind == first.refit.kind == "columns"  # type: ignore[union-attr]
     assert len(made) == 1
     old = load_tree(file)
-    del old["refit"]["groups"]
+    del old["refit"]["twins"]
     save_tree(old, file)
     again = kept_scores(file, data, make)
     assert len(made) == 2
