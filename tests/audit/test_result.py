@@ -52,6 +52,15 @@ def test_round_trip_of_all_fields(digits: AuditResult, run: Path) -> None:
     assert page(found) == page(digits)
 
 
+def test_what_an_audit_prints_in_a_notebook_is_a_line(digits: AuditResult, run: Path) -> None:
+    line = repr(load_audit(run))
+    counts = digits.totals.by_verdict()
+    assert line.startswith(f"AuditResult({digits.name}: {digits.totals.rows:,} examples, ")
+    assert all(f"{number:,} {name}" in line for name, number in counts.items() if name is not None)
+    assert "array" not in line
+    assert "\n" not in line
+
+
 def test_only_thumbnails_of_the_gallery_are_stored(digits: AuditResult, run: Path) -> None:
     thumbnails = load_audit(run).thumbnails
     assert thumbnails is not None

@@ -5,6 +5,7 @@ import torch
 
 from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples, LeftOut, joined
+from mohs.data.row_inputs import Texts
 from mohs.data.validate import check_examples
 
 
@@ -32,6 +33,14 @@ def test_data_sum_up_their_splits() -> None:
     assert list(data.splits) == ["train", "test"]
     assert data.notes == ["x", "y"]
     assert [one.path for one in data.left_out] == ["p", "q"]
+
+
+def test_a_line_says_what_they_are_without_the_values() -> None:
+    assert repr(examples(name="flowers")) == "Examples(flowers: 4 rows of 3 features of 2 classes)"
+    assert repr(examples(inputs=torch.zeros(4, 3, 8, 6).byte())) == "Examples(data: 4 images (3 × 8 × 6) of 2 classes)"
+    assert repr(examples(inputs=Texts(["a", "b", "c", "d"]))) == "Examples(data: 4 texts of 2 classes)"
+    assert repr(examples(classes=[0.5, 1.5])) == "Examples(data: 4 rows of 3 features with numbers as labels)"
+    assert repr(Data(examples(2), None, examples(2))).count("2 rows of 3 features") == 2
 
 
 @pytest.mark.parametrize(

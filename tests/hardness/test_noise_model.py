@@ -432,3 +432,13 @@ def test_ambiguity_of_one_changes_nothing() -> None:
     np.testing.assert_array_equal(one.p_mislabeled, other.p_mislabeled)
     with pytest.raises(ValueError, match="ambiguity"):
         judge_labels(scores, labels, ambiguity=1.5)
+
+
+def test_a_judgment_prints_its_counts_and_swapped_arguments_are_named() -> None:
+    probs, labels = np.full((60, 3), 0.1), np.arange(60) % 3
+    probs[np.arange(60), labels] = 0.8
+    line = repr(judge_labels(probs, labels))
+    assert line.startswith("LabelJudgment(60 labels, 0 flagged, 0 cannot tell; ")
+    assert "array" not in line
+    with pytest.raises(ValueError, match=r"the scores \(N, K\) come first"):
+        judge_labels(labels, probs)

@@ -210,6 +210,7 @@ GOOD = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
         ([0, 1, 0], None, {}, "either probs"),
         (None, GOOD, {}, "labels are missing"),
         ([0, 1], GOOD, {}, "each of the 3 examples, got 2"),
+        (GOOD, [0, 1, 0], {}, r"the labels \(N,\) come first"),
         ([0, 1, 0], GOOD[:, :1], {}, "at least 2 classes"),
         ([0, 1, 0], GOOD * [[1], [2], [1]], {}, r"probs\[1\] does not sum to 1.*1 row"),
         ([0, 1, 0], np.log(GOOD), {}, r"probs\[0\] has a negative entry.*3 row"),

@@ -335,6 +335,11 @@ def test_unseen_examples_have_no_values() -> None:
     assert recorder.table().to_pylist()[1]["label"] == 0
 
 
+def test_it_prints_its_size_and_what_it_tracks() -> None:
+    assert repr(Recorder(7, track=("aum",))) == "Recorder(7, track=('aum',))"
+    assert repr(Recorder(7, track=("aum",), positions=3)) == "Recorder(7, track=('aum',), positions=3)"
+
+
 def test_class_names() -> None:
     recorder = Recorder(2)
     recorder.update(torch.tensor([0]), torch.tensor([[1.0, 0.0, 2.0]]), torch.tensor([0]))

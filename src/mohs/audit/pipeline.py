@@ -314,13 +314,9 @@ def describe(data: Data) -> str:
     """What was read, in a sentence."""
     train = data.train
     lost = f"; {len(train.left_out):,} left out ({first_left_out(train.left_out)})" if train.left_out else ""
-    shape = " × ".join(map(str, train.shape))
-    about = {"images": f"images ({shape})", "features": f"rows of {shape} features", "table": f"rows of {shape} columns"}
-    about["predictions"] = f"predictions ({shape})"
-    labels = "with numbers as labels" if train.numeric else f"of {len(train.classes)} classes"
     others = " and ".join(f"{name} ({len(part):,})" for name, part in data.splits.items() if name != "train")
     apart = f"; only the train split is judged, not {others}" if others else ""
-    return f"{train.name}: {len(train):,} {about.get(train.kind, 'texts')} {labels}{lost}{apart}"
+    return f"{train.about}{lost}{apart}"
 
 
 def run_name(data: Data, options: AuditOptions) -> str:

@@ -51,7 +51,7 @@ MOST_COPIES = 200_000  # examples up to which the pairs are kept: about 200 byte
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AuditResult:
     """The result of an audit of one set of examples.
 
@@ -77,24 +77,24 @@ class AuditResult:
         report: The HTML report.
     """
 
-    table: pa.Table = field(repr=False)
+    table: pa.Table
     name: str
     data_hash: str
     classes: Sequence[Any]
     estimate: NoiseEstimate | None = None
     chosen: str = ""
     reason: str = ""
-    history: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
-    dynamics: Mapping[str, Array] | None = field(default=None, repr=False)
-    held_out: tuple[Array, Array] | None = field(default=None, repr=False)
-    thumbnails: Thumbnails | None = field(default=None, repr=False)
-    evidence: pa.Table | None = field(default=None, repr=False)
-    annotators: pa.Table | None = field(default=None, repr=False)
-    issues: Issues | None = field(default=None, repr=False)
-    diff: AuditDiff | None = field(default=None, repr=False)
-    left_out: Sequence[LeftOut] = field(default=(), repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    counted: Totals | None = field(default=None, repr=False)
+    history: Sequence[Mapping[str, Any]] = ()
+    dynamics: Mapping[str, Array] | None = None
+    held_out: tuple[Array, Array] | None = None
+    thumbnails: Thumbnails | None = None
+    evidence: pa.Table | None = None
+    annotators: pa.Table | None = None
+    issues: Issues | None = None
+    diff: AuditDiff | None = None
+    left_out: Sequence[LeftOut] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    counted: Totals | None = None
     folder: Path = Path()
     report: Path | None = None
 
@@ -128,6 +128,12 @@ class AuditResult:
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame."""
         return self.table.to_pandas()
+
+    def __repr__(self) -> str:
+        counts = self.totals.by_verdict()
+        shown = ", ".join(f"{counts[name]:,} {name}" for name in VERDICTS if counts[name])
+        report = f"; report {self.report}" if self.report else ""
+        return f"AuditResult({self.name}: {self.totals.rows:,} examples, {shown}{report})"
 
     def _repr_html_(self) -> str:
         shown = "".join(f"<tr><th>{escape(name)}</th><td>{share:.1%}</td></tr>" for name, share in self.shares.items())

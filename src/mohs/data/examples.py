@@ -52,7 +52,7 @@ class LeftOut:
     place: int | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Examples:
     """N examples of K classes.
 
@@ -78,18 +78,18 @@ class Examples:
     labels: Tensor
     classes: list[Any]
     name: str = "data"
-    keys: Sequence[Any] | None = field(default=None, repr=False)
-    paths: Sequence[str] | None = field(default=None, repr=False)
-    truth: Tensor | None = field(default=None, repr=False)
-    votes: Votes | None = field(default=None, repr=False)
-    separator: str | None = field(default=None, repr=False)
-    groups: Tensor | None = field(default=None, repr=False)
-    sizes: Tensor | None = field(default=None, repr=False)
-    left_out: Sequence[LeftOut] = field(default=(), repr=False)
-    notes: Sequence[str] = field(default=(), repr=False)
-    columns: Sequence[str] = field(default=(), repr=False)
-    label_column: str = field(default="", repr=False)
-    _known: str | None = field(default=None, init=False, repr=False)  # the fingerprint of inputs in memory
+    keys: Sequence[Any] | None = None
+    paths: Sequence[str] | None = None
+    truth: Tensor | None = None
+    votes: Votes | None = None
+    separator: str | None = None
+    groups: Tensor | None = None
+    sizes: Tensor | None = None
+    left_out: Sequence[LeftOut] = ()
+    notes: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    label_column: str = ""
+    _known: str | None = field(default=None, init=False)  # the fingerprint of inputs in memory
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -97,6 +97,23 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Examples({self.about})"
+
+    @property
+    def about(self) -> str:
+        """What they are, in a line: "photos: 400 images (3 × 64 × 64) of 7 classes"."""
+        shape = " × ".join(map(str, self.shape))
+        inputs = {
+            "images": f"images ({shape})",
+            "features": f"rows of {shape} features",
+            "text": "texts",
+            "table": f"rows of {shape} columns",
+            "predictions": f"predictions ({shape})",
+        }
+        labels = "with numbers as labels" if self.numeric else f"of {len(self.classes):,} classes"
+        return f"{self.name}: {len(self):,} {inputs[self.kind]} {labels}"
 
     @property
     def shape(self) -> tuple[int, ...]:

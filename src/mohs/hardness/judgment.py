@@ -30,7 +30,7 @@ one of the signs from which `learned_odds` tells p_mislabeled.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -53,7 +53,7 @@ AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
 SLACK = 0.2  # how far below the asked precision the probability of a flagged example may be
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LabelJudgment:
     """The judgment on N labels.
 
@@ -72,13 +72,13 @@ class LabelJudgment:
         checks: What labels changed that somebody has checked (`judge_checks`).
     """
 
-    p_mislabeled: Array = field(repr=False)
-    flagged: Array = field(repr=False)
-    cannot_tell: Array = field(repr=False)
-    suggested: Array = field(repr=False)
-    p_suggested: Array = field(repr=False)
-    probs: Array = field(repr=False)
-    posterior: Array = field(repr=False)
+    p_mislabeled: Array
+    flagged: Array
+    cannot_tell: Array
+    suggested: Array
+    p_suggested: Array
+    probs: Array
+    posterior: Array
     rate: float
     low: float
     high: float
@@ -86,6 +86,10 @@ class LabelJudgment:
     model: NoiseModel
     consensus: Consensus | None = None
     checks: Checks | None = None
+
+    def __repr__(self) -> str:
+        labels = f"{len(self.flagged):,} labels, {self.flagged.sum():,} flagged, {self.cannot_tell.sum():,} cannot tell"
+        return f"LabelJudgment({labels}; {self.rate:.1%} wrong, between {self.low:.1%} and {self.high:.1%})"
 
     @property
     def facts(self) -> dict[str, Any]:

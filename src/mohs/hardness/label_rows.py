@@ -36,6 +36,8 @@ def label_rows(scores: Any, labels: Any) -> tuple[Array, Array, Smooth | None]:
         found = parts_of([as_array(one) for one in scores], [as_array(one) for one in labels])
         return *_checked(with_frequencies(found.logits.numpy(), found.labels), found.labels), None
     s, y = as_array(scores), as_array(labels)
+    if s.ndim == 1 and y.ndim == 2:
+        raise ValueError("scores have one dimension and labels two: the scores (N, K) come first, then the labels (N,)")
     if y.ndim < 2:
         return *_checked(s, y), None
     positions = s.ndim == 3 and (s.shape[0], s.shape[2]) == y.shape

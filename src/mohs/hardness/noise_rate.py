@@ -131,6 +131,8 @@ def estimate_noise(
         return _from_dynamics(labels, table, classes, interval, seed)
     if labels is None:
         raise ValueError("labels are missing: call estimate_noise(labels, probs)")
+    if np.ndim(probs) == 1 and np.ndim(labels) == 2:
+        raise ValueError("labels have two dimensions and probs one: the labels (N,) come first, then probs (N, K)")
     p = _checked_probs(probs)
     given, names = encode(labels, num_classes=p.shape[1], classes=classes)
     _check_labels(given, len(p))

@@ -71,6 +71,10 @@ class Recorder:
         self._gaps = torch.ones(2, 0, dtype=torch.float64)  # count and gap of a batch, kept from step to step
         self._gap = self._gaps[1].unsqueeze(1)
 
+    def __repr__(self) -> str:
+        more = "" if self.positions == 1 else f", positions={self.positions}"
+        return f"Recorder({self.num_examples // self.positions}, track={self.track}{more})"
+
     def update(self, ids: Any, logits: Tensor, labels: Any, features: Tensor | None = None, *, epoch: int | None = None) -> None:
         """Record one batch.
 
