@@ -101,7 +101,7 @@ def _inputs(path: Path, rows: Rows, text: str | None, image_size: int | Size | N
     if path.suffix.lower() not in CSV or path.is_dir():
         return rows_data(rows, text=text)
     separator = SEPARATORS.get(separator_of(path))
-    rows = rows if separator is None else replace(rows, notes=[f"fields are separated by {separator}"])
+    rows = rows if separator is None else replace(rows, notes=[*rows.notes, f"fields are separated by {separator}"])
     return rows_data(rows, text=text, as_strings=lambda: read_columns(path, as_text=list).select(rows.inputs).take(rows.numbers))
 
 
@@ -202,7 +202,7 @@ def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size |
             f"{rows.source}: none of the {len(paths)} files in column {column!r} exists "
             f"(the first: {store.path(paths[0] or '')}); paths are relative to {folder}{_drive_advice(paths[0])}"
         )
-    plan = Pictures(store, entries, rows.classes, rows.name, left_out, grouped=rows.groups is not None)
+    plan = Pictures(store, entries, rows.classes, rows.name, left_out, rows.notes, rows.groups is not None)
     return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
@@ -220,9 +220,8 @@ def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memo
         range(len(rows)), rows.labels, rows.splits, rows.keys, rows.numbers, rows.groups or [None] * len(rows), strict=True
     )
     entries = [Picture(*part) for part in parts]
-    plan = Pictures(
-        EncodedImages(encoded, paths), entries, rows.classes, rows.name, rows.left_out, grouped=rows.groups is not None
-    )
+    store, grouped = EncodedImages(encoded, paths), rows.groups is not None
+    plan = Pictures(store, entries, rows.classes, rows.name, rows.left_out, rows.notes, grouped)
     return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
