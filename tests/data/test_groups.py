@@ -52,7 +52,7 @@ def test_names_are_numbered_by_appearance_and_missing_ones_are_apart() -> None:
     assert group_numbers(pa.chunked_array([["x"], ["y", "x"]])).tolist() == [0, 1, 0]
     with pytest.raises(DataError, match="the group of example 0 is a list: groups are names or numbers, one per example"):
         group_numbers([["p1"], ["p2"]])
-    with pytest.raises(ValueError, match="group must be the name of a column or one value per example, got 3.5"):
+    with pytest.raises(ValueError, match=r"group must be the name of a column or one value per example, got 3\.5"):
         group_numbers(3.5)
 
 
@@ -162,7 +162,7 @@ def test_images_in_folders_have_groups_by_their_paths(tmp_path: Path) -> None:
         assert found["p1_a"] == found["p1_b"]
         assert found["p2_a"] == found["p2_b"]
         assert len(set(found.values())) == 5  # an image without a match is a group by itself
-    with pytest.raises(DataError, match="d: group='patient' \\(--group\\) matches no path; the first is .*cat"):
+    with pytest.raises(DataError, match=r"d: group='patient' \(--group\) matches no path; the first is .*cat"):
         open_data(tmp_path / "d", group="patient")
     with pytest.raises(ValueError, match="group='p\\[' \\(--group\\) is not a regular expression"):
         open_data(tmp_path / "d", group="p[")
@@ -191,7 +191,7 @@ def test_data_sets_of_the_hub_have_a_column_of_groups(tmp_path: Path) -> None:
     found = open_data(tmp_path / "d", group="patient")
     assert groups_of(found) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert list(found.train.columns) == ["size", "weight"]
-    with pytest.raises(DataError, match="no column 'subject' for the groups \\(--group\\); its columns: .*patient"):
+    with pytest.raises(DataError, match=r"no column 'subject' for the groups \(--group\); its columns: .*patient"):
         open_data(tmp_path / "d", group="subject")
     pictures = [Image.fromarray(np.full((8, 8, 3), 9 * i, np.uint8)) for i in range(4)]
     made = datasets.Dataset.from_dict({"image": pictures, "label": [0, 1, 0, 1], "patient": ["a", "a", None, "b"]})
@@ -368,8 +368,8 @@ def hints(data: Any, **options: Any) -> list[str]:
 
 
 NOTE = (
-    "column 'tree' has 120 values with 8 rows each, which nearly always share their label: if it names a patient, video or place, "
-    "add --group tree"
+    "column 'tree' has 120 values with 8 rows each, which nearly always share their label: if it names a patient, video or "
+    "place, add --group tree"
 )
 
 
