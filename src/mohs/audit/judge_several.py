@@ -27,6 +27,7 @@ from mohs.audit.judge_table import columns_of
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
+from mohs.data.groups import count_groups
 from mohs.data.labels import as_set, set_members
 from mohs.hardness.judgment import judge_labels
 from mohs.hardness.noise_rate import estimate_from
@@ -75,7 +76,7 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
 
 def in_groups(own: torch.Tensor, groups: torch.Tensor) -> bool:
     """Whether the examples with a label (N,), and those without it, are in enough groups for heads in folds to know both."""
-    return min(len(groups[part].unique()) for part in (own, ~own)) >= LEAST_FOLDS
+    return min(count_groups(groups[part]) for part in (own, ~own)) >= LEAST_FOLDS
 
 
 def result_of_sets(

@@ -389,7 +389,7 @@ def group_notes(table: pa.Table, rows: Array, labels: Array) -> list[str]:
         rows: The rows (n,) of the training split.
         labels: Their class indices (n,).
     """
-    found = []
+    found: list[tuple[bool, int, str, Array]] = []
     for name in table.column_names:
         kind = table.schema.field(name).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -54,8 +54,8 @@ def from_mapping(
     """The data of arrays under their names."""
     if group is not None:
         made = from_mapping(_without(arrays, group, label, name), label=label, text=text, name=name)
-        called = f"group {group!r} (--group)"
-        return replace(made, train=grouped(made.train, arrays[group], called=called, single=len(made.splits) == 1))
+        shown = f"group {group!r} (--group)"
+        return replace(made, train=grouped(made.train, arrays[group], called=shown, single=len(made.splits) == 1))
     labels, inputs = LABELS if label is None else (label,), (*INPUTS, *TEXTS) if text is None else (text,)
     found: dict[str, tuple[str, str]] = {}
     for split, called in SPLITS.items():
