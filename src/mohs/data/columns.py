@@ -397,7 +397,10 @@ def group_notes(table: pa.Table, rows: Array, labels: Array) -> list[str]:
             continue
         if len(rows) < LEAK_ROWS or (pa.types.is_floating(kind) and not _are_whole(table.column(name))):
             continue
-        cells = table.column(name).cast(kind).take(pa.array(rows)).combine_chunks().dictionary_encode()
+        column = table.column(name).cast(kind)
+        if is_text(kind) and looks_like_text(column):
+            continue
+        cells = column.take(pa.array(rows)).combine_chunks().dictionary_encode()
         codes = np.asarray(cells.indices.fill_null(-1), dtype=np.int64)
         sizes = _sizes_of_groups(codes, labels, None if is_text(kind) else _floats(cells.cast(kind)))
         if sizes is not None:

@@ -165,12 +165,12 @@ def group_column(names: Sequence[str], group: str, label: str, source: str) -> s
     return found
 
 
-def unlabeled_rows(columns: pa.Table, *, name: str, source: RowSource) -> Rows:
-    """All rows of a table as training rows with the label 0.0, a number; a column called as labels are is no input."""
+def unlabeled_rows(columns: pa.Table, *, name: str, source: RowSource, group: str | None = None) -> Rows:
+    """All rows of a table as training rows with the label 0.0, a number; no inputs are a column of labels and `group`."""
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
     label, rows = find_name(columns.column_names, LABELS), list(range(columns.num_rows))
-    reserved = {SPLIT, *map(plain_name, KEYS), *([] if label is None else [plain_name(label)])}
+    reserved = {SPLIT, *map(plain_name, KEYS), *(plain_name(one) for one in (label, group) if one is not None)}
     inputs = [one for one in columns.column_names if plain_name(one) not in reserved]
     keys = _keys(columns, rows, label or "")
     return Rows(name, source, columns, inputs, rows, [0] * len(rows), ["train"] * len(rows), keys, [0.0], [])

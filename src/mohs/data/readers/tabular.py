@@ -64,12 +64,17 @@ def table(
 
 
 def unlabeled_table(
-    path: str | Path, *, text: str | None = None, image_size: int | Size | None = None, memory_limit: int = MEMORY_LIMIT
+    path: str | Path,
+    *,
+    text: str | None = None,
+    group: str | None = None,
+    image_size: int | Size | None = None,
+    memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
-    """The inputs of all rows of a file, whatever its columns of labels and splits say; every label is 0."""
+    """The inputs of all rows of a file, whatever its columns of labels, splits and groups say; every label is 0."""
     path = Path(path)
     columns = read_columns(path, as_text=lambda names: _strings(names, None))
-    rows = unlabeled_rows(columns, name=printable(path.stem), source=_source(path))
+    rows = unlabeled_rows(columns, name=printable(path.stem), source=_source(path), group=group)
     return _inputs(path, rows, text, image_size, memory_limit)
 
 
