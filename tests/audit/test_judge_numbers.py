@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score
 
@@ -46,3 +47,17 @@ def test_numbers_are_not_trained_on(houses: tuple[Path, np.ndarray]) -> None:
     assert data.train.numeric
     with pytest.raises(mohs.DataError, match=r"cannot train on table|numbers as labels can be audited"):
         mohs.train(mohs.Run(epochs=1), data)
+
+
+def test_numbers_that_are_wrong_in_whole_groups_are_found_by_other_groups(tmp_path: Path) -> None:
+    rng, house = np.random.default_rng(0), np.repeat(np.arange(60), 5)  # five visits to each house
+    area, age = rng.uniform(40, 200, 60), rng.uniform(0, 80, 60)
+    wrong = np.arange(60) % 15 == 0
+    price = (2000 * area - 800 * age) * np.where(wrong, 10, 1)
+    columns = {"area": area[house] + 0.1 * rng.normal(size=300), "age": age[house] + 0.1 * rng.normal(size=300)}
+    rows = pd.DataFrame({**columns, "house": house, "price": price[house]})
+    found = mohs.audit(rows, target="price", group="house", out=tmp_path / "audit", issues="none")
+    flagged = np.array(found.table.column("verdict").to_pylist()) == "mislabeled"
+    assert flagged[wrong[house]].mean() > 0.7
+    assert flagged[~wrong[house]].mean() < 0.02
+    assert found.facts["groups"] == 60

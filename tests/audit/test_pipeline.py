@@ -6,10 +6,12 @@ import json
 import os
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -24,7 +26,7 @@ from mohs.audit.pipeline import demonstration, run_audit
 from mohs.audit.result import AuditResult, load_audit
 from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
-from mohs.hardness.table import VERDICTS
+from mohs.hardness.table import VERDICTS, write_table
 
 ROW = ("p_easy", "p_hard", "p_ambiguous", "p_mislabeled", "margin")
 
@@ -434,3 +436,137 @@ def test_the_folder_of_the_data_is_no_output_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"out \(--out\) is the folder of the data, .*data: give another folder"):
         run_audit(tmp_path / "data", out=tmp_path / "data")
     assert sorted(file.name for file in (tmp_path / "data").iterdir()) == ["a", "b"]
+
+
+# --- groups --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 trees, each measured eight times; the kind of six of them is wrong in all eight rows."""
+    rng, own = np.random.default_rng(1), np.repeat(np.arange(60), 8)
+    truth, wrong = np.arange(60) % 2, rng.permutation(60) < 6
+    center = 0.7 * rng.normal(size=(60, 6)) + 2 * (2 * truth[:, None] - 1) * np.array([1, 0.5, 0, 0, 0, 0])
+    x = center[own] + 0.05 * rng.normal(size=(480, 6))
+    given = np.where(wrong, 1 - truth, truth)
+    order = rng.permutation(480)
+    columns = {f"m{i}": x[order, i] for i in range(6)} | {
+        "tree": [f"tree {one}" for one in own[order]],
+        "wrong": wrong[own][order],
+    }
+    rows = pd.DataFrame({**columns, "kind": np.array(["elm", "oak"])[given[own][order]]})
+    folder = tmp_path_factory.mktemp("measured")
+    rows.drop(columns=["tree", "wrong"]).to_csv(folder / "alone.csv", index=False)
+    rows.drop(columns="wrong").to_csv(folder / "trees.csv", index=False)
+    rows.assign(place=rng.choice(list("xyz"), 480)).drop(columns="wrong").to_csv(folder / "mixed.csv", index=False)
+    np.save(folder / "wrong.npy", rows["wrong"].to_numpy())
+    return folder
+
+
+@pytest.mark.parametrize("name", ["trees", "mixed"])
+def test_a_label_that_is_wrong_in_all_rows_of_a_group_is_found_by_other_groups(measured: Path, tmp_path: Path, name: str) -> None:
+    wrong = np.load(measured / "wrong.npy")
+    done = {}
+    for group in (None, "tree"):
+        lines: list[str] = []
+        file = measured / f"{name}.csv"
+        done[group] = mohs.audit(file, label="kind", group=group, out=tmp_path / f"{group}", issues="none", tell=lines.append)
+        hinted = any(line.startswith("Note: column 'tree' has 60 values with 8 rows each") for line in lines)
+        assert hinted == (group is None)
+    assert not is_flagged(done[None].table).any()  # the other rows of the tree vouch for the label
+    flagged = is_flagged(done["tree"].table)
+    assert flagged[wrong].mean() > 0.9
+    assert flagged[~wrong].mean() < 0.02
+    assert "groups" not in done[None].facts
+    assert done["tree"].facts["groups"] == 60
+    assert done["tree"].facts["notes"].endswith("60 groups of 480 examples stay whole in cross-validation and splits")
+    assert "tree" not in (done["tree"].facts.get("features"), *done["tree"].table.column_names)
+
+
+def test_scores_of_other_groups_are_not_used_again(measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    how: dict[str, Any] = {"label": "kind", "issues": "none", "folds": 3}
+    rows = measured / "trees.csv"
+    assert {mohs.audit(rows, **how, runs=tmp_path).folder, mohs.audit(rows, **how, group="tree", runs=tmp_path).folder} == set(
+        tmp_path.glob("audit-trees-*")
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(import_module("mohs.audit.judge_features"), "judge_examples", stop)
+        with pytest.raises(KeyboardInterrupt):  # after the folds were scored
+            mohs.audit(rows, **how, group="tree", out=tmp_path / "out")
+    assert (tmp_path / "out" / "fold-scores.safetensors").exists()
+    with pytest.raises(RunError, match="holds another audit"):
+        mohs.audit(rows, **how, out=tmp_path / "out")
+    resumed = mohs.audit(rows, **how, group="tree", out=tmp_path / "out")
+    assert resumed.table.equals(mohs.audit(rows, **how, group="tree", runs=tmp_path).table)
+
+
+def stop(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_decisions_and_the_earlier_audit_hold_with_groups(measured: Path, tmp_path: Path) -> None:
+    first = mohs.audit(measured / "trees.csv", label="kind", out=tmp_path / "a", issues="none")
+    wrong = np.load(measured / "wrong.npy")
+    rows, labels = np.flatnonzero(wrong)[:3].tolist(), first.table.column("label").to_pylist()
+    named = {"data_hash": first.data_hash, "decision": "change"}
+    decisions = [{"id": str(i), "label": labels[i], "new_label": "oak" if labels[i] == "elm" else "elm", **named} for i in rows]
+    again = mohs.audit(previous=tmp_path / "a", open_as={"group": "tree"}, checked=decisions, out=tmp_path / "b")
+    assert again.facts["groups"] == 60
+    assert again.diff is not None
+    assert again.diff.counts["new"] > 30
+    assert all(again.table.column("checked").to_pylist()[i] == "wrong" for i in rows)
+    third = mohs.audit(previous=tmp_path / "b", out=tmp_path / "c")  # its options, groups among them
+    assert third.facts["groups"] == 60
+    labels_, _ = mohs.apply_decisions(again.table, decisions, again.data_hash)
+    write_table(labels_, tmp_path / "labels.csv")
+    corrected = mohs.audit(
+        measured / "trees.csv", label="kind", group="tree", corrected=tmp_path / "labels.csv", out=tmp_path / "d"
+    )
+    assert corrected.facts["groups"] == 60
+
+
+def test_groups_as_an_array_cannot_be_repeated_without_them(measured: Path, tmp_path: Path) -> None:
+    trees = pd.read_csv(measured / "trees.csv")["tree"]
+    done = mohs.audit(measured / "alone.csv", label="kind", group=trees, out=tmp_path / "a", issues="none")
+    assert done.facts["groups"] == 60
+    with pytest.raises(DataError, match="in memory: give the data too"):
+        mohs.audit(previous=tmp_path / "a", out=tmp_path / "b")
+
+
+def test_groups_that_cannot_be_judged_are_refused(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    with pytest.raises(DataError, match="2 groups cannot be judged in 3 folds: at least 3 groups are needed"):
+        mohs.audit((x, y), group=np.arange(60) // 30, out=tmp_path / "a")
+    with pytest.raises(DataError, match="12 groups cannot be judged in 20 folds: at least 20 groups are needed"):
+        mohs.audit((x, y), group=np.arange(60) // 5, folds=20, out=tmp_path / "a")
+    three = np.arange(60) // 20
+    with pytest.raises(DataError, match=r"each class is in one group, .*: group \(--group\) must not name the classes"):
+        mohs.audit((x, three), group=[f"class {one}" for one in three], out=tmp_path / "a")
+    with pytest.raises(ValueError, match=r"group \(--group\) is for labels that are judged in folds, .*: leave it out"):
+        mohs.audit({"probs": np.full((60, 2), 0.5), "y": y, "who": three}, group="who", out=tmp_path / "a")
+    images = np.random.default_rng(0).integers(0, 255, (60, 8, 8), dtype=np.uint8)
+    with pytest.raises(ValueError, match="not by a network or predictions; images are, with --embed and an embedder"):
+        mohs.audit((images, y), group=three, embed="none", out=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_class_in_one_group_is_not_judged(tmp_path: Path) -> None:
+    rng, own = np.random.default_rng(0), np.repeat(np.arange(30), 6)
+    labels = np.where(own == 4, 2, own % 2)
+    x = rng.normal(size=(180, 4)) + 3 * np.eye(4)[labels]
+    done = mohs.audit((x, labels), group=own, out=tmp_path / "a", issues="none")
+    verdicts = np.array(done.table.column("verdict").to_pylist())
+    assert set(verdicts[labels == 2]) == {None}
+    assert None not in verdicts[labels != 2]
+    assert "all examples of their class are in one group or fold" in (done.folder / "report.html").read_text()
+
+
+def test_groups_of_few_rows_each(tmp_path: Path) -> None:
+    """As many folds as there are groups, where these are few; a missing name is a group by itself."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    x = rng.normal(size=(80, 4)) + 3 * np.eye(4)[labels]
+    done = mohs.audit((x, labels), group=np.arange(80) % 4, out=tmp_path / "a", issues="none")
+    assert "in 4 folds" in done.facts["model"]
+    names = [None if i < 4 else i // 20 for i in range(80)]
+    assert mohs.audit((x, labels), group=names, out=tmp_path / "b", issues="none").facts["groups"] == 8

@@ -23,6 +23,7 @@ from mohs.audit.retrain import audited_run, checked_data, retrain
 from mohs.cli.apply import apply
 from mohs.data.corrections import with_labels
 from mohs.data.examples import Data
+from mohs.data.open_data import open_data
 from mohs.data.split import split
 from mohs.evaluate.outputs import predict
 from mohs.train.run_data import TEST_SEED, TEST_SHARE
@@ -169,3 +170,15 @@ def test_an_audit_that_judged_without_a_network_is_compared_by_a_model_on_its_fe
     assert min(told["before"]["accuracy"], told["after"]["accuracy"]) > 0.8
     about = json.loads((Path(told["after"]["run"]) / "run.json").read_text())
     assert (about["inputs"]["kind"], about["run"]["embed"]) == (kind, "columns" if kind == "table" else "auto")
+
+
+def test_whole_groups_are_held_out(tmp_path: Path) -> None:
+    rng, own = np.random.default_rng(0), np.repeat(np.arange(30), 4)
+    data = open_data((rng.normal(size=(120, 4)).astype(np.float32) + (own % 2)[:, None], own % 2), group=own)
+    made = run_audit(data, out=tmp_path / "audit", device="cpu", issues="none")
+    labels, _ = apply_decisions(made.table, [], made.data_hash)
+    done = retrain(made.folder, labels, data, device="cpu")
+    _, held = split(data.train, TEST_SHARE, TEST_SEED)
+    assert done.compared.n == len(held)
+    assert held.groups is not None
+    assert torch.bincount(held.groups)[held.groups].unique().tolist() == [4]

@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 import mohs
+from mohs._core.errors import DataError
 from mohs.audit.decisions import apply_decisions
 from mohs.audit.pipeline import audited_data
 from mohs.data.labels import as_set, set_members
@@ -101,3 +102,17 @@ def test_training_and_other_judges_refuse_several_labels(tmp_path: Path) -> None
 def test_a_name_must_not_hold_the_separator() -> None:
     with pytest.raises(mohs.DataError, match="which separates labels"):
         as_set(["a;b"], ";", "data")
+
+
+def test_labels_in_too_few_groups_are_not_judged(tmp_path: Path) -> None:
+    x, _, given = made()
+    groups = np.arange(300) // 5
+    given[:, 2] = groups < 2  # ten examples in two groups: heads without one of them hardly know the label
+    found = mohs.audit(
+        {"x": x, "y": given, "classes": NAMES, "patient": groups}, group="patient", out=tmp_path / "a", issues="none"
+    )
+    assert found.facts["labels not judged"] == 1
+    assert found.facts["groups"] == 60
+    assert set(found.table.column("part").to_pylist()) <= {"cat", "dog"}
+    with pytest.raises(DataError, match="no label is on 10 examples and absent from 10 others, both in at least 3 groups"):
+        mohs.audit((x, np.stack([groups < 2, groups < 2], 1).astype(int)), group=groups, out=tmp_path / "b", issues="none")

@@ -16,6 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
+from mohs._core.errors import DataError
 from mohs.cli import app, main
 
 RUNNER = CliRunner()
@@ -170,3 +171,29 @@ def test_ctrl_c_says_how_to_resume(tmp_path: Path) -> None:
     assert "mohs: interrupted; run the same command again to resume" in errors
     assert "Traceback" not in errors
     assert out == ""
+
+
+def test_groups_are_named_counted_and_checked(tmp_path: Path) -> None:
+    rng, own = np.random.default_rng(0), np.repeat(np.arange(30), 4)
+    lines = [f"{x:.3f},{y:.3f},t{tree},{'ab'[tree % 2]}" for (x, y), tree in zip(rng.normal(size=(120, 2)), own, strict=True)]
+    file = tmp_path / "trees.csv"
+    file.write_text("\n".join(["x,y,tree,label", *lines]))
+    words = ["audit", str(file), "--issues", "none", "--out", str(tmp_path / "out")]
+    shown = RUNNER.invoke(app, [*words, "--group", "tree", "--json"])
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.stdout)["groups"] == 30
+    assert "Note: 30 groups of 120 examples stay whole in cross-validation and splits" in shown.stderr
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "30 groups of 120 examples stay whole" in page
+    words[-1] = str(tmp_path / "rows")
+    shown = RUNNER.invoke(app, [*words, "--json"])
+    assert "groups" not in json.loads(shown.stdout)
+    assert "Note: column 'tree' has 30 values with 4 rows each" in shown.stderr
+    assert "add --group tree" in shown.stderr
+    with pytest.raises(
+        DataError, match=r"trees\.csv: no column 'patient' for the groups \(--group\); its columns: x, y, tree, label"
+    ):
+        RUNNER.invoke(app, [*words, "--group", "patient"], catch_exceptions=False)
+    with pytest.raises(ValueError, match="--stream judges features or logits in files: leave --group out"):
+        RUNNER.invoke(app, [*words, "--group", "tree", "--stream"], catch_exceptions=False)
+    assert "Column of groups, such as patients or videos" in " ".join(RUNNER.invoke(app, ["audit", "--help"]).stdout.split())

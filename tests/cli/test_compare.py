@@ -103,3 +103,15 @@ def test_recipes_are_compared_with_a_plain_and_a_robust_loss_on_one_budget() -> 
     told = mohs("digits", "--recipe", "robust", "--model", "linear", "--epochs", "2", "--seeds", "1", "--json", "--quiet")
     assert told.exit_code == 0, told.exception
     assert [one["name"] for one in json.loads(told.stdout)] == ["cross_entropy", "gce:q=0.7", "robust"]
+
+
+def test_groups_are_part_of_the_runs(here: Path) -> None:
+    rows = [f"{i % 7}.5,{i % 3 - (i // 5) % 2}.25,t{i // 5},{'ab'[(i // 5) % 2]}" for i in range(200)]
+    (here / "trees.csv").write_text("\n".join(["x,y,tree,label", *rows]))
+    losses = ("--loss", "cross_entropy", "--loss", "gce:q=0.5", "--epochs", "2", "--seeds", "2", "--device", "cpu")
+    done = mohs("trees.csv", "--group", "tree", *losses)
+    assert done.exit_code == 0, done.exception
+    runs = [json.loads(file.read_text()) for file in (here / "runs").glob("*/run.json")]
+    assert len(runs) == 4
+    assert all(one["run"]["open"] == {"group": "tree", "test": 0.2} for one in runs)
+    assert all(one["data"]["examples"]["test"] % 5 == 0 for one in runs)

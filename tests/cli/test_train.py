@@ -7,12 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 from mohs.cli import main
 from mohs.cli.train import train
+from mohs.data.open_data import open_data
+from mohs.train.resolve import prepare_data
+from mohs.train.run import Run
+from mohs.train.run_data import opened
+from mohs.train.trained import load_run
 
 app = typer.Typer()
 app.command()(train)
@@ -97,3 +104,27 @@ def test_ctrl_c_elsewhere_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, cap
         main()
     assert stop.value.code == 130
     assert capsys.readouterr().err == "mohs: interrupted; run the same command again to go on\n"
+
+
+def test_whole_groups_are_held_out() -> None:
+    rng, own = np.random.default_rng(0), np.repeat(np.arange(40), 5)
+    lines = [f"{x:.3f},{tree},{'ab'[tree % 2]}" for x, tree in zip(rng.normal(size=200), own, strict=True)]
+    Path("trees.csv").write_text("\n".join(["x,tree,label", *lines]))
+    done = mohs("trees.csv", "--group", "tree", "--epochs", "1", "--device", "cpu", "--json")
+    about = json.loads((Path(done["folder"]) / "run.json").read_text())
+    assert about["run"]["open"]["group"] == "tree"
+    assert about["data"]["examples"] == {"train": 180, "val": 20}
+    data = prepare_data(Run(data="trees.csv"), open_data("trees.csv", group="tree"))
+    assert data.val is not None
+    assert data.val.groups is not None
+    assert data.train.groups is not None
+    assert not torch.isin(data.val.groups, data.train.groups).any()
+    with_test = opened(Run(data="trees.csv", open={"group": "tree", "test": 0.2}))
+    assert with_test.test is not None
+    assert with_test.test.groups is not None
+    assert with_test.train.groups is not None
+    assert not torch.isin(with_test.test.groups, with_test.train.groups).any()
+    again = mohs("trees.csv", "--epochs", "1", "--device", "cpu", "--json")
+    assert again["folder"] != done["folder"]  # another run
+    Path("new.csv").write_text("x\n1\n-1\n")
+    assert load_run(done["folder"]).predict("new.csv").num_rows == 2  # groups are no feature

@@ -221,7 +221,7 @@ def test_invalid_column_names(tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", ROWS)
     with pytest.raises(DataError, match="no column 'body' for the text; its columns: age, income, city, y"):
         open_data(tmp_path / "a.csv", text="body")
-    with pytest.raises(DataError, match="column 'y' is the label, the split or the key, so it cannot be the text"):
+    with pytest.raises(DataError, match="column 'y' is the label, the split, the key or the group, so it cannot be the text"):
         open_data(tmp_path / "a.csv", text="y")
     (tmp_path / "b.jsonl").write_bytes(b'{"text": "\xff"}\n')
     with pytest.raises(DataError, match=r"b\.jsonl: cannot be read as JSON Lines \(UTF-8 is expected\)"):

@@ -203,3 +203,16 @@ def test_rows_without_scores_are_not_judged() -> None:
     assert np.isnan(judgment.p_mislabeled[5])
     assert not judgment.flagged[5]
     assert not np.isnan(np.delete(judgment.p_mislabeled, 5)).any()
+
+
+def test_twins_of_the_same_group_do_not_count() -> None:
+    rng = np.random.default_rng(0)
+    rows, labels, groups = rng.integers(6, size=60), rng.integers(3, size=60), rng.integers(15, size=60)
+    found = twins_of(rows, labels, groups)
+    for i in range(60):
+        own = [j for j in range(60) if rows[j] == rows[i] and groups[j] != groups[i]]
+        same = sum(labels[j] == labels[i] for j in own)
+        assert found[i, :2] == pytest.approx([np.log1p(len(own)), (same + 0.5) / (len(own) + 1)])
+    np.testing.assert_allclose(twins_of(rows, labels, np.arange(60)), twins_of(rows, labels), rtol=0, atol=0)
+    p, refit = np.full((60, 3), 1 / 3), Refit(np.full((60, 3), 1 / 3), 4, "table", rows, groups)
+    np.testing.assert_array_equal(table_signs(p, labels, refit)[:, -found.shape[1] :], found)

@@ -243,3 +243,13 @@ def test_a_table_is_not_embedded_by_name(tmp_path: Path) -> None:
         ValueError, match=r"embed='minilm' \(--embed\): a table is not embedded; its columns are encoded without it"
     ):
         train(str(path), embed="minilm", out=tmp_path / "run", device="cpu")
+
+
+def test_a_column_of_groups_is_no_input_of_texts_either(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    words = (["soup", "bread", "salt", "oven"], ["goal", "team", "coach", "ball"])
+    rows = [[" ".join(random.choice(words[i % 2], 6)) + f" {i}", f"cook {i // 4}", "ab"[i % 2]] for i in range(120)]
+    path = write_rows(tmp_path / "notes.csv", ["note", "cook", "label"], rows)
+    run = train(str(path), out=tmp_path / "run", group="cook", embed="tfidf", epochs=2, device="cpu")
+    assert run.predict(path).column("text").to_pylist() == [row[0] for row in rows]
+    assert run.predict(pd.DataFrame({"note": [row[0] for row in rows[:3]]})).num_rows == 3  # nor is it needed

@@ -275,3 +275,43 @@ def test_features_of_unequal_scale_are_judged_as_well_as_rotated_ones() -> None:
     ]
     assert found[0].min() > 0.9
     np.testing.assert_allclose(found[0], found[1], atol=0.04)
+
+
+# --- groups --------------------------------------------------------------------------------------------------------------
+
+
+def test_no_head_sees_an_example_of_the_group_that_it_scores() -> None:
+    groups = torch.arange(150).reshape(3, 50)[:, torch.randperm(50, generator=torch.Generator().manual_seed(0))]
+    groups = (groups.flatten() % 50) // 2  # 25 groups, each with two rows of every species
+    found = fold_scores(IRIS, SPECIES, num_classes=3, groups=groups)
+    assert len(np.unique(np.stack([found.fold, groups.numpy()]), axis=1).T) == 25
+    changed = SPECIES.clone()
+    changed[groups == 7] = (changed[groups == 7] + 1) % 3
+    fold = int(found.fold[(groups == 7).numpy()][0])
+    for m, name in enumerate(
+        found.names
+    ):  # the first fit, with the strengths above: the labels of a group move none of its scores
+        head = heads._heads(IRIS, torch.from_numpy(found.fold), SPECIES, 3, 0)[name.removeprefix("features ")]
+        scored = [
+            head.scores([fold], fold, head.sums(one_hot(labels, 3).float()), found.chosen[name]) for labels in (SPECIES, changed)
+        ]
+        own = (groups == 7)[torch.from_numpy(found.fold) == fold]
+        assert torch.allclose(scored[0][own], scored[1][own], atol=1e-5), (m, name)
+    assert found.refit.groups is not None
+
+
+def test_labels_that_are_wrong_in_whole_groups_are_found_by_other_groups() -> None:
+    rng = np.random.default_rng(0)
+    truth, wrong = np.arange(40) % 2, np.arange(40) < 4
+    center = rng.normal(size=(40, 5)) + 2 * (2 * truth[:, None] - 1) * np.array([1, 0.5, 0, 0, 0])
+    own = np.repeat(np.arange(40), 6)
+    x = torch.from_numpy((center[own] + 0.05 * rng.normal(size=(240, 5))).astype(np.float32))
+    labels, groups = torch.from_numpy(np.where(wrong, 1 - truth, truth)[own]), torch.from_numpy(own)
+    found = {}
+    for name, groups_or_none in (("rows", None), ("groups", groups)):
+        made = fold_scores(x, labels, num_classes=2, groups=groups_or_none)
+        judged = judge_labels(made.scores, labels.numpy(), ambiguity=made.ambiguity, refit=made.refit)
+        found[name] = (judged.p_mislabeled[wrong[own]].mean(), judged.p_mislabeled[~wrong[own]].mean())
+    assert found["rows"][0] < 0.1  # the other rows of the group vouch for the label
+    assert found["groups"][0] > 0.5
+    assert found["groups"][1] < 0.1

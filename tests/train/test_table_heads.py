@@ -109,3 +109,25 @@ def test_a_column_with_few_known_values_is_not_boosted() -> None:
     scores, _ = boost_scores(columns, tree_view(columns), labels, 2, fold, 0)
     assert np.isfinite(scores).all()
     assert (scores.argmax(1) == labels).mean() > 0.95
+
+
+def test_a_forest_in_groups_scores_each_row_without_its_fold() -> None:
+    rng = np.random.default_rng(0)
+    own = np.repeat(np.arange(60), 6)
+    x, labels = rng.normal(size=(60, 4))[own], rng.integers(0, 2, 60)[own]  # the groups alone tell the labels
+    fold = own % 5
+    known, _ = forest_scores(x, labels, 2, 0)
+    unknown, _ = forest_scores(x, labels, 2, 0, fold=fold)
+    assert (known.argmax(1) == labels).mean() > 0.95
+    assert (unknown.argmax(1) == labels).mean() < 0.7
+
+
+def test_a_fold_may_hold_all_but_one_example_of_a_class() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    labels = np.where(np.arange(200) < 8, 2, (x[:, 0] > 0).astype(int))
+    fold = np.where(np.arange(200) < 7, 0, np.arange(200) % 5)
+    columns = [Column("x", "numeric", x[:, 0]), Column("y", "numeric", x[:, 1])]
+    scores, _ = boost_scores(columns, x, labels, 3, fold, 0)
+    assert np.isfinite(scores).all()
+    assert (scores.argmax(1) == labels)[8:].mean() > 0.9

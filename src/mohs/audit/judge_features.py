@@ -198,8 +198,8 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
     if not file.exists():
         made, heads = make()
         scores = np.stack([np.asarray(one, dtype=np.float32) for one in made.values()])
-        if train.separator is None:  # where an example's group is its whole class, no model knows the class
-            scores[:, alone(train.labels, train.groups, len(train.classes)).numpy()] = np.nan
+        if heads is not None:  # where a class is in one fold, models without the fold do not know it
+            scores[:, alone(train.labels, torch.from_numpy(heads.fold)).numpy()] = np.nan
         tree: dict[str, Any] = {"scores": torch.from_numpy(scores), "names": list(made)}
         if heads is not None:
             tree |= {"ambiguity": heads.ambiguity, "refit": _as_tensors(heads.refit)}

@@ -36,6 +36,7 @@ from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
+from mohs.data.groups import alone
 from mohs.evaluate.outputs import output_batches
 from mohs.train.ema import average_decay
 from mohs.train.fold_heads import assign_folds
@@ -78,6 +79,7 @@ def tuned_scores(data: Data, options: AuditOptions, folder: Path) -> Array:
     work = _Tuning(examples, half, runs, folder, options.device, watch)
     for f, own in enumerate(executor.map(work, range(HALVES), gpu=executor.has_gpu(options.device))):
         scores[half == f] = own
+    scores[alone(examples.labels, half)] = torch.nan  # the network of the other half does not know the class
     return scores.numpy()
 
 

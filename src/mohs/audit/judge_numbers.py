@@ -13,8 +13,10 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mohs.audit.evidence import on_map
@@ -22,9 +24,11 @@ from mohs.audit.judge_several import features_to_judge
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data
+from mohs.data.groups import group_folds
 from mohs.hardness.table import add_columns
 from mohs.hardness.targets import judge_targets, score_targets
 from mohs.hardness.verdict import verdict
+from mohs.train.fold_heads import default_folds
 from mohs.train.trained import with_origin
 
 TREES = 200
@@ -72,14 +76,15 @@ def best_predictions(x: Array, targets: Array, groups: Tensor | None, options: A
     """The model whose predictions (N,) have the smallest median error, and these."""
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.linear_model import RidgeCV
-    from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
+    from sklearn.model_selection import KFold, PredefinedSplit, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    together = None if groups is None else groups.numpy()
-    way = KFold if groups is None else GroupKFold
-    folds = way(options.folds, shuffle=True, random_state=options.seed)
-    ridge = cross_val_predict(make_pipeline(StandardScaler(), RidgeCV(PENALTIES)), x, targets, cv=folds, groups=together)
+    folds: Any = KFold(options.folds, shuffle=True, random_state=options.seed)
+    if groups is not None:
+        number = options.folds or default_folds(len(x), groups)
+        folds = PredefinedSplit(group_folds(torch.zeros_like(groups), groups, folds=number, seed=options.seed).numpy())
+    ridge = cross_val_predict(make_pipeline(StandardScaler(), RidgeCV(PENALTIES)), x, targets, cv=folds)
     forest = RandomForestRegressor(TREES, min_samples_leaf=3, oob_score=groups is None, random_state=options.seed)
     if groups is None:
         with warnings.catch_warnings():
@@ -87,7 +92,7 @@ def best_predictions(x: Array, targets: Array, groups: Tensor | None, options: A
             forest.fit(x, targets)
         bagged = forest.oob_prediction_
     else:
-        bagged = cross_val_predict(forest, x, targets, cv=folds, groups=together)
+        bagged = cross_val_predict(forest, x, targets, cv=folds)
     made = {"ridge regression": ridge, "a forest": bagged, "ridge regression and a forest": (ridge + bagged) / 2}
     return min(made.items(), key=lambda one: float(np.median(np.abs(targets - one[1]))))
 

@@ -27,6 +27,7 @@ from mohs.audit.judge_table import columns_of
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
+from mohs.data.groups import count_groups
 from mohs.data.labels import as_set, set_members
 from mohs.hardness.judgment import judge_labels
 from mohs.hardness.noise_rate import estimate_from
@@ -35,6 +36,7 @@ from mohs.hardness.score import score_logits
 from mohs.hardness.table import make_table
 from mohs.hardness.verdict import verdict
 from mohs.train.fold_heads import fold_scores
+from mohs.train.fold_judge import LEAST_FOLDS
 from mohs.train.table_views import smooth_view
 from mohs.train.trained import with_origin
 
@@ -50,9 +52,13 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
     given = members[train.labels]  # (N, K)
     features, about = features_to_judge(data, options)
     counts = given.sum(0)
-    judged = ((counts >= FEWEST) & (len(given) - counts >= FEWEST)).nonzero().flatten().tolist()
+    usable = (counts >= FEWEST) & (len(given) - counts >= FEWEST)
+    if train.groups is not None:
+        usable &= torch.tensor([in_groups(own, train.groups) for own in given.T.bool()])
+    judged = usable.nonzero().flatten().tolist()
     if not judged:
-        raise DataError(f"{train.name}: no label is on {FEWEST} examples and absent from {FEWEST} others: add examples")
+        each = "" if train.groups is None else f", both in at least {LEAST_FOLDS} groups"
+        raise DataError(f"{train.name}: no label is on {FEWEST} examples and absent from {FEWEST} others{each}: add examples")
     options.step("judge", f"heads on {about} in {options.folds} folds for each of {len(judged)} labels")
     own = given[:, judged]
     kept = kept_scores(folder / "fold-scores.safetensors", train, lambda: (_scores(features, own, train.groups, options), None))
@@ -66,6 +72,11 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
     }
     result = result_of_sets(train, kept.scores, judged, options, facts, neighbors_of(first, options))
     return replace(result, table=on_map(result.table, first))
+
+
+def in_groups(own: torch.Tensor, groups: torch.Tensor) -> bool:
+    """Whether the examples with a label (N,), and those without it, are in enough groups for heads in folds to know both."""
+    return min(count_groups(groups[part]) for part in (own, ~own)) >= LEAST_FOLDS
 
 
 def result_of_sets(

@@ -44,8 +44,8 @@ from mohs.audit.result import AuditResult, load_audit, save_audit
 from mohs.audit.run_files import MARK, REPAIR, WORDS
 from mohs.audit.thumbnails import thumbnails_of
 from mohs.data.corrections import earlier_corrections, read_corrections, with_corrections
-from mohs.data.examples import Data, Examples
-from mohs.data.groups import count_groups
+from mohs.data.examples import Data, Examples, groups_hash
+from mohs.data.groups import alone, count_groups
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.predictions import Predictions
@@ -141,8 +141,8 @@ def call_of(
     for name in FOLDERS:
         value = plain.get(name)
         plain |= {name: str(Path(value).resolve())} if isinstance(value, str | Path) and Path(value).exists() else {}
-    votes = (open_as or {}).get("votes", "")
-    if not (data is None or isinstance(data, str | Path)) or callable(plain.get("embed")) or not isinstance(votes, str):
+    written = all(isinstance((open_as or {}).get(name), str | int | None) for name in ("votes", "group"))
+    if not (data is None or isinstance(data, str | Path)) or callable(plain.get("embed")) or not written:
         return None
     whole = str(Path(data).resolve()) if data is not None and Path(data).exists() else data
     used = None if corrected is None else str(Path(corrected).resolve())
@@ -276,10 +276,18 @@ def check_groups(data: Data, options: AuditOptions) -> None:
         return
     judge, number = choose_judge(data, replace(options, tell=lambda text: None)), count_groups(groups)
     if judge in (judge_predictions, judge_run, judge_images):
-        raise ValueError("group (--group) is for models that are fitted in folds, not for a network or predictions: leave it out")
+        images = "; images are, with --embed and an embedder (mohs list embedders)" if data.train.kind == "images" else ""
+        raise ValueError(
+            f"group (--group) is for labels that are judged in folds, not by a network or predictions{images}: leave it out"
+        )
     least = max(options.folds or 0, LEAST_FOLDS)
     if number < least:
-        raise DataError(f"{data.name}: {number} groups cannot be judged in {least} folds: at least {least} are needed")
+        raise DataError(f"{data.name}: {number} groups cannot be judged in {least} folds: at least {least} groups are needed")
+    if judge not in (judge_several, judge_numbers) and bool(alone(data.train.labels, groups).all()):
+        raise DataError(
+            f"{data.name}: each class is in one group, so that no label can be judged by examples of other groups: "
+            "group (--group) must not name the classes"
+        )
 
 
 def check_classes(examples: Examples) -> None:
@@ -322,7 +330,8 @@ def describe(data: Data) -> str:
 def run_name(data: Data, options: AuditOptions) -> str:
     """A name for the folder: the data's, and a hash of the data and the options."""
     plain = {name: value for name, value in vars(options).items() if name not in (*CIRCUMSTANCES, "device") and value is not None}
-    text = json.dumps([plain, data.train.fingerprint()], sort_keys=True, default=str)
+    groups = [] if data.train.groups is None else [groups_hash(data.train.groups)]
+    text = json.dumps([plain, data.train.fingerprint(), *groups], sort_keys=True, default=str)
     safe = safe_name(Path(str(data.name)).stem) or "data"
     return f"audit-{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

@@ -84,7 +84,7 @@ def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto",
         after = train(run, Data(corrected.take(kept), data.val, data.test), **options)
     else:
         out = torch.zeros(len(given), dtype=torch.bool)
-        out[held_out(given.labels, share=TEST_SHARE, seed=TEST_SEED)] = True
+        out[held_out(given.labels, share=TEST_SHARE, seed=TEST_SEED, groups=given.groups)] = True
         usable = torch.zeros(len(given), dtype=torch.bool)
         usable[kept] = True
         if not (out & usable).any():

@@ -266,6 +266,7 @@ def _print(done: AuditResult, table: Path, gates: list[Gate], *, as_json: bool) 
         }
         plain["gates_broken"] = [str(gate) for gate in gates if not gate.holds(done.shares)]
         changes: dict[str, Any] = {} if done.diff is None else {"changes": done.diff.counts}
+        changes |= {"groups": facts["groups"]} if "groups" in facts else {}
         changes |= {"checked_labels": facts["checked labels"]} if "checked labels" in facts else {}
         typer.echo(json.dumps({**plain, **changes, "loss": done.chosen or None}, default=str))
         return

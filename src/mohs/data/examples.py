@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -153,7 +154,8 @@ class Examples:
     def fingerprint(self) -> str:
         """A hash of labels, classes and inputs (for files: their paths and sizes), the same on every machine.
 
-        It is computed once for a tensor, as many runs and the steps of an audit ask for it.
+        Groups are no part of it: decisions on labels hold whatever the groups. It is computed once for a tensor, as many runs and
+        the steps of an audit ask for it.
         """
         if not self.in_memory:
             return self._hashed()
@@ -167,8 +169,6 @@ class Examples:
         if self.votes is not None:
             for part in (self.votes.example, self.votes.annotator, self.votes.label, self.votes.count):
                 digest.update(part.tobytes())
-        if self.groups is not None:
-            digest.update(self.groups.numpy().tobytes())
         if isinstance(self.inputs, Tensor):
             digest.update(self.inputs.contiguous().view(torch.uint8).flatten().numpy().data)
         else:
@@ -190,7 +190,7 @@ def joined(parts: Sequence[Examples], *, name: str | None = None) -> Examples:
         keys=_chained([part.keys for part in parts]),
         paths=_chained([part.paths for part in parts]),
         truth=_stacked([part.truth for part in parts]),
-        groups=_stacked([part.groups for part in parts]),
+        groups=_apart([part.groups for part in parts]),
         sizes=_stacked([part.sizes for part in parts]),
         left_out=[one for part in parts for one in part.left_out],
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
@@ -210,8 +210,20 @@ def _stacked(tensors: Sequence[Tensor | None]) -> Tensor | None:
     return torch.cat(known) if len(known) == len(tensors) else None
 
 
+def _apart(groups: Sequence[Tensor | None]) -> Tensor | None:
+    """Groups of several sets, whose numbers were given in each set, as groups of all: no group is in two sets."""
+    known = [torch.unique(one, return_inverse=True)[1] for one in groups if one is not None]
+    first = np.cumsum([0, *(int(one.max()) + 1 for one in known)])
+    return torch.cat([one + int(start) for one, start in zip(known, first, strict=False)]) if len(known) == len(groups) else None
+
+
 def _chained(lists: Sequence[Sequence[Any] | None]) -> list[Any] | None:
     return None if any(one is None for one in lists) else [value for one in lists for value in one or ()]
+
+
+def groups_hash(groups: Tensor) -> str:
+    """A hash of which examples (N,) belong together."""
+    return hashlib.sha256(groups.numpy().tobytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,5 +259,6 @@ class Data:
         return list(dict.fromkeys(note for examples in self.splits.values() for note in examples.notes))
 
     def fingerprint(self) -> str:
-        """The fingerprints of the splits, joined by dashes."""
-        return "-".join(part.fingerprint() for part in self.splits.values())
+        """The fingerprints of the splits, and a hash of the training examples' groups if there are any, joined by dashes."""
+        groups = [] if self.train.groups is None else [groups_hash(self.train.groups)]
+        return "-".join([*(part.fingerprint() for part in self.splits.values()), *groups])

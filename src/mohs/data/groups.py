@@ -8,9 +8,9 @@ the group that it judges, and in a held-out split.
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,38 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples
 
+Array = np.ndarray[Any, Any]
 
-def group_numbers(values: Sequence[Any]) -> Tensor:
+
+def group_numbers(values: Any) -> Tensor:
     """Names of groups (N,) -> their numbers (N,), by first appearance; each missing name (None, NaN, "") is a group by itself."""
     known: dict[Any, int] = {}
     found = []
-    for place, value in enumerate(values):
-        missing = value is None or value != value or (isinstance(value, str) and not value.strip())
-        found.append(known.setdefault((place,) if missing else value, len(known)))
+    for place, value in enumerate(_listed(values)):
+        name = value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
+        name = name.strip() if isinstance(name, str) else name
+        if not isinstance(name, Hashable):
+            raise DataError(
+                f"the group of example {place} is a {type(name).__name__}: groups are names or numbers, one per example"
+            )
+        found.append(known.setdefault((place,) if _is_missing(name) else name, len(known)))
     return torch.tensor(found, dtype=torch.int64)
+
+
+def _listed(values: Any) -> list[Any]:
+    for method in ("tolist", "to_pylist"):
+        if hasattr(values, method):
+            values = getattr(values, method)()
+    if not hasattr(values, "__iter__") or isinstance(values, str):
+        raise ValueError(f"group must be the name of a column or one value per example, got {values!r}")
+    return list(values)
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or value == "" or bool(value != value)
+    except TypeError:  # pandas.NA is neither equal to itself nor different
+        return True
 
 
 def count_groups(groups: Tensor) -> int:
@@ -44,47 +67,39 @@ def with_groups(data: Data, group: Any) -> Data:
         group: Name of the column that the reader was given; for images in folders, a regular expression that finds the group in
             each path (its first parenthesis, or the whole match); or one value per training example.
     """
+    if not isinstance(group, str):
+        data = replace(data, train=grouped(data.train, group, called="group", single=len(data.splits) == 1))
+    elif data.train.groups is None:
+        data = _by_path(data, group)
     train = data.train
-    if train.groups is None:
-        data = (
-            _by_path(data, group)
-            if isinstance(group, str)
-            else replace(data, train=grouped(train, _listed(group), called="group"))
-        )
-        train = data.train
     assert train.groups is not None
     number = count_groups(train.groups)
     if number < 2:
-        raise DataError(f"{train.name}: all examples are in one group: group ({_shown(group)}) must tell several apart")
+        shown = repr(group) if isinstance(group, str) else "an array"
+        raise DataError(f"{train.name}: all examples are in one group: group ({shown}) must tell several apart")
     notes = [f"{number:,} groups of {len(train):,} examples stay whole in cross-validation and splits"]
+    if number == len(train):
+        notes = [f"each of the {number:,} examples is a group by itself: group (--group) has no effect on cross-validation"]
     for name, part in data.splits.items():
         shared = 0 if name == "train" or part.groups is None else int(torch.isin(part.groups, train.groups).sum())
         notes += [f"{shared:,} examples of the {name} split are of groups in the train split"] if shared else []
-    return replace(data, train=replace(train, notes=[*train.notes, *notes]))
+    groups = None if number == len(train) else train.groups
+    return replace(data, train=replace(train, groups=groups, notes=[*train.notes, *notes]))
 
 
-def _shown(group: Any) -> str:
-    return repr(group) if isinstance(group, str) else "an array"
-
-
-def _listed(values: Any) -> list[Any]:
-    return values.tolist() if hasattr(values, "tolist") else list(values)
-
-
-def grouped(examples: Examples, values: Sequence[Any], *, called: str) -> Examples:
+def grouped(examples: Examples, values: Any, *, called: str, single: bool = True) -> Examples:
     """The examples in the groups that these values name, one for each example, or for each that was given.
 
-    called: what the values are, for errors.
+    called: what the values are, for errors. single: whether no other split was read, so that the places of skipped examples count
+    these examples only.
     """
-    left = {one.place for one in examples.left_out}
-    if len(values) == len(examples) + len(left) and None not in left:
-        values = [value for place, value in enumerate(values) if place not in left]
-    if len(values) != len(examples):
-        skipped = f" ({len(left)} more were left out)" if left else ""
-        raise DataError(
-            f"{called} has {len(values)} values, {examples.name} {len(examples)} examples{skipped}: give one for each"
-        )
-    return replace(examples, groups=group_numbers(values))
+    names, left = _listed(values), [one.place for one in examples.left_out]
+    if left and single and None not in left and len(names) == len(examples) + len(left):
+        names = [name for place, name in enumerate(names) if place not in set(left)]
+    if len(names) != len(examples):
+        skipped = f" ({len(left)} more were skipped)" if left else ""
+        raise DataError(f"{called} has {len(names)} values, {examples.name} {len(examples)} examples{skipped}: give one for each")
+    return replace(examples, groups=group_numbers(names))
 
 
 def _by_path(data: Data, pattern: str) -> Data:
@@ -99,54 +114,74 @@ def _by_path(data: Data, pattern: str) -> Data:
         raise ValueError(f"group={pattern!r} (--group) is not a regular expression: {error}") from error
     names: list[Any] = []
     for part in data.splits.values():
-        matches = [found.search(path) for path in part.paths or ()]
+        matches = [found.search(path) for path in part.paths or [""] * len(part)]
         names += [None if one is None else one.group(min(found.groups, 1)) for one in matches]
-    if not any(name is not None for name in names):
+    if not any(names):
         raise DataError(f"{data.name}: group={pattern!r} (--group) matches no path; the first is {data.train.paths[0]}")
     parts = torch.split(group_numbers(names), [len(part) for part in data.splits.values()])
     return Data(**{name: replace(part, groups=own) for (name, part), own in zip(data.splits.items(), parts, strict=True)})
 
 
-def alone(labels: Tensor, groups: Tensor | None, num_classes: int) -> Tensor:
-    """Whether all examples of the example's class are in its group (N,): without the group, no model knows the class."""
-    if groups is None:
-        return torch.bincount(labels, minlength=num_classes)[labels] < 2
-    pairs = np.unique(np.stack([labels.numpy(), groups.numpy()]), axis=1)  # each class with each of its groups
-    return torch.bincount(torch.from_numpy(pairs[0]), minlength=num_classes)[labels] < 2
+def alone(labels: Tensor, parts: Tensor) -> Tensor:
+    """Whether all examples of the example's class are in its part (N,), a group or fold: no model without it knows the class."""
+    pairs = np.unique(np.stack([labels.numpy(), parts.numpy()]), axis=1)  # each class with each of its parts
+    return torch.from_numpy(np.bincount(pairs[0])[labels.numpy()] < 2)
 
 
 def group_folds(labels: Tensor, groups: Tensor, *, folds: int, seed: int) -> Tensor:
-    """labels (N,), groups (N,) -> a fold for each (N,), with whole groups and about the same share of each class."""
-    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+    """labels (N,), groups (N,) -> a fold for each (N,), with whole groups and about the same share of each class.
 
-    number = count_groups(groups)
-    if not 2 <= folds <= number:
-        raise ValueError(f"folds must be at least 2 and at most {number}, the number of groups, got {folds}")
-    fold = torch.full((len(labels),), -1, dtype=torch.int64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a class with fewer examples than folds
-        for way in (StratifiedGroupKFold(folds, shuffle=True, random_state=seed), GroupKFold(folds)):
-            try:
-                for f, (_, held) in enumerate(way.split(np.zeros(len(labels)), labels.numpy(), groups.numpy())):
-                    fold[torch.from_numpy(held)] = f
-            except ValueError:  # every class has fewer examples than there are folds
-                continue
-            if bool((torch.bincount(fold + 1, minlength=folds + 1)[1:] > 0).all()):  # few large groups may leave a fold empty
-                break
-    return fold
+    From the largest group to the smallest, each goes to the fold that has the smallest share of its classes, among folds with at
+    most N / folds examples. So no fold is empty, and none has more than N / folds examples and a group.
+    """
+    own, parts = _classes_of(labels, groups)
+    if not 2 <= folds <= len(parts):
+        raise ValueError(f"folds must be at least 2 and at most {len(parts)}, the number of groups, got {folds}")
+    totals, sizes = np.bincount(labels.numpy()), np.bincount(own)
+    shuffled = torch.randperm(len(parts), generator=torch.Generator().manual_seed(seed)).numpy()
+    shares, filled = np.zeros((folds, len(totals))), np.zeros(folds, dtype=np.int64)
+    fold_of = np.empty(len(parts), dtype=np.int64)
+    for g in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:
+        classes, counts = parts[g]
+        cost = (shares[:, classes] @ counts).round(9)
+        cost[filled * folds > len(labels)] = np.inf
+        f = np.lexsort((filled, cost))[0]
+        fold_of[g] = f
+        shares[f, classes] += counts / totals[classes]
+        filled[f] += sizes[g]
+    return torch.from_numpy(fold_of[own])
 
 
 def held_out_groups(labels: Tensor, groups: Tensor, *, share: float, seed: int) -> Tensor:
-    """labels (N,), groups (N,) -> the places held out, in order: whole groups, about this share of each class, not all of it."""
-    generator = torch.Generator().manual_seed(seed)
-    own = torch.from_numpy(np.unique(groups.numpy(), return_inverse=True)[1])
-    left = torch.bincount(labels)
-    sizes = torch.zeros(count_groups(groups), len(left), dtype=torch.int64)
-    sizes.index_put_((own, labels), torch.ones(len(labels), dtype=torch.int64), accumulate=True)
-    quota, taken = share * left.double(), torch.zeros_like(left)
-    held = torch.zeros(len(sizes), dtype=torch.bool)
-    for g in torch.randperm(len(sizes), generator=generator).tolist():
-        more = (taken + sizes[g] - quota).abs().sum() < (taken - quota).abs().sum()  # brings the shares of the classes nearer
-        if bool(more) and bool(((left - sizes[g] > 0) | (sizes[g] == 0)).all()):
-            held[g], taken, left = True, taken + sizes[g], left - sizes[g]
-    return held[own].nonzero().squeeze(1)
+    """labels (N,), groups (N,) -> the places held out, in order: whole groups, about this share of each class, not all of it.
+
+    Where every group is larger than the share, one is held out; none if each group has all examples of a class.
+    """
+    own, parts = _classes_of(labels, groups)
+    left = np.bincount(labels.numpy())
+    quota, taken = share * left, np.zeros(len(left), dtype=np.int64)
+    held = np.zeros(len(parts), dtype=bool)
+    smallest: tuple[float, int] | None = None
+    for g in torch.randperm(len(parts), generator=torch.Generator().manual_seed(seed)).tolist():
+        classes, counts = parts[g]
+        if (left[classes] == counts).any():  # the training examples need one of each class
+            continue
+        before, after = (np.abs(taken[classes] + more - quota[classes]).sum() for more in (0, counts))
+        if after < before:  # the shares of the classes come nearer
+            held[g] = True
+            taken[classes] += counts
+            left[classes] -= counts
+        elif smallest is None or after - before < smallest[0]:
+            smallest = (after - before, g)
+    if not held.any() and smallest is not None:
+        held[smallest[1]] = True
+    return torch.from_numpy(held[own].nonzero()[0])
+
+
+def _classes_of(labels: Tensor, groups: Tensor) -> tuple[Array, list[tuple[Array, Array]]]:
+    """The group of each example (N,) as 0..G−1, and the classes of each group with their numbers of examples."""
+    own = np.unique(groups.numpy(), return_inverse=True)[1]
+    classes = int(labels.max()) + 1
+    pairs, counts = np.unique(own * classes + labels.numpy(), return_counts=True)
+    first = np.searchsorted(pairs // classes, np.arange(int(own.max()) + 2))
+    return own, [(pairs[a:b] % classes, counts[a:b]) for a, b in pairwise(first)]

@@ -22,7 +22,7 @@ from typing import Any
 from mohs.data.corrections import with_corrections
 from mohs.data.decode import Size
 from mohs.data.domains import leave_one_out, open_domains, open_pair
-from mohs.data.examples import Data
+from mohs.data.examples import Data, Examples
 from mohs.data.groups import with_groups
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.open_single import open_single, prepared
@@ -76,11 +76,13 @@ def open_data(
         root=root, label=label, text=text, group=str(group) if isinstance(group, str | int) else None, separator=separator,
         target=target, image_size=image_size, memory_limit=memory_limit,
     )  # fmt: skip
+    if group is not None and isinstance(data, Data | Examples):
+        data = _ungrouped(data)
     if without is not None:
         found = prepared(_without(data, without, reading), split=split, image_size=reading.image_size)
     elif isinstance(data, str) and ARROW in data and not Path(data).exists():
         source, goal = open_pair(data, **reading.given)
-        pair = Data(source.train, source.val, goal.test or goal.train)
+        pair = Data(source.train, source.val, replace(goal.test or goal.train, groups=None))  # numbered apart from the source's
         found = prepared(pair, split=split, image_size=reading.image_size)
     else:
         found = open_single(data, split=split, **reading.given)
@@ -98,4 +100,10 @@ def _without(data: Any, held: str, reading: Reading) -> Data:
             f'without={held!r} (--without) needs several domains: "pacs", a folder of them, or names such as "mnist+usps"'
         )
     others, test = leave_one_out(open_domains(data if isinstance(data, str) else Path(data), **reading.given), held)
-    return Data(others, None, test)
+    return Data(others, None, replace(test, groups=None))
+
+
+def _ungrouped(data: Data | Examples) -> Data:
+    """The data without the groups that they have."""
+    splits = {"train": data} if isinstance(data, Examples) else data.splits
+    return Data(**{name: replace(part, groups=None) for name, part in splits.items()})

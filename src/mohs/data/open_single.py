@@ -146,7 +146,7 @@ def _in_memory(data: Any, reading: Reading) -> Data:
         columns = as_arrow(data[0])
         if columns is not None:
             columns, label = _labeled(columns, data[1])
-            made = in_memory_table(columns, label=label)
+            made = in_memory_table(columns, label=label, group=reading.group)
             return Data(**{split: replace(part, label_column="") for split, part in made.splits.items()})
         return Data(from_arrays(data[0], data[1]))
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):

@@ -3,7 +3,8 @@
     split(examples, share, seed) -> (the rest, the held out)
 
 About share · n_c of the n_c examples of class c are held out: the integer part, and one more for the classes with the largest
-remainders until share · N are held out in all. At least one example of every class stays.
+remainders until share · N are held out in all. At least one example of every class stays. Examples in groups are held out by
+whole groups (`groups.held_out_groups`).
 """
 
 from __future__ import annotations
@@ -34,16 +35,13 @@ def split_called(name: str) -> str | None:
 def split(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
     """The remaining examples, and a share of each class, in whole groups; the first has the list of skipped examples."""
     check_between("share", share, 0, 1, ends="()")
-    if examples.groups is None:
-        held = held_out(examples.labels, share=share, seed=seed)
-    else:
-        held = held_out_groups(examples.labels, examples.groups, share=share, seed=seed)
+    held = held_out(examples.labels, share=share, seed=seed, groups=examples.groups)
     if not len(held):
+        check_repeated(examples)
         if examples.groups is not None:
             raise DataError(
-                f"{examples.name}: no whole group fits into a share of {share:g}: raise the share or provide your own split"
+                f"{examples.name}: no group can be held out, as each has all examples of some class: provide your own split"
             )
-        check_repeated(examples)
         raise DataError(
             f"{examples.name}: a share of {share:g} of {len(examples)} examples in {len(examples.classes)} classes is empty: "
             "raise the share or provide your own split"
@@ -53,8 +51,10 @@ def split(examples: Examples, share: float, seed: int) -> tuple[Examples, Exampl
     return examples.take(rest.nonzero().squeeze(1)), replace(examples.take(held), left_out=())
 
 
-def held_out(labels: Tensor, *, share: float, seed: int) -> Tensor:
-    """labels (N,) -> the places held out, in order."""
+def held_out(labels: Tensor, *, share: float, seed: int, groups: Tensor | None = None) -> Tensor:
+    """labels (N,) -> the places held out, in order; with groups (N,), whole groups."""
+    if groups is not None:
+        return held_out_groups(labels, groups, share=share, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     counts = torch.bincount(labels)  # (K,)
     quota = share * counts.double()

@@ -36,6 +36,7 @@ def open_unlabeled(
     like: Examples | None = None,
     *,
     text: str | None = None,
+    group: str | None = None,
     image_size: int | Size | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
@@ -46,6 +47,7 @@ def open_unlabeled(
         like: Examples with the classes and the kind of inputs that these must have; image files are resized to their size,
             columns are found by their names.
         text: Column of the text, in a file of rows or a data frame.
+        group: Column of groups there, which is no input.
         image_size: Pixels per side, or (height, width), of images without `like`.
         memory_limit: Bytes of pixels held in memory.
     """
@@ -54,13 +56,13 @@ def open_unlabeled(
     images: dict[str, Any] = {"memory_limit": memory_limit, "image_size": size}
     rows = as_arrow(data)
     if isinstance(data, str | os.PathLike):
-        found = _at_path(Path(data), like, text, images)
+        found = _at_path(Path(data), like, text, group, images)
     elif kind in (None, "images") and _are_images(data, sure=kind is not None):
         found = _image_files(FolderFiles(Path()), [os.fspath(path) for path in data], "data", "the images", images)
     elif rows is not None and like is not None and columns_of(like):
         found = rows_like(rows, columns_of(like), features=kind == "features", name="data", source=RowSource("data"))
     elif rows is not None and kind in (None, "text"):
-        found = rows_data(unlabeled_rows(rows, name="data", source=RowSource("data")), text=text).train
+        found = rows_data(unlabeled_rows(rows, name="data", source=RowSource("data"), group=group), text=text).train
     elif rows is None and hasattr(data, "__len__") and (strings := as_strings(data)) is not None:
         texts = unlabeled_rows(pa.table({"text": strings}), name="data", source=RowSource("data"))
         found = rows_data(texts, text="text").train
@@ -83,7 +85,7 @@ def _are_images(data: Any, *, sure: bool) -> bool:
     return sure or all(is_image_name(os.fspath(one)) for one in data)
 
 
-def _at_path(path: Path, like: Examples | None, text: str | None, images: dict[str, Any]) -> Examples:
+def _at_path(path: Path, like: Examples | None, text: str | None, group: str | None, images: dict[str, Any]) -> Examples:
     shown = printable(str(path))
     if not path.exists():
         raise DataError(f"{shown}: no such file or folder")
@@ -99,7 +101,7 @@ def _at_path(path: Path, like: Examples | None, text: str | None, images: dict[s
     if path.suffix.lower() in FILES and known:
         read = table_like(path, known, features=like is not None and like.kind == "features").train
     elif path.suffix.lower() in FILES:
-        read = unlabeled_table(path, text=text, **images).train
+        read = unlabeled_table(path, text=text, group=group, **images).train
     else:
         read = _image_store(path, shown, like, images)
     if like is not None and read.kind != like.kind:

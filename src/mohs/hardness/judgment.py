@@ -257,7 +257,8 @@ def _judgment(
     n, rows = len(y), rule.judge(s, y)
     wrong = rows.p_mislabeled
     if refit is not None and known.sum() >= LEAST and skilled(probs := rule.model.probs(s[:, known]), y[known]):
-        again = replace(refit, probs=refit.probs[known], twins=None if refit.twins is None else refit.twins[known])
+        twins, groups = (None if one is None else one[known] for one in (refit.twins, refit.groups))
+        again = replace(refit, probs=refit.probs[known], twins=twins, groups=groups)
         signs = signs_of(
             probs, y[known], rule=rows.p_mislabeled[known], apparent=rows.apparent[known],
             refit=again, rate=rule.model.rate, kappa=rule.kappa,

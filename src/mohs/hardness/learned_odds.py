@@ -69,12 +69,14 @@ class Refit:
         width: Number of features D.
         kind: What the features are (`KINDS`): an embedding, columns of numbers, or a table of mixed columns.
         twins: A number for each example (N,), the same for examples with equal features. None: all differ.
+        groups: Group of each example (N,), which cannot vouch for it, as heads do not see the group either. None: all differ.
     """
 
     probs: Array
     width: int
     kind: str = "embedding"
     twins: Array | None = None
+    groups: Array | None = None
 
 
 def learned_wrong(signs: Array, probs: Array, labels: Array, refit: Refit) -> Array:
@@ -95,7 +97,7 @@ def learned_wrong(signs: Array, probs: Array, labels: Array, refit: Refit) -> Ar
 def table_signs(probs: Array, labels: Array, refit: Refit) -> Array:
     """What the networks of columns and tables see besides signs and summary (N, R); arguments as for `learned_wrong`."""
     twins = np.arange(len(labels)) if refit.twins is None else refit.twins
-    return np.concatenate([risks_of(probs, labels, refit.probs), twins_of(twins, labels)], axis=1)
+    return np.concatenate([risks_of(probs, labels, refit.probs), twins_of(twins, labels, refit.groups)], axis=1)
 
 
 def with_summary(signs: Array, summarized: Array) -> Array:
@@ -223,7 +225,7 @@ def risks_of(probs: Array, labels: Array, refit: Array) -> Array:
     return np.column_stack([*of_rows, *(np.full(n, one) for one in of_all)])
 
 
-def twins_of(groups: Array, labels: Array) -> Array:
+def twins_of(features: Array, labels: Array, groups: Array | None = None) -> Array:
     """How the labels of examples with equal features differ (N, R).
 
     Of each label: the number of its twins, the examples with the same features; the share of them with the same label, and
@@ -231,24 +233,29 @@ def twins_of(groups: Array, labels: Array) -> Array:
     often two twins differ in their labels, over all and in the purest third of the examples with twins.
 
     Args:
-        groups: Group of each example (N,), equal for equal features.
+        features: A number for each example (N,), the same for equal features.
         labels: Class indices (N,).
+        groups: Group of each example (N,); examples of one group are not twins. None: all differ.
     """
-    n, (_, group) = len(labels), np.unique(groups, return_inverse=True)
-    counts = np.zeros((group.max() + 1, labels.max() + 1))
-    np.add.at(counts, (group, labels), 1)
-    size = counts.sum(1)
-    twins = size[group] - 1
-    same = counts[group, labels] - 1
-    others = counts[group]
-    others[np.arange(n), labels] -= 1  # of its twins alone
-    apart = (size**2 - (counts**2).sum(1)) / (size * (size - 1)).clip(1)  # chance that two members differ
+    n, (_, row) = len(labels), np.unique(features, return_inverse=True)
+    counts = np.zeros((row.max() + 1, labels.max() + 1))
+    np.add.at(counts, (row, labels), 1)
+    others = counts[row]
+    if groups is None:
+        others[np.arange(n), labels] -= 1  # of its twins alone
+    else:
+        _, own = np.unique(np.stack([row, groups]), axis=1, return_inverse=True)
+        siblings = np.zeros((own.max() + 1, counts.shape[1]))
+        np.add.at(siblings, (own.ravel(), labels), 1)
+        others -= siblings[own.ravel()]
+    twins, same = others.sum(1), others[np.arange(n), labels]
+    apart = np.bincount(row, twins - same) / np.bincount(row, twins).clip(1)  # chance that two twins differ
     have = twins > 0
-    differ = apart[group[have]]
+    differ = apart[row[have]]
     purest = np.sort(differ)[: -(-len(differ) // 3)]
     of_rows = [np.log1p(twins), (same + 0.5) / (twins + 1), (others.max(1) + 0.5) / (twins + 1)]
     of_all = [
-        np.log(len(size) / n),
+        np.log(len(counts) / n),
         have.mean(),
         differ.mean() if len(differ) else 0.0,
         purest.mean() if len(differ) else 0.0,

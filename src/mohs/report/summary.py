@@ -100,12 +100,12 @@ def why_not_judged(result: AuditResult) -> str:
         missing[label] += number if verdict is None else 0
     classes = set() if has_numbers(result) else set(map(str, result.classes))  # numbers and sets of labels may well be unique
     lone = sum(number for label, number in missing.items() if number == of_label[label] == 1 and str(label) in classes)
-    whole = 0  # where a group is a class, models that have not seen the group do not know the class
+    whole = 0  # where a group is a class, models without its fold do not know the class
     if "groups" in result.facts:
         whole = sum(number for label, number in missing.items() if number == of_label[label] > 1 and str(label) in classes)
     rest = missing.total() - lone - whole
     only = "the only example of its class" if lone == 1 else "the only examples of their classes"
-    reasons = [(lone, only), (whole, "all examples of their class are in one group"), (rest, "no finite scores")]
+    reasons = [(lone, only), (whole, "all examples of their class are in one group or fold"), (rest, "no finite scores")]
     given = [(number, reason) for number, reason in reasons if number]
     return given[0][1] if len(given) == 1 else ", ".join(f"{number:,}: {reason}" for number, reason in given)
 

@@ -54,7 +54,10 @@ def new_inputs(run: Run, folder: Path, classes: Sequence[Any], data: Any, *, tex
     like = _like(given, folder, list(classes))
     limit = MEMORY_LIMIT if given.get("in memory", True) else 0
     column = run.open.get("text") if text is None else text
-    found = data if isinstance(data, Examples) else open_unlabeled(data, like, text=column, memory_limit=limit).train
+    if isinstance(data, Examples):
+        found = data
+    else:
+        found = open_unlabeled(data, like, text=column, group=run.open.get("group"), memory_limit=limit).train
     if not len(found):
         raise DataError(f"{found.name}: no inputs")
     if found.kind != like.kind:

@@ -177,7 +177,7 @@ def fold_scores(
     probs = model.probs(second.numpy())
     refitted = fit_noise(again.numpy(), probs.argmax(1)).probs(again.numpy()).astype(np.float32)
     twins = None if kind == "embedding" else equal_rows(np.asarray(next(iter(sets.values()))))
-    refit = Refit(refitted, width, kind, twins)
+    refit = Refit(refitted, width, kind, twins, None if groups is None else groups.numpy())
     ambiguity = ambiguous_share(probs, refit.probs, labels.numpy(), width=width)
     fitted = {name: _fitted(heads[name], own) for name, own in fits.items()}
     return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, model, ambiguity, refit, fitted)

@@ -62,7 +62,7 @@ def trust_in_folds(
 ) -> tuple[Tensor, Tensor]:
     """The probability (N,) that each label is right, and those of all classes (N, K) regardless of the label.
 
-    A label whose class has no other example, or none outside its group, cannot be judged and counts as right.
+    A label whose class has no other example, or none outside its fold, cannot be judged and counts as right.
     """
     labels = labels.cpu()
     if default_folds(len(labels), groups) < LEAST_FOLDS:
@@ -71,5 +71,6 @@ def trust_in_folds(
         {"features": features.cpu()}, labels, num_classes=num_classes, seed=seed, device=device, groups=groups
     )
     found = judge_labels(np.stack(list(scores.values())), labels.numpy(), ambiguity=heads.ambiguity, refit=heads.refit)
-    right = torch.from_numpy(1 - found.p_mislabeled).float().nan_to_num(1.0).masked_fill(alone(labels, groups, num_classes), 1.0)
+    unknown = alone(labels, torch.from_numpy(heads.fold))
+    right = torch.from_numpy(1 - found.p_mislabeled).float().nan_to_num(1.0).masked_fill(unknown, 1.0)
     return right, torch.from_numpy(found.probs).float().nan_to_num(1 / num_classes)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from mohs._core.errors import DataError
 from mohs._core.validation import check_between
+from mohs.data.examples import groups_hash
 from mohs.data.groups import alone, group_numbers
 from mohs.hardness.classes import encode
 from mohs.hardness.judgment import LabelJudgment, judge_labels
@@ -53,9 +54,9 @@ class FoldOutputs:
         bias: Heads' biases (F, K).
         map: The feature map.
         table: Hardness table, one row per example.
-        judgment: Noise model fitted to the logits, and what it says of each label; NaN for classes of one example.
+        judgment: Noise model fitted to the logits, and what it says of each label; NaN for the classes `lone`.
         classes: Class names.
-        lone: Classes with a single example, or group.
+        lone: Classes whose examples are all in one fold, such as those with a single example or group.
     """
 
     logits: Tensor = field(repr=False)
@@ -111,11 +112,14 @@ def out_of_fold(
     check_rows(features, given, sample_weight)
     check_between("epochs", epochs, 1)
     mapped = MappedFeatures(features, feature_map(features, landmarks=landmarks, seed=seed, dtype=torch.float32))
-    together = None if groups is None else group_numbers(groups.tolist() if hasattr(groups, "tolist") else list(groups))
+    together = None if groups is None else group_numbers(groups)
+    if together is not None and len(together) != len(given):
+        raise ValueError(f"groups must have shape ({len(given)},), one per row of features, got {len(together)}")
     fold = assign_folds(given, folds=folds, seed=seed, groups=together)
     size = batch_size or default_batch(len(given))
     check_between("batch_size", size, 1)
     heads = _Heads(mapped, given, fold, as_loss(loss), len(names), seed, epochs, size, sample_weight)
+    heads.plan += [] if together is None else [groups_hash(together)]
     if state is not None:
         heads.load(state)
     while heads.epoch < epochs:
@@ -124,7 +128,7 @@ def out_of_fold(
             progress(heads.epoch, epochs)
         if on_epoch is not None:
             on_epoch(heads.state())
-    return _outputs(heads, names, together)
+    return _outputs(heads, names)
 
 
 def default_batch(examples: int) -> int:
@@ -214,9 +218,9 @@ def learning_rate(epoch: float, epochs: int) -> float:
     return RATE * (max(factor, LEAST) if epoch < SCHEDULE.warmup * epochs else factor)
 
 
-def _outputs(heads: _Heads, names: list[Any], groups: Tensor | None) -> FoldOutputs:
+def _outputs(heads: _Heads, names: list[Any]) -> FoldOutputs:
     weight, bias = heads.weight.detach(), heads.bias.detach()
-    unknown = alone(heads.labels, groups, len(names))
+    unknown = alone(heads.labels, heads.fold)
     scores = heads.logits.masked_fill(unknown.unsqueeze(1), torch.nan)
     lone = [names[k] for k in sorted(set(heads.labels[unknown].tolist()))]
     return FoldOutputs(

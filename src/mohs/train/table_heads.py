@@ -26,6 +26,7 @@ Array = np.ndarray[Any, Any]
 STRENGTHS = (0.03, 0.3, 3.0)  # C of the linear head
 FLOOR = 1e-3  # share of the class frequencies mixed into probabilities before their logarithm
 BOOSTED = 40_000  # rows × classes up to which trees are boosted, unless there are few classes
+MOST_DRAWN = 20_000  # rows that a tree of the forest draws
 LEAST_KNOWN = 10  # known values of a column below which it is not boosted: all of them might be held out
 
 
@@ -58,8 +59,9 @@ def forest_scores(x: Array, labels: Array, classes: int, seed: int, *, fold: Arr
     trees = int(np.clip(2_000_000 / n, 100, 300))
     make = partial(RandomForestClassifier, trees, min_samples_leaf=3, random_state=seed)
     if fold is not None:
+        make = partial(make, max_samples=MOST_DRAWN if n - np.bincount(fold).max() > MOST_DRAWN else None)
         return log_probs(_out_of_fold(make, x, labels, classes, fold), labels), f"{trees} trees"
-    model = make(oob_score=True, max_samples=min(n, 20_000))
+    model = make(oob_score=True, max_samples=min(n, MOST_DRAWN))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a row that every tree drew has no out-of-bag vote: it gets the class frequencies
         model.fit(x, labels)
@@ -92,7 +94,10 @@ def boost_scores(
     trees = trees[:, np.isfinite(trees).sum(0) >= LEAST_KNOWN]
     x = np.hstack([trees, *[code[:, None] for code in codes]])
     native = np.arange(x.shape[1]) >= trees.shape[1]
-    rare = np.bincount(labels, minlength=classes)[np.unique(labels)].min() < 5  # a rare class cannot be held out
+    counts = np.zeros((int(fold.max()) + 1, classes), dtype=np.int64)
+    np.add.at(counts, (fold, labels), 1)
+    outside = counts.sum(0) - counts  # (F, K), what each fit sees; with groups, a fold may hold all but one example of a class
+    rare = counts.sum(0)[np.unique(labels)].min() < 5 or (outside == 1).any()  # a rare class cannot be held out
 
     def make() -> Any:
         return HistGradientBoostingClassifier(

@@ -53,8 +53,9 @@ def from_mapping(
 ) -> Data:
     """The data of arrays under their names."""
     if group is not None:
-        made = from_mapping(_without(arrays, group, name), label=label, text=text, name=name)
-        return replace(made, train=grouped(made.train, as_array(arrays[group]).tolist(), called=f"group {group!r} (--group)"))
+        made = from_mapping(_without(arrays, group, label, name), label=label, text=text, name=name)
+        shown = f"group {group!r} (--group)"
+        return replace(made, train=grouped(made.train, arrays[group], called=shown, single=len(made.splits) == 1))
     labels, inputs = LABELS if label is None else (label,), (*INPUTS, *TEXTS) if text is None else (text,)
     found: dict[str, tuple[str, str]] = {}
     for split, called in SPLITS.items():
@@ -89,9 +90,12 @@ def from_mapping(
     return Data(parts["train"], parts.get("val"), parts.get("test"))
 
 
-def _without(arrays: Mapping[str, Any], group: str, name: str) -> dict[str, Any]:
+def _without(arrays: Mapping[str, Any], group: str, label: str | None, name: str) -> dict[str, Any]:
+    """The arrays without the one of the groups."""
     if group not in arrays:
         raise DataError(f"{name}: no array {group!r} for the groups (--group); there are {', '.join(map(str, arrays))}")
+    if group == _key(arrays, LABELS if label is None else (label,), ("", *SPLITS["train"])):
+        raise DataError(f"{name}: array {group!r} holds the labels, so it cannot hold the groups (--group)")
     return {key: array for key, array in arrays.items() if key != group}
 
 

@@ -23,7 +23,17 @@ import torch
 from mohs._core.errors import DataError, NoLabels
 from mohs._core.vocabulary import FEATURES, IDS, LABELS, SPLIT, TEXTS, find_name, plain_name
 from mohs.data.cells import Array, is_number, is_text, parse_numbers
-from mohs.data.columns import MOST_COLUMNS, USED, Column, infer_columns, looks_like_text, read_as, to_table, with_leak
+from mohs.data.columns import (
+    MOST_COLUMNS,
+    USED,
+    Column,
+    group_notes,
+    infer_columns,
+    looks_like_text,
+    read_as,
+    to_table,
+    with_leak,
+)
 from mohs.data.corrections import check_no_corrections
 from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, Examples, LeftOut
@@ -124,6 +134,10 @@ def labeled_rows(
         if len(train) < len(rows) and values[row].item() not in classes:
             raise DataError(f"{source(row)}: the label is {values[row].item()!r}, a class without training rows")
     together = None if group is None else group_column(columns.column_names, group, label, str(source))
+    notes = []
+    if group is None and separator is None and not numbers:
+        own = class_numbers(values[train], classes, str(source)).numpy()
+        notes = group_notes(columns.drop_columns([label]), np.array(train), own)
     reserved = {plain_name(label), SPLIT, *map(plain_name, KEYS), *([] if together is None else [plain_name(together)])}
     return Rows(
         name,
@@ -135,7 +149,8 @@ def labeled_rows(
         [splits[row] for row in rows],
         _keys(columns, rows, label),
         classes,
-        [(splits[row], LeftOut(source(row), "no label")) for row in np.flatnonzero(missing).tolist()],
+        [(splits[row], LeftOut(source(row), "no label", place=row)) for row in np.flatnonzero(missing).tolist()],
+        notes=notes,
         groups=None if together is None else columns.column(together).take(rows).to_pylist(),
     )
 
@@ -150,12 +165,12 @@ def group_column(names: Sequence[str], group: str, label: str, source: str) -> s
     return found
 
 
-def unlabeled_rows(columns: pa.Table, *, name: str, source: RowSource) -> Rows:
-    """All rows of a table as training rows with the label 0.0, a number; a column called as labels are is no input."""
+def unlabeled_rows(columns: pa.Table, *, name: str, source: RowSource, group: str | None = None) -> Rows:
+    """All rows of a table as training rows with the label 0.0, a number; no inputs are a column of labels and `group`."""
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
     label, rows = find_name(columns.column_names, LABELS), list(range(columns.num_rows))
-    reserved = {SPLIT, *map(plain_name, KEYS), *([] if label is None else [plain_name(label)])}
+    reserved = {SPLIT, *map(plain_name, KEYS), *(plain_name(one) for one in (label, group) if one is not None)}
     inputs = [one for one in columns.column_names if plain_name(one) not in reserved]
     keys = _keys(columns, rows, label or "")
     return Rows(name, source, columns, inputs, rows, [0] * len(rows), ["train"] * len(rows), keys, [0.0], [])
@@ -358,7 +373,9 @@ def _named(rows: Rows, text: str) -> str:
     if found is None:
         raise DataError(f"{rows.source}: no column {text!r} for the text; its columns: {', '.join(names)}")
     if found not in rows.inputs:
-        raise DataError(f"{rows.source}: column {found!r} is the label, the split or the key, so it cannot be the text")
+        raise DataError(
+            f"{rows.source}: column {found!r} is the label, the split, the key or the group, so it cannot be the text"
+        )
     return found
 
 

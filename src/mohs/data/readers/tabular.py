@@ -64,12 +64,17 @@ def table(
 
 
 def unlabeled_table(
-    path: str | Path, *, text: str | None = None, image_size: int | Size | None = None, memory_limit: int = MEMORY_LIMIT
+    path: str | Path,
+    *,
+    text: str | None = None,
+    group: str | None = None,
+    image_size: int | Size | None = None,
+    memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
-    """The inputs of all rows of a file, whatever its columns of labels and splits say; every label is 0."""
+    """The inputs of all rows of a file, whatever its columns of labels, splits and groups say; every label is 0."""
     path = Path(path)
     columns = read_columns(path, as_text=lambda names: _strings(names, None))
-    rows = unlabeled_rows(columns, name=printable(path.stem), source=_source(path))
+    rows = unlabeled_rows(columns, name=printable(path.stem), source=_source(path), group=group)
     return _inputs(path, rows, text, image_size, memory_limit)
 
 
@@ -101,7 +106,7 @@ def _inputs(path: Path, rows: Rows, text: str | None, image_size: int | Size | N
     if path.suffix.lower() not in CSV or path.is_dir():
         return rows_data(rows, text=text)
     separator = SEPARATORS.get(separator_of(path))
-    rows = rows if separator is None else replace(rows, notes=[f"fields are separated by {separator}"])
+    rows = rows if separator is None else replace(rows, notes=[*rows.notes, f"fields are separated by {separator}"])
     return rows_data(rows, text=text, as_strings=lambda: read_columns(path, as_text=list).select(rows.inputs).take(rows.numbers))
 
 
@@ -202,7 +207,7 @@ def _image_files(rows: Rows, column: str, folder: Path, image_size: int | Size |
             f"{rows.source}: none of the {len(paths)} files in column {column!r} exists "
             f"(the first: {store.path(paths[0] or '')}); paths are relative to {folder}{_drive_advice(paths[0])}"
         )
-    plan = Pictures(store, entries, rows.classes, rows.name, left_out, grouped=rows.groups is not None)
+    plan = Pictures(store, entries, rows.classes, rows.name, left_out, rows.notes, rows.groups is not None)
     return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
@@ -220,9 +225,8 @@ def _encoded_images(rows: Rows, column: str, image_size: int | Size | None, memo
         range(len(rows)), rows.labels, rows.splits, rows.keys, rows.numbers, rows.groups or [None] * len(rows), strict=True
     )
     entries = [Picture(*part) for part in parts]
-    plan = Pictures(
-        EncodedImages(encoded, paths), entries, rows.classes, rows.name, rows.left_out, grouped=rows.groups is not None
-    )
+    store, grouped = EncodedImages(encoded, paths), rows.groups is not None
+    plan = Pictures(store, entries, rows.classes, rows.name, rows.left_out, rows.notes, grouped)
     return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
 
 
