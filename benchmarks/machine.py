@@ -44,3 +44,25 @@ def write_rows(rows: list[dict[str, Any]], file: Path) -> None:
         writer = csv.DictWriter(opened, list(rows[0]))
         writer.writeheader()
         writer.writerows({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()} for row in rows)
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    """The rows of a CSV; none if there is no such file."""
+    if not file.exists():
+        return []
+    with file.open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+def append_row(row: dict[str, Any], file: Path) -> None:
+    """Add a row to a CSV, which gets a header if it is new; the columns of an old one decide their order."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    names = list(row)
+    if file.exists():
+        with file.open(newline="") as opened:
+            names = next(csv.reader(opened))
+    with file.open("a", newline="") as opened:
+        writer = csv.DictWriter(opened, names, lineterminator="\n")
+        if opened.tell() == 0:
+            writer.writeheader()
+        writer.writerow(row)

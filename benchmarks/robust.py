@@ -14,7 +14,6 @@ last lines compare the settings for each kind of labels.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import tempfile
 import time
@@ -34,7 +33,7 @@ from mohs.data.noise import NOISES
 from mohs.evaluate.statistics import paired
 from mohs.train.robust import RECIPES
 
-from machine import machine
+from machine import append_row, machine
 
 COLUMNS = ("data", "labels", "setting", "epochs", "training images", "seed", "test accuracy", "held-out accuracy", "AP")
 ENVIRONMENT = ("model", "batch", "seconds", "device", "git")
@@ -62,7 +61,7 @@ def main(words: list[str] | None = None) -> None:
     for start in range(0, len(plans), args.together):
         for row in measured(plans[start : start + args.together], args):
             print(*row.values(), flush=True)
-            append(row, args.out)
+            append_row(row, args.out)
             rows.append(row)
     print(compared(rows))
 
@@ -173,15 +172,6 @@ def difference(found: list[float], first: list[float]) -> str:
         return f"{fmean(found) - fmean(first):+.2f}"
     test = paired(found, first)
     return f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}]"
-
-
-def append(row: dict[str, Any], file: Path) -> None:
-    new = not file.exists()
-    with file.open("a", newline="") as opened_file:
-        writer = csv.DictWriter(opened_file, list(row), lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ rows are kept: run the same command again to resume. The last lines are means ov
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import tempfile
 import time
@@ -36,7 +35,7 @@ from mohs.data.split import split
 from mohs.train.run_features import encoded, sampled_rows
 from mohs.train.table_views import tree_view
 
-from machine import machine
+from machine import append_row, machine, read_rows
 
 METHODS: dict[str, dict[str, Any]] = {
     "cross-entropy": {"loss": "cross_entropy"},
@@ -122,7 +121,7 @@ def main() -> None:
                 train, test = parts(name, rate, seed, options.most)
                 for method in methods_for(train.kind):
                     key = {"data": name, "method": method, "rate": rate, "seed": seed}
-                    if any(all(str(row[k]) == str(v) for k, v in key.items()) for row in rows_of(options.out)):
+                    if any(all(str(row[k]) == str(v) for k, v in key.items()) for row in read_rows(options.out)):
                         continue
                     began = time.perf_counter()
                     accuracy = (by_sklearn if method in (LINEAR, PRUNED, TREES) else by_mohs)(method, train, test, seed)
@@ -132,27 +131,9 @@ def main() -> None:
                         "classes": len(train.classes),
                         "accuracy": f"{accuracy:.4f}",
                     }
-                    append(key | facts | {"seconds": f"{time.perf_counter() - began:.1f}"} | about, options.out)
-    print(summary(rows_of(options.out)))
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """The rows that a CSV holds."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def append(row: dict[str, Any], path: Path) -> None:
-    """Add a row to a CSV."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
+                    row = key | facts | {"seconds": f"{time.perf_counter() - began:.1f}"} | about
+                    append_row({name: row[name] for name in COLUMNS}, options.out)
+    print(summary(read_rows(options.out)))
 
 
 def summary(rows: list[dict[str, str]]) -> str:

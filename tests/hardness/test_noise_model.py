@@ -17,6 +17,7 @@ from mohs.hardness.judgment import (
     MOST_SHARP,
     SLACK,
     ambiguous_share,
+    beyond_chance,
     choose_flags,
     judge_labels,
     kept_right,
@@ -442,3 +443,52 @@ def test_a_judgment_prints_its_counts_and_swapped_arguments_are_named() -> None:
     assert "array" not in line
     with pytest.raises(ValueError, match=r"the scores \(N, K\) come first"):
         judge_labels(labels, probs)
+
+
+def contradicting(n: int, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """A judge that is sure of another class than the label, every time: it learned from rows that differ on purpose."""
+    labels = np.arange(n) % classes
+    probs = np.full((n, classes), 0.01)
+    probs[np.arange(n), (labels + 1 + (np.arange(n) // classes) % (classes - 1)) % classes] = 0.98
+    return probs / probs.sum(1, keepdims=True), labels
+
+
+def test_a_judge_that_agrees_with_the_labels_no_more_often_than_by_chance_flags_nothing() -> None:
+    probs, labels = contradicting(300)
+    judgment = judge_labels(probs, labels)
+    assert not judgment.flagged.any()
+    assert judgment.p_mislabeled.max() < 0.06
+    assert judgment.cannot_tell.mean() > 0.9
+    assert judgment.low == 0
+    assert judgment.high > 0.6  # nor are all labels said to be right
+    rng = np.random.default_rng(0)
+    for k in (2, 5):
+        assert not judge_labels(rng.dirichlet(np.full(k, 0.1), 400), rng.integers(k, size=400)).flagged.any()
+
+
+@pytest.mark.parametrize(("classes", "rate"), [(2, 0.3), (10, 0.6)])
+def test_a_good_judge_of_many_wrong_labels_agrees_beyond_chance(classes: int, rate: float) -> None:
+    rng = np.random.default_rng(0)
+    true = rng.integers(classes, size=600)
+    wrong = rng.random(600) < rate
+    labels = np.where(wrong, (true + rng.integers(1, classes, 600)) % classes, true)
+    probs = softmax(rng.uniform(2, 8, (600, 1)) * np.eye(classes)[true])
+    assert beyond_chance(probs, labels, 600)
+    judgment = judge_labels(probs, labels)
+    assert (judgment.flagged & wrong).sum() > 0.9 * wrong.sum()
+
+
+def test_few_groups_tell_less_than_as_many_examples() -> None:
+    rng = np.random.default_rng(1)
+    groups = np.repeat(np.arange(30), 20)
+    true = groups % 3
+    labels = np.where(groups < 4, (true + 1) % 3, true)
+    probs = softmax(3 * np.eye(3)[true] + 2 * rng.normal(size=(30, 3))[groups] + 0.3 * rng.normal(size=(600, 3)))
+    alone, together = judge_labels(probs, labels), judge_labels(probs, labels, groups=groups)
+    assert together.trust < alone.trust
+    assert together.flagged.sum() <= alone.flagged.sum()
+    assert together.high - together.low > alone.high - alone.low
+    each = judge_labels(probs, labels, groups=np.arange(600))
+    assert np.array_equal(each.p_mislabeled, alone.p_mislabeled)
+    with pytest.raises(ValueError, match=r"groups must have shape \(600,\), one number per label, got \(599,\)"):
+        judge_labels(probs, labels, groups=groups[1:])

@@ -89,8 +89,10 @@ def judge_examples(
     model: NoiseModel | None = None,
 ) -> LabelJudgment:
     """The judgment on the examples' labels by scores that are out of sample, people's votes, and labels that were checked."""
-    labels = examples.labels.numpy()
-    judgment = judge_labels(scores, labels, precision=options.precision, ambiguity=ambiguity, refit=refit, model=model)
+    labels, groups = examples.labels.numpy(), None if examples.groups is None else examples.groups.numpy()
+    judgment = judge_labels(
+        scores, labels, precision=options.precision, ambiguity=ambiguity, refit=refit, model=model, groups=groups
+    )
     if examples.votes is not None:
         judgment = judge_by_votes(judgment, examples.votes, labels, precision=options.precision)
     if isinstance(options.checked, CheckedLabels):

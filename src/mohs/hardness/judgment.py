@@ -22,9 +22,13 @@ wrong label in the noise model are multiplied by
     r_g = r min(1, 2 n̂_g/n_g)²                           n_g examples labeled g, n̂_g predicted g
 
 which leaves a strong judge alone and silences one that knows too little, or that does not know the class g: rare classes are
-not wrong labels. Labels that look merely ambiguous are wrong in about 5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w)
-for w = r_g o/(1 + r_g o), o = P(wrong)/P(right). This is the rule. Where the refitted heads are at hand, it is
-one of the signs from which `learned_odds` tells p_mislabeled.
+not wrong labels. r_g = 0 for a judge that agrees with the labels no more often than by chance, as where it always contradicts
+them because examples with equal features have different labels on purpose. Where examples come in groups, N counts groups,
+and groups that share a label are judged as one (`group_units`).
+
+Labels that look merely ambiguous are wrong in about 5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w) for
+w = r_g o/(1 + r_g o), o = P(wrong)/P(right). This is the rule. Where the refitted heads are at hand, it is one of the signs
+from which `learned_odds` tells p_mislabeled.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ import pyarrow as pa
 from mohs._core.validation import check_between
 from mohs.hardness.annotators import Consensus
 from mohs.hardness.checked_labels import Checks
+from mohs.hardness.group_units import share_labels, unit_means, units_of
 from mohs.hardness.label_rows import Smooth, label_rows, log_scores
 from mohs.hardness.learned_odds import LEAST, Refit, learned_wrong, signs_of
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
@@ -49,6 +54,7 @@ STEADY, MOST_UNSTEADY = 0.85, 0.5  # t beyond which all doubt is ambiguity; larg
 MOST_SHARP = 10.0  # largest f
 SKILL = 0.1  # share of the labels beyond the largest class that a judge must predict for its doubt to mean anything
 UNKNOWN_CLASS = 1e-6  # trust in the judgment of a class that is never predicted
+BEYOND_CHANCE = 2.0  # standard deviations beyond chance at which predictions must agree with the labels
 AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
 SLACK = 0.2  # how far below the asked precision the probability of a flagged example may be
 
@@ -114,6 +120,7 @@ def judge_labels(
     ambiguity: float = 1.0,
     refit: Refit | None = None,
     model: NoiseModel | None = None,
+    groups: Any = None,
 ) -> LabelJudgment:
     """Judge given labels by scores that are out of sample.
 
@@ -131,6 +138,9 @@ def judge_labels(
             other data sets (`learned_odds`), unless there are few examples or the scores tell little of the labels. For one
             label per example only.
         model: The noise model, if it is fitted already to these labels and to these scores as they are, logits each.
+        groups: Numbers (N,) of groups of examples that depend on each other, such as a patient's, if models that saw none of a
+            group scored it. Groups that share a label are judged as one (`group_units`); where groups are few, little is
+            flagged. For one label per example only.
 
     Returns:
         The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels. Where an
@@ -151,8 +161,44 @@ def judge_labels(
     if model is None:
         s = np.stack([log_scores(one) for one in s])
     z = NormalDist().inv_cdf((1 + interval) / 2)
-    rule = fit_rule(s[:, known], y[known], ambiguity=ambiguity, model=model)
-    return _judgment(rule, s, y, known, precision, z, smooth, refit)
+    units = int(known.sum())
+    if groups is not None:
+        groups = np.asarray(groups)
+        if groups.shape != y.shape:
+            raise ValueError(f"groups must have shape {y.shape}, one number per label, got {groups.shape}")
+        if share_labels(groups, y):
+            return _judge_groups(s, y, known, groups, refit, precision=precision, interval=interval)
+        units = len(np.unique(groups[known]))
+    rule = fit_rule(s[:, known], y[known], ambiguity=ambiguity, model=model, units=units)
+    return _judgment(rule, s, y, known, precision, z, smooth, refit if units >= LEAST else None, units)
+
+
+def _judge_groups(
+    s: Array, y: Array, known: Array, groups: Array, refit: Refit | None, *, precision: float, interval: float
+) -> LabelJudgment:
+    """Judge groups that share a label as one: each by the mean scores (M, U, K) of its examples."""
+    unit = units_of(groups[known], y[known])
+    first = np.unique(unit, return_index=True)[1]
+    labels = y[known][first]
+    scores = np.stack([log_scores(unit_means(one[known], unit)) for one in s])
+    ambiguity, again = 1.0, None
+    if refit is not None:
+        again = Refit(unit_means(refit.probs[known], unit), refit.width, refit.kind)
+        ambiguity = ambiguous_share(fit_noise(scores, labels).probs(scores), again.probs, labels, width=refit.width)
+    found = judge_labels(scores, labels, precision=precision, interval=interval, ambiguity=ambiguity, refit=again)
+    given = np.zeros((len(y), s.shape[2]))
+    rows: dict[str, Array] = {
+        "p_mislabeled": np.full(len(y), np.nan),
+        "flagged": np.zeros(len(y), bool),
+        "cannot_tell": np.zeros(len(y), bool),
+        "suggested": y.copy(),
+        "p_suggested": np.full(len(y), np.nan),
+        "probs": np.full(given.shape, np.nan),
+        "posterior": given,
+    }
+    for name, values in rows.items():
+        values[known] = getattr(found, name)[unit]
+    return replace(found, **rows)  # type: ignore[arg-type]
 
 
 def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) -> float:
@@ -238,25 +284,48 @@ class RowJudgment:
     unsure: Array
 
 
-def fit_rule(scores: Array, labels: Array, *, ambiguity: float = 1.0, model: NoiseModel | None = None) -> LabelRule:
-    """The rule that finite scores (M, N, K) and labels (N,) give; ambiguity, model: as for `judge_labels`."""
+def fit_rule(
+    scores: Array, labels: Array, *, ambiguity: float = 1.0, model: NoiseModel | None = None, units: int | None = None
+) -> LabelRule:
+    """The rule that finite scores (M, N, K) and labels (N,) give.
+
+    ambiguity, model: as for `judge_labels`; units: number of groups, by default N.
+    """
+    units = len(labels) if units is None else units
     if model is None:
         model = fit_noise(scores, labels)
     p = model.probs(scores)
     right = model.posterior(p, labels)[np.arange(len(labels)), labels].clip(TINY, 1)
     apparent, unsure = float(1 - right.mean()), float((1 - p.max(1)).mean())
-    kappa = SKEPTICISM * math.sqrt(PER_CLASS * p.shape[1] / len(labels))
+    kappa = SKEPTICISM * math.sqrt(PER_CLASS * p.shape[1] / units)
+    if not beyond_chance(p, labels, units):
+        return LabelRule(model, LEAST_TRUST, np.zeros(p.shape[1]), 1.0, kappa)
     trust = float(np.clip(1 - kappa * unsure / max(apparent, 1e-9), LEAST_TRUST, 1))
     return LabelRule(model, trust, class_trust(p, labels), sharpness(p, ambiguity) if ambiguity < 1 else 1.0, kappa)
 
 
+def beyond_chance(probs: Array, labels: Array, units: int) -> bool:
+    """Whether predictions (N, K) agree with the labels (N,) more often than by chance; units: number of independent examples."""
+    top, k = probs.argmax(1), probs.shape[1]
+    chance = float((np.bincount(top, minlength=k) / len(top)) @ (np.bincount(labels, minlength=k) / len(labels)))
+    return float((top == labels).mean()) > chance + BEYOND_CHANCE * math.sqrt(chance * (1 - chance) / units)
+
+
 def _judgment(
-    rule: LabelRule, s: Array, y: Array, known: Array, precision: float, z: float, smooth: Smooth | None, refit: Refit | None
+    rule: LabelRule,
+    s: Array,
+    y: Array,
+    known: Array,
+    precision: float,
+    z: float,
+    smooth: Smooth | None,
+    refit: Refit | None,
+    units: int,
 ) -> LabelJudgment:
     s = np.where(known[None, :, None], s, 0.0)
     n, rows = len(y), rule.judge(s, y)
     wrong = rows.p_mislabeled
-    if refit is not None and known.sum() >= LEAST and skilled(probs := rule.model.probs(s[:, known]), y[known]):
+    if refit is not None and skilled(probs := rule.model.probs(s[:, known]), y[known]):
         twins, groups = (None if one is None else one[known] for one in (refit.twins, refit.groups))
         again = replace(refit, probs=refit.probs[known], twins=twins, groups=groups)
         signs = signs_of(
@@ -272,7 +341,7 @@ def _judgment(
     apparent, unsure = float(rows.apparent[known].mean()), float(rows.unsure[known].mean())
     rate, doubted = float(wrong[known].mean()), float((rows.probs.argmax(1) != y)[known].mean())
     found = float(wrong[flagged].sum() / max(known.sum(), 1))
-    low, high = rate_interval(rate, found, apparent=apparent, unsure=unsure, doubted=doubted, kappa=rule.kappa, n=n, z=z)
+    low, high = rate_interval(rate, found, apparent=apparent, unsure=unsure, doubted=doubted, kappa=rule.kappa, n=units, z=z)
     return LabelJudgment(
         p_mislabeled=wrong,
         flagged=flagged,

@@ -70,7 +70,10 @@ def trust_in_folds(
     scores, heads = scores_in_folds(
         {"features": features.cpu()}, labels, num_classes=num_classes, seed=seed, device=device, groups=groups
     )
-    found = judge_labels(np.stack(list(scores.values())), labels.numpy(), ambiguity=heads.ambiguity, refit=heads.refit)
+    found = judge_labels(
+        np.stack(list(scores.values())), labels.numpy(), ambiguity=heads.ambiguity, refit=heads.refit,
+        groups=None if groups is None else groups.numpy(),
+    )  # fmt: skip
     unknown = alone(labels, torch.from_numpy(heads.fold))
     right = torch.from_numpy(1 - found.p_mislabeled).float().nan_to_num(1.0).masked_fill(unknown, 1.0)
     return right, torch.from_numpy(found.probs).float().nan_to_num(1 / num_classes)

@@ -128,7 +128,7 @@ def out_of_fold(
             progress(heads.epoch, epochs)
         if on_epoch is not None:
             on_epoch(heads.state())
-    return _outputs(heads, names)
+    return _outputs(heads, names, None if together is None else together.numpy())
 
 
 def default_batch(examples: int) -> int:
@@ -218,14 +218,14 @@ def learning_rate(epoch: float, epochs: int) -> float:
     return RATE * (max(factor, LEAST) if epoch < SCHEDULE.warmup * epochs else factor)
 
 
-def _outputs(heads: _Heads, names: list[Any]) -> FoldOutputs:
+def _outputs(heads: _Heads, names: list[Any], groups: Any) -> FoldOutputs:
     weight, bias = heads.weight.detach(), heads.bias.detach()
     unknown = alone(heads.labels, heads.fold)
     scores = heads.logits.masked_fill(unknown.unsqueeze(1), torch.nan)
     lone = [names[k] for k in sorted(set(heads.labels[unknown].tolist()))]
     return FoldOutputs(
         logits=heads.logits, fold=heads.fold, weight=weight, bias=bias, map=heads.mapped.map, table=_table(heads, names),
-        judgment=judge_labels(scores.numpy(), heads.labels.numpy()), classes=names, lone=lone,
+        judgment=judge_labels(scores.numpy(), heads.labels.numpy(), groups=groups), classes=names, lone=lone,
     )  # fmt: skip
 
 
