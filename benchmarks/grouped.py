@@ -126,7 +126,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="CSV of the audits; finished ones are not run again")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    about = {key: value for key, value in machine().items() if key in ("cpu", "date", "commit")}
+    here = machine()
+    about = {"cpu": here["cpu"], "date": here["date"], "git": here["commit"]}
     done = {(row["table"], row["audit"], float(row["rate"]), int(row["seed"])) for row in read_rows(options.out)}
     for package, name, label, group in TABLES:
         for seed in options.seeds:

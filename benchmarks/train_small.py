@@ -45,7 +45,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 SCRATCH, LINEAR, PRUNED, TREES = "from scratch", "logistic regression", "with cleanlab", "boosted trees"
 RATES, TEST = (0.0, 0.1, 0.2, 0.4), 2000
-COLUMNS = ("data", "kind", "examples", "classes", "method", "rate", "seed", "accuracy", "seconds", "cpu", "date", "commit")
+COLUMNS = ("data", "kind", "examples", "classes", "method", "rate", "seed", "accuracy", "seconds", "cpu", "date", "git")
 
 
 def parts(name: str, rate: float, seed: int, most: int) -> tuple[Examples, Examples]:
@@ -108,18 +108,20 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="folder of further data sets, which may be named by their stems")
     parser.add_argument("--most", type=int, default=3000, help="examples to train on, at most")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", default=[*METHODS, SCRATCH, LINEAR, PRUNED, TREES], help="only these")
     parser.add_argument("--out", type=Path, required=True, help="CSV of the rows; finished rows are not run again")
     options = parser.parse_args()
     if options.folder:
         of_folder(options.folder)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    about = {key: value for key, value in machine().items() if key in COLUMNS}
+    here = machine()
+    about = {"cpu": here["cpu"], "date": here["date"], "git": here["commit"]}
     for name in options.data:
         for seed in options.seeds:
             for rate in RATES:
                 train, test = parts(name, rate, seed, options.most)
-                for method in methods_for(train.kind):
+                for method in (one for one in methods_for(train.kind) if one in options.methods):
                     key = {"data": name, "method": method, "rate": rate, "seed": seed}
                     if any(all(str(row[k]) == str(v) for k, v in key.items()) for row in read_rows(options.out)):
                         continue

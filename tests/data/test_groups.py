@@ -391,6 +391,18 @@ def test_a_column_that_looks_like_groups_is_named(tmp_path: Path) -> None:
     assert hints(rows, target="height") == []
 
 
+def test_a_column_whose_rows_never_share_their_label_is_named_too() -> None:
+    """A firm has one row per year, and the year is the label: rows that resemble each other have other labels by design."""
+    rng, firm = np.random.default_rng(0), np.repeat(np.arange(100), 6)
+    rows = pd.DataFrame({"sales": rng.normal(size=100)[firm], "firm": firm, "label": [f"y{one % 6}" for one in range(600)]})
+    assert hints(rows) == [
+        NOTE.replace("tree", "firm").replace("120", "100").replace("8 rows", "6 rows").replace("always", "never")
+    ]
+    noisy = rows.assign(label=np.where(rng.random(600) < 0.1, rng.choice(rows["label"], 600), rows["label"]))
+    assert "nearly never share" in hints(noisy)[0]
+    assert hints(rows.assign(label=rng.permutation(rows["label"]))) == []
+
+
 def test_ordinary_columns_are_not_taken_for_groups(tmp_path: Path) -> None:
     from sklearn import datasets
 

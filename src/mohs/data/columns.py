@@ -69,6 +69,7 @@ MOST_COLUMNS = 100  # features up to which numbers count as columns of a table; 
 LEAK_ROWS = 50  # with fewer rows there is no search for leaks
 LEAK_SAMPLE = 20_000
 FOLDS = 3
+SELDOM, LEAST_BY_CHANCE = 1 / 3, 30  # ratio to chance of equal labels that groups "never" share; rows that chance must expect
 MANY_GROUPS, SHARED, UNEVEN = 20, 0.9, (0.5, 0.2)  # values of a column of groups, share of equal labels, largest spread
 SHOWN = 5
 CONSTANT = b"constant columns"  # key of a table's metadata
@@ -380,16 +381,17 @@ def with_leak(column: Column, labels: Array, *, seed: int = 0) -> Column:
 def group_notes(table: pa.Table, rows: Array, labels: Array) -> list[str]:
     """A note on the column of a table that looks like one of groups, such as patients; [] where there is none.
 
-    Its values, strings or integers, are many; nearly all rows share theirs with other rows, and their label with these rows; and
-    the values are about equally frequent, as those of a code that the labels were made from seldom are. Integers whose size tells
-    the label, as a score's does, must be equally frequent.
+    Its values, strings or integers, are many; nearly all rows share theirs with other rows, and nearly always or nearly never
+    their label with these rows (each firm has one row per year, and the year is the label); and the values are about equally
+    frequent, as those of a code that the labels were made from seldom are. Integers whose size tells the label, as a score's
+    does, must be equally frequent.
 
     Args:
         table: All columns but the labels.
         rows: The rows (n,) of the training split.
         labels: Their class indices (n,).
     """
-    found: list[tuple[bool, int, str, Array]] = []
+    found: list[tuple[bool, int, str, Array, str]] = []
     for name in table.column_names:
         kind = table.schema.field(name).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -402,16 +404,16 @@ def group_notes(table: pa.Table, rows: Array, labels: Array) -> list[str]:
             continue
         cells = column.take(pa.array(rows)).combine_chunks().dictionary_encode()
         codes = np.asarray(cells.indices.fill_null(-1), dtype=np.int64)
-        sizes = _sizes_of_groups(codes, labels, None if is_text(kind) else _floats(cells.cast(kind)))
-        if sizes is not None:
-            found.append((not is_text(kind) and ID_NAME.search(name) is None, len(found), name, sizes))
+        looks = _looks_like_groups(codes, labels, None if is_text(kind) else _floats(cells.cast(kind)))
+        if looks is not None:
+            found.append((not is_text(kind) and ID_NAME.search(name) is None, len(found), name, *looks))
     if not found:
         return []
-    _, _, name, sizes = min(found, key=lambda one: one[:2])
+    _, _, name, sizes, often = min(found, key=lambda one: one[:2])
     about = f"{sizes[0]}" if (sizes == sizes[0]).all() else f"about {np.median(sizes):.0f}"
     return [
-        f"column {name!r} has {len(sizes):,} values with {about} rows each, which nearly always share their label: if it names a "
-        f"patient, video or place, add --group {shlex.quote(name)}"
+        f"column {name!r} has {len(sizes):,} values with {about} rows each, which nearly {often} share their label: if it names "
+        f"a patient, video or place, add --group {shlex.quote(name)}"
     ]
 
 
@@ -421,8 +423,11 @@ def _are_whole(column: pa.ChunkedArray) -> bool:
     return bool(np.isnan(values).mean() < 1 - SHARED and (np.isnan(values) | (values == np.round(values))).all())
 
 
-def _sizes_of_groups(codes: Array, labels: Array, numbers: Array | None) -> Array | None:
-    """The numbers of rows of the values, where these look like names of groups; numbers: the values, if they are numbers."""
+def _looks_like_groups(codes: Array, labels: Array, numbers: Array | None) -> tuple[Array, str] | None:
+    """Where values look like names of groups: the number of rows of each, and whether they "always" or "never" share labels.
+
+    numbers: the values, if they are numbers.
+    """
     from sklearn.tree import DecisionTreeClassifier
 
     known = codes >= 0
@@ -436,13 +441,16 @@ def _sizes_of_groups(codes: Array, labels: Array, numbers: Array | None) -> Arra
         return None
     _, place, same = np.unique(codes * (labels.max() + 1) + labels, return_inverse=True, return_counts=True)
     share = (same[place] - 1) / (sizes[codes] - 1).clip(1)  # of the other rows with its value, those with its label
+    chance = float(((np.bincount(labels) / len(labels)) ** 2).sum())
+    if chance * len(labels) >= LEAST_BY_CHANCE and share.mean() < SELDOM * chance:
+        return sizes, "never"
     if min(share.mean(), *(share[labels == k].mean() for k in np.unique(labels))) < SHARED:
         return None
     if numbers is not None and uneven > UNEVEN[1]:
         x = numbers[known][:, None]
         if DecisionTreeClassifier(max_leaf_nodes=2 * classes, random_state=0).fit(x, labels).score(x, labels) >= SHARED:
             return None
-    return sizes
+    return sizes, "always"
 
 
 def predicted_alone(values: Array, labels: Array, *, categories: bool, seed: int = 0) -> tuple[float, float]:
