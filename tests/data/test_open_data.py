@@ -143,3 +143,12 @@ def test_a_path_that_does_not_exist_is_compared_with_what_is_there(tmp_path: Pat
 def test_every_known_name_has_a_description() -> None:
     assert list(DATA) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "usps", "olivetti", "sphere", "pacs"]
     assert all("classes" in known.about for known in DATA.values())
+
+
+def test_a_subset_without_examples_of_a_class_loses_the_class() -> None:
+    whole = open_data("digits").train
+    some = whole.take((whole.labels > 1).nonzero().flatten())
+    found = open_data(Data(some, None, whole)).train
+    assert found.classes == whole.classes[2:]
+    assert torch.equal(found.labels, some.labels - 2)
+    assert found.notes[-1] == "2 classes were left out, without an example: 0, 1"

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from mohs._core.errors import DataError
 from mohs._core.folders import refuse_output
 from mohs.data.decode import Size
+from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, Examples
 from mohs.data.image_stores import printable
 from mohs.data.read_options import Reading
 from mohs.data.resize import resized_data
 from mohs.data.split import only
-from mohs.data.validate import check_examples, warn_of_labels
+from mohs.data.validate import check_examples, check_labels, warn_of_labels
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,9 +40,15 @@ def open_single(data: Any = None, *, split: str | None = None, **options: Any) -
 
 
 def prepared(data: Data, *, split: str | None = None, image_size: Size | None = None) -> Data:
-    """The data, or one of their splits, with images of this size; at least two classes, each with an example."""
+    """The data, or one of their splits, with images of this size; at least two classes, each with an example.
+
+    Classes that a subset of a data set has lost are left out, with a note.
+    """
     data = only(data, split)
     data = data if image_size is None else resized_data(data, image_size)
+    check_labels(data.train)
+    if data.train.kind != "predictions" and data.train.votes is None:  # which have a column per class
+        data = without_empty_classes(data, lacks="an example")
     check_examples(data.train)
     warn_of_labels(data.train)
     return data

@@ -35,21 +35,26 @@ def check_examples(examples: Examples) -> None:
         raise DataError(
             f"{name}: a single class, {classes[0]!r}: a classifier needs at least 2" if classes else f"{name}: no classes"
         )
-    labels = examples.labels
+    check_labels(examples)
+    if examples.kind == "predictions":  # which may be of classes that no label has
+        return
+    empty = (torch.bincount(examples.labels, minlength=len(classes)) == 0).nonzero().flatten().tolist()
+    if empty:
+        shown = ", ".join(repr(classes[i]) for i in empty[:SHOWN]) + (", ..." if len(empty) > SHOWN else "")
+        raise DataError(f"{name}: no example of {shown}{left}: add some, or remove the class")
+    if 0 in examples.shape:
+        raise DataError(f"{name}: inputs of shape {examples.shape} are empty")
+
+
+def check_labels(examples: Examples) -> None:
+    """Validate that the labels are class indices."""
+    name, labels, classes = examples.name, examples.labels, examples.classes
     if labels.dtype != torch.int64 or labels.dim() != 1:
         raise DataError(f"{name}: labels must be int64, one per example, got {labels.dtype} {tuple(labels.shape)}")
     outside = ((labels < 0) | (labels >= len(classes))).nonzero()
     if len(outside):
         row = int(outside[0])
         raise DataError(f"{name}: the label of example {row} is {int(labels[row])}, outside 0..{len(classes) - 1}")
-    if examples.kind == "predictions":  # which may be of classes that no label has
-        return
-    empty = (torch.bincount(labels, minlength=len(classes)) == 0).nonzero().flatten().tolist()
-    if empty:
-        shown = ", ".join(repr(classes[i]) for i in empty[:SHOWN]) + (", ..." if len(empty) > SHOWN else "")
-        raise DataError(f"{name}: no example of {shown}{left}: add some, or remove the class")
-    if 0 in examples.shape:
-        raise DataError(f"{name}: inputs of shape {examples.shape} are empty")
 
 
 def warn_of_labels(examples: Examples) -> None:
