@@ -28,7 +28,7 @@ TABLES = {  # kind: module and name of its table, and what it lists
     "schedules": ("mohs.losses.weight_schedule", "SCHEDULES", "schedules of a regularizer's weight"),
     "scores": ("mohs.hardness.scores", "SCORES", "hardness scores"),
     "models": ("mohs.models", "MODELS", "networks (--model)"),
-    "data": ("mohs.data.open_single", "DATA", "data sets with a name (DATA)"),
+    "data": ("mohs.data.open_single", "DATA", "named data sets (DATA)"),
     "noises": ("mohs.data.noise", "NOISES", "label noise (--noise)"),
     "embedders": ("mohs.embed.choose_embedder", "EMBEDDERS", "embedders of images and text (--embed, --with)"),
     "augmentations": ("mohs.train.augment", "AUGMENTATIONS", "augmentations (--augment)"),

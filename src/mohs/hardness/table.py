@@ -74,7 +74,7 @@ COLUMNS: dict[str, Column] = {
     "gain": Column("how much one more vote would raise the probability that the consensus is right, in expectation"),
     "p_easy": Column("probability that it is easy"),
     "p_hard": Column("probability that it is hard but correctly labeled"),
-    "p_ambiguous": Column("probability that it lies between classes"),
+    "p_ambiguous": Column("probability that it is ambiguous between classes"),
     "p_mislabeled": Column("probability that the given label is wrong"),
     "verdict": Column("the most probable of easy, hard, ambiguous, mislabeled"),
     "suggested_label": Column("the label it probably should have"),
