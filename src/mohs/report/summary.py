@@ -160,7 +160,11 @@ def training_sentence(result: AuditResult) -> str:
     facts = result.facts
     if not result.chosen and facts.get("features"):
         unseen = str(facts.get("out of sample", "yes")).startswith("yes")
-        trust = "No model was trained on the labels that it judges." if unseen else "The verdicts are valid only if that model was not trained on these labels."
+        trust = (
+            "No model was trained on the labels that it judges."
+            if unseen
+            else "Valid only if that model was not trained on these labels."
+        )
         return f"Judged by {facts['model']} on {facts['features']}. {trust}"
     if not result.chosen:
         return "This audit has no record of a training loss."
@@ -181,9 +185,7 @@ def next_steps(result: AuditResult) -> list[Step]:
     run = quote(str(result.facts.get("run", "RUN")))
     if result.counted is not None:
         return [
-            Step(
-                "Decide on the examples flagged as mislabeled, the most certain first:", f"mohs review {run}/flagged.parquet"
-            ),
+            Step("Decide on the examples flagged as mislabeled, the most certain first:", f"mohs review {run}/flagged.parquet"),
             Step("Read the whole table with pandas, Polars, DuckDB or Spark:", f"{run}/hardness/*.parquet"),
         ]
     if wrong:
