@@ -72,7 +72,7 @@ def entries(kind: str) -> list[Row]:
         direction = {1: "higher is harder", -1: "lower is harder; the score is the negative"}
         return [_row(key, f"column {one.column}", one.meaning, direction[one.sign]) for key, one in table.items()]
     if kind == "data":
-        return [_row(key, "", one.about, "" if key == "digits" else "files: in $MOHS_DATA") for key, one in table.items()]
+        return [_row(key, "", one.about, "" if "built in" in one.about else "files: in $MOHS_DATA") for key, one in table.items()]
     if kind == "embedders":
         extras = {key: f"pip install 'mohs[{one.extra}]'" if one.extra else "" for key, one in table.items()}
         return [_row(key, one.formula, one.purpose, extras[key]) for key, one in table.items()]
