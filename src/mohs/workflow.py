@@ -42,7 +42,7 @@ def audit(
     Returns:
         The table, the noise estimate and everything the report shows; `result.report` is the HTML file.
 
-    The same call again reuses what is finished in the folder.
+    Calling `audit` again with the same arguments resumes in the folder.
     """
     how = dict(open_as or {})
     for name in (one for one in OPTIONS if one in options):

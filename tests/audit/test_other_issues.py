@@ -47,7 +47,7 @@ def test_the_report_shows_them(audited: mohs.AuditResult, tmp_path: Path) -> Non
     assert 'id="issue-near_duplicate"' in page
     section = page[page.index('id="issues"') : page.index('id="hardness"')]
     assert section.count("<img") >= 5
-    assert "Looked for and not found: " in section
+    assert "Checked and not found: " in section
     assert "Besides labels: copies with different labels (2, 0.8%)" in page
 
 

@@ -128,7 +128,7 @@ def test_machines_with_and_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MOHS_DATA", "/some/folder")
     monkeypatch.setattr(torch.cuda, "device_count", refuse)
     done = run("--no-self-test")
-    assert "GPU: none that torch can use: RuntimeError: driver too old" in done.stdout
+    assert "GPU: none available to torch: RuntimeError: driver too old" in done.stdout
     assert "data sets by name: in /some/folder (MOHS_DATA)" in done.stdout
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (10**9, 4 * 10**9))

@@ -103,7 +103,7 @@ def test_ctrl_c_elsewhere_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, cap
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 130
-    assert capsys.readouterr().err == "mohs: interrupted; run the same command again to go on\n"
+    assert capsys.readouterr().err == "mohs: interrupted; run the same command again to resume\n"
 
 
 def test_whole_groups_are_held_out() -> None:

@@ -100,12 +100,12 @@ def test_splits_that_share_groups_get_a_note(tmp_path: Path) -> None:
     notes = open_data(tmp_path / "d.csv", group="patient").notes
     assert notes[-2:] == [
         "3 groups of 5 examples stay whole in cross-validation and splits",
-        "2 examples of the test split are of groups in the train split",
+        "2 examples of the test split belong to groups of the train split",
     ]
     frame(split=["train"] * 5 + ["test"] * 3, patient=list("abcdeabx")).to_csv(tmp_path / "d.csv", index=False)
     assert open_data(tmp_path / "d.csv", group="patient").notes[-2:] == [
         "each of the 5 examples is a group by itself: group (--group) has no effect on cross-validation",
-        "2 examples of the test split are of groups in the train split",
+        "2 examples of the test split belong to groups of the train split",
     ]
 
 

@@ -279,6 +279,6 @@ def test_without_scripts_all_text_is_readable(browser: Any, report: Path) -> Non
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(report.as_uri())
-    assert "Scripts are off" in page.inner_text("body")
+    assert "JavaScript is off" in page.inner_text("body")
     assert len(shown(page)) > 100
     context.close()

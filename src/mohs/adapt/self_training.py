@@ -76,7 +76,7 @@ class Adapted:
 
     Attributes:
         folder: Its folder.
-        rounds: One dictionary per round: what was selected, and accuracies where labels are known.
+        rounds: One dictionary per round: statistics of the selected examples, and accuracies where labels are known.
         trained: The last round's network.
     """
 
@@ -99,11 +99,11 @@ class Adapted:
         return load_run(self.folder / self.rounds[number]["run"])
 
     def selected(self, number: int) -> Selected:
-        """What round 1, 2, ... selected: rows of the target and their labels."""
+        """The selection of round 1, 2, ...: rows of the target and their pseudo-labels."""
         return load_choice(self.folder / f"round-{number}" / "selected.safetensors")[0]
 
     def only_here(self, number: int) -> tuple[Tensor, Tensor]:
-        """Rows and labels that round 1, 2, ... selected and CBST would not have (for CBST itself: CBST with AVH)."""
+        """Rows and labels that round 1, 2, ... selected but CBST would not (for CBST itself: CBST with AVH)."""
         chosen, only = self.selected(number), load_only(self.folder / f"round-{number}" / "selected.safetensors")
         return only, chosen.labels[torch.isin(chosen.places, only)]
 

@@ -29,7 +29,7 @@ class AuditDiff:
     Attributes:
         table: One row per example of either audit: id, change, label and verdict before and now, p_mislabeled before and now,
             and the names of other issues that are new and that are solved, separated by blanks. Null: not in that audit.
-        issues: For each issue besides labels that both audits looked for: examples before and now, new and solved.
+        issues: For each issue that both audits searched for: number of examples before and now, new and solved.
         previous: Folder of the earlier audit.
     """
 
@@ -44,7 +44,7 @@ class AuditDiff:
         return {name: found[name] for name in CHANGES}
 
     def moves(self) -> Counter[tuple[str, str]]:
-        """Number of examples by verdict before and now, of those whose verdict changed and that both audits have."""
+        """Number of examples by verdict before and now, for examples of both audits whose verdict changed."""
         rows = zip(*(self.table.column(name).to_pylist() for name in ("verdict_before", "verdict")), strict=True)
         return Counter((str(old), str(new)) for old, new in rows if old != new and None not in (old, new))
 

@@ -126,10 +126,10 @@ def write_labels(labels: pa.Table, path: str | Path, *, earlier: pa.Table | None
     Args:
         labels: As `apply_decisions` returns them.
         path: File to write; an unrelated file of that name is kept as NAME.before.
-        earlier: Corrections that the audit was itself given (`read_corrections`): the file holds both.
+        earlier: Corrections on which the audit was based (`read_corrections`): the file then holds both.
 
     Returns:
-        Where an unrelated file of that name is kept now; None if there was none.
+        Path to which an unrelated file of that name was moved, or None.
     """
     path = Path(path)
     check_table_path(path)

@@ -30,25 +30,25 @@ class AuditOptions:
         embed: Features to judge images and texts by: "auto", an embedder as `mohs.embed` takes it, or "none" to train a
             network from scratch (images only).
         finetune: Whether to fine-tune the pretrained backbone and judge by its training (images, a GPU).
-        precision: Expected share of the examples called mislabeled whose label is wrong.
+        precision: Expected precision: share of the flagged labels that are wrong.
         model: Network to train, with `embed="none"` or `finetune`.
-        loss: Its loss; "auto": cross-entropy with early-learning regularization.
+        loss: Loss of that training; "auto": cross-entropy with early-learning regularization.
         recipe: Robust training of a network from scratch: "robust", "robust-two", "none"; "auto": robust for 20,000 images and
             more on a GPU.
-        epochs, batch: Its epochs and batch size; default: by the size of the data.
+        epochs, batch: Number of epochs and batch size of that training; default: depends on the size of the data.
         folds: Number of cross-validation folds; default: 10 for up to 2,000 examples, else 5.
-        issues: Issues besides labels to look for: "auto" (all that fit the data), "none", or names separated by commas.
+        issues: Issues besides labels to search for: "auto" (all that fit the data), "none", or names separated by commas.
         against: Second data set, a path or name as `open_data` takes it, to find leaks between the two.
-        previous: Folder of an earlier audit of the same examples: what labels take no part in is reused where inputs are the
-            same, and table and report say what changed.
-        checked: Labels that somebody has checked, to calibrate p_mislabeled by: decisions.csv of the report, decisions.log of
+        previous: Folder of an earlier audit of the same examples. Results that do not depend on labels are reused if the inputs
+            are the same; table and report show the changes.
+        checked: Checked labels, to calibrate p_mislabeled: decisions.csv of the report, decisions.log of
             `mohs review`, the folder of an audit that holds it, or decisions as `read_decisions` returns them.
         seed: Random seed.
         device: "auto", "cpu", "cuda" or "cuda:1".
-        run: Folder of a finished run whose network judges.
+        run: Folder of a finished run, to judge by its network.
         tell: Called with a line of text at every step.
         watch: Called with progress events.
-        executor: What fits models that are independent: the folds of a table, the labels of a set, the halves of `finetune`.
+        executor: Where independent models are fitted: folds of a table, labels of a multi-label audit, halves of `finetune`.
     """
 
     embed: str | Callable[[Any], Any] = "auto"
@@ -80,7 +80,7 @@ class AuditOptions:
         chosen_issues(self.issues)
 
     def step(self, name: str, text: str) -> None:
-        """Tell that this step begins."""
+        """Report that this step begins."""
         self.tell(f"{STEPS.index(name) + 1}/{len(STEPS)} {name}: {text}")
 
     def progress(self, what: str) -> Callable[[int, int], None]:

@@ -67,12 +67,12 @@ class AuditResult:
         held_out: Out-of-sample probabilities (M, K) and labels (M,).
         thumbnails: Function from rows of the table to images.
         evidence: Nearest neighbors and most probable classes of each example (`mohs.audit.evidence`).
-        annotators: Quality of each annotator, where several people voted (`Consensus.annotators`).
-        issues: Issues besides labels, if they were looked for.
-        diff: What changed since an earlier audit, if one was named (`previous`).
+        annotators: Quality of each annotator, if several people voted (`Consensus.annotators`).
+        issues: Issues besides labels, if the audit searched for them.
+        diff: Changes since an earlier audit, if one was named (`previous`).
         left_out: Examples that could not be read.
         facts: Everything else that the report shows.
-        counted: Counts over all examples, where `table` holds only the most suspicious of them (`mohs.audit.file_result`).
+        counted: Counts over all examples, if `table` holds only the most suspicious ones (`mohs.audit.file_result`).
         folder: Folder of the audit.
         report: The HTML report.
     """

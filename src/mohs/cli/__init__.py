@@ -21,7 +21,7 @@ from mohs.cli import adapt, apply, audit, compare, doctor, embed, emphasis, list
 
 NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
 USAGE, DATA, ENVIRONMENT, INTERRUPTED = 2, 3, 4, 130
-AGAIN = "mohs: interrupted; run the same command again to go on"
+AGAIN = "mohs: interrupted; run the same command again to resume"
 PYTHON_WARNING = warnings.formatwarning
 EXAMPLES = """\b
 Examples:

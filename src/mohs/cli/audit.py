@@ -20,12 +20,12 @@ Examples:
   mohs audit photos/                            images, one subfolder per class
   mohs audit reviews.csv --text review          texts in a column
   mohs audit flowers.csv --label species        a table
-  mohs audit scans/ --group 'patient[0-9]+'     images of a patient are judged by others
+  mohs audit scans/ --group 'patient[0-9]+'     images of a patient stay in one fold
   mohs audit films.csv --label genres --separator ,   several labels per example
   mohs audit houses.csv --target price          a regression target
   mohs audit photos/ --votes votes.csv          labels from several annotators
-  mohs audit --previous runs/flowers --checked decisions.csv   calibrated by labels that you have checked
-  mohs audit --corrected labels.csv --previous runs/photos   the same data again: what changed since that audit
+  mohs audit --previous runs/flowers --checked decisions.csv   calibrate by labels that you have checked
+  mohs audit --corrected labels.csv --previous runs/photos   audit corrected labels, and report the changes
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
   mohs audit shards/ --stream                   embeddings larger than memory
   mohs audit photos/ --gate "leak<=0"           no copies in another split"""
@@ -93,7 +93,7 @@ Embed = Annotated[
         metavar="NAME", help="Features of images and text: auto, an embedder (mohs list embedders), or none to train a network."
     ),
 ]
-Finetune = Annotated[bool, typer.Option("--finetune", help="Judge images by a fine-tuned backbone too (practical on a GPU).")]
+Finetune = Annotated[bool, typer.Option("--finetune", help="Also judge images by a fine-tuned backbone (slow without a GPU).")]
 Precision = Annotated[
     float,
     typer.Option(metavar="SHARE", help="Expected precision (0 to 1): share of flagged labels that are wrong."),
@@ -154,7 +154,7 @@ def audit(
 ) -> None:
     """Find the mislabeled, ambiguous, hard and easy examples of DATA, and other issues. Write a table and an HTML report.
 
-    Without DATA: the data of --previous or, without it, a demonstration on digits with 10 % wrong labels. Run the same command
+    Without DATA, audit the data of --previous or, by default, digits with 10 % wrong labels (a demo). Run the same command
     again to resume.
     """
     from mohs.audit.gate import parse_gate

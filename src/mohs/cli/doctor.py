@@ -69,7 +69,7 @@ def _machine(machine: dict[str, Any]) -> list[str]:
     lines = [f"{machine['cores']} cores{memory}, {machine['disk_free'] / 1e9:,.0f} GB free on this disk"]
     lines += [f"GPU: {gpu['name']}, {gpu['free'] / 1e9:,.0f} of {gpu['memory'] / 1e9:,.0f} GB free" for gpu in machine["gpus"]]
     if not machine["gpus"]:
-        lines.append(f"GPU: none that torch can use{': ' + machine['gpu_problem'] if 'gpu_problem' in machine else ''}")
+        lines.append(f"GPU: none available to torch{': ' + machine['gpu_problem'] if 'gpu_problem' in machine else ''}")
     lines.append(
         f"data sets by name: in {machine['data_folder']} (MOHS_DATA)"
         if machine["data_folder"]

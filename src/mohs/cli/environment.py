@@ -58,7 +58,7 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
     "vision": ({"torchvision": "torchvision", "timm": "timm"}, "networks torchvision:NAME and timm:NAME"),
     "review": (
         {"duckdb": "duckdb", "starlette": "starlette", "uvicorn": "uvicorn"},
-        "deciding on labels in the browser (mohs review)",
+        "review of labels in the browser (mohs review)",
     ),
     "neighbors": ({"faiss-cpu": "faiss"}, "nearest neighbors of over 50,000 examples (copies, leaks and outliers of mohs audit)"),
     "explain": ({"captum": "captum"}, "Grad-CAM (measure cam of mohs study)"),
@@ -68,8 +68,8 @@ EXTRAS: dict[str, tuple[dict[str, str], str]] = {
     ),
     "ray": ({"ray": "ray"}, "studies and large data on a cluster (--on ray)"),
     "lightning": ({"lightning": "lightning"}, "the Lightning callback"),
-    "graphs": ({"torch-geometric": "torch_geometric"}, "the study of graph networks"),
-    "translation": ({"sacrebleu": "sacrebleu", "sentencepiece": "sentencepiece"}, "the study of translation"),
+    "graphs": ({"torch-geometric": "torch_geometric"}, "studies of graph networks"),
+    "translation": ({"sacrebleu": "sacrebleu", "sentencepiece": "sentencepiece"}, "studies of translation"),
     "docs": (
         {"sphinx": "sphinx", "furo": "furo", "myst-parser": "myst_parser", "sphinx-copybutton": "sphinx_copybutton"},
         "building the documentation",

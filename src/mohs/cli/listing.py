@@ -28,7 +28,7 @@ TABLES = {  # kind: module and name of its table, and what it lists
     "schedules": ("mohs.losses.weight_schedule", "SCHEDULES", "schedules of a regularizer's weight"),
     "scores": ("mohs.hardness.scores", "SCORES", "hardness scores"),
     "models": ("mohs.models", "MODELS", "networks (--model)"),
-    "data": ("mohs.data.open_single", "DATA", "data sets with a name (DATA)"),
+    "data": ("mohs.data.open_single", "DATA", "named data sets (DATA)"),
     "noises": ("mohs.data.noise", "NOISES", "label noise (--noise)"),
     "embedders": ("mohs.embed.choose_embedder", "EMBEDDERS", "embedders of images and text (--embed, --with)"),
     "augmentations": ("mohs.train.augment", "AUGMENTATIONS", "augmentations (--augment)"),
@@ -72,7 +72,7 @@ def entries(kind: str) -> list[Row]:
         direction = {1: "higher is harder", -1: "lower is harder; the score is the negative"}
         return [_row(key, f"column {one.column}", one.meaning, direction[one.sign]) for key, one in table.items()]
     if kind == "data":
-        return [_row(key, "", one.about, "" if key == "digits" else "files: in $MOHS_DATA") for key, one in table.items()]
+        return [_row(key, "", one.about, "" if "built in" in one.about else "files: in $MOHS_DATA") for key, one in table.items()]
     if kind == "embedders":
         extras = {key: f"pip install 'mohs[{one.extra}]'" if one.extra else "" for key, one in table.items()}
         return [_row(key, one.formula, one.purpose, extras[key]) for key, one in table.items()]

@@ -71,7 +71,7 @@ def review(
         typer.echo(f"{opened.database.total:,} examples of {opened.source.name}; decisions go to {opened.source.log}")
         typer.echo(f"review: {address}  (Ctrl+C stops it)")
         if everywhere:
-            typer.echo(f"others: http://{here}:{port}/?token={access.token}  (or this machine's IP address instead of {here})")
+            typer.echo(f"from other machines: http://{here}:{port}/?token={access.token}  (or this machine's IP address)")
     if open_it:
         typer.launch(address)
     try:

@@ -199,5 +199,5 @@ def _print(done: Trained, *, as_json: bool) -> None:
         typer.echo(f"features: {done.run.embed}")
     typer.echo(f"accuracy after {len(done.history)} epochs: {accuracies}")
     if done.run.recipe is not None:
-        typer.echo("Wrong labels count here too: where a label is wrong, a right prediction is counted as an error.")
+        typer.echo("Accuracy is measured against the given labels: if a label is wrong, a right prediction counts as an error.")
     typer.echo(f"run: {done.folder}   (mohs predict {done.folder} NEW_DATA classifies new data)")

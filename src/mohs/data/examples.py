@@ -62,7 +62,7 @@ class Examples:
         labels: class indices (N,), int64.
         classes: names of the classes.
         name: name of the data set.
-        keys: the owner's name of each example, such as a row number.
+        keys: the user's id of each example, such as a row number.
         paths: the file of each example.
         truth: labels before noise was added, where known.
         votes: labels that several people gave, where known.

@@ -82,7 +82,7 @@ def with_groups(data: Data, group: Any) -> Data:
         notes = [f"each of the {number:,} examples is a group by itself: group (--group) has no effect on cross-validation"]
     for name, part in data.splits.items():
         shared = 0 if name == "train" or part.groups is None else int(torch.isin(part.groups, train.groups).sum())
-        notes += [f"{shared:,} examples of the {name} split are of groups in the train split"] if shared else []
+        notes += [f"{shared:,} examples of the {name} split belong to groups of the train split"] if shared else []
     groups = None if number == len(train) else train.groups
     return replace(data, train=replace(train, groups=groups, notes=[*train.notes, *notes]))
 

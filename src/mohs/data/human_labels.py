@@ -27,7 +27,7 @@ CLEAN = "clean"
 
 @dataclass(frozen=True, kw_only=True)
 class HumanLabels:
-    """file: "cifar10n.npz:worse", or a file and its column; searched here and in the folder that MOHS_DATA names."""
+    """Labels that people gave. file: "cifar10n.npz:worse", or a file with its column; here or in the folder MOHS_DATA."""
 
     file: str
     column: str | None = None

@@ -96,20 +96,20 @@ class RateNoise:
 
 
 class Symmetric(RateNoise):
-    """To any other class."""
+    """A wrong label is any other class, with equal probability."""
 
     move = staticmethod(symmetric_noise)
 
 
 class Pair(RateNoise):
-    """To the next class."""
+    """A wrong label is the next class."""
 
     move = staticmethod(pair_noise)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asymmetric:
-    """Within groups of classes, or by a map from class to class: lists of names or numbers, or a name in GROUPS or MAPS."""
+    """A wrong label is in the same group of classes, or given by a map; groups and maps: lists, or a name in GROUPS or MAPS."""
 
     rate: float
     groups: str | Sequence[Sequence[Any]] | None = None

@@ -47,7 +47,7 @@ def replace_images(examples: Examples, others: Examples, *, rate: float, seed: i
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSet:
-    """source: data set of the other images ("cifar100"); its training images are resized to the size of the examples."""
+    """Images of another data set. source: its name ("cifar100"); its training images are resized to the examples' size."""
 
     rate: float
     source: str

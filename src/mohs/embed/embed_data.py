@@ -44,7 +44,7 @@ class Embedded:
     Attributes:
         data: the data with features as inputs; labels, classes, keys and paths are unchanged.
         embedder: name of the embedder, as `embed` takes it.
-        about: what the features are: "EfficientNet-Lite0 (ImageNet), 1,280 dimensions".
+        about: description of the features: "EfficientNet-Lite0 (ImageNet), 1,280 dimensions".
         better: stronger embedder and what it costs; "" where nothing is suggested.
         seconds: time it took.
         cached: whether everything came from the cache.
@@ -97,9 +97,9 @@ def embed(
             "package.module:function", or a function. It is called with uint8 images (B, C, H, W) or a list of strings and
             returns (B, D). Only a named model is ever downloaded.
         device: "auto", "cpu", "cuda" or "cuda:1".
-        batch: examples per call; default: by embedder and device. Halved while the GPU's memory does not suffice.
+        batch: batch size; default: depends on embedder and device. Halved when the GPU runs out of memory.
         cache: folder of cached features; True: MOHS_CACHE, or ~/.cache/mohs/embeddings; False: keep them in memory only.
-        progress: called with the numbers of examples that are done and of all examples.
+        progress: called with the number of finished examples and of all examples.
         tell: called with one line about the embedder and a stronger one.
         **open_as: options of `open_data`: label, text, image_size, split, root, ...
 

@@ -73,7 +73,7 @@ class Votes:
     def from_rows(
         cls, example: Sequence[Any], annotator: Sequence[Any], label: Sequence[Any], *, classes: Sequence[Any] | None = None
     ) -> Votes:
-        """One row per vote: which example, by whom, and what it was called; None, NaN and −1 are missing votes.
+        """One row per vote: example, annotator and label; None, NaN and −1 are missing votes.
 
         Args:
             example: Indices from 0 to N − 1 (V,).
@@ -96,7 +96,7 @@ class Votes:
 
     @classmethod
     def from_counts(cls, counts: Any, *, classes: Sequence[Any] | None = None) -> Votes:
-        """How often each example was given each class, (N, K); who voted is not known."""
+        """Number of votes for each class on each example, (N, K), without annotators."""
         counts = np.asarray(counts, dtype=np.float64)
         if counts.ndim != 2 or not np.isfinite(counts).all() or (counts < 0).any():
             raise ValueError(f"counts must be numbers of votes (N, K), not negative, got shape {counts.shape}")
@@ -125,7 +125,7 @@ class Votes:
         return Votes(*parts, self.num_examples, self.annotators, [self.classes[k] for k in kept])
 
     def tally(self, n: int) -> Array:
-        """How often each of n examples was given each class (n, K)."""
+        """Number of votes for each class on each of n examples (n, K)."""
         counts = np.zeros((n, len(self.classes)))
         np.add.at(counts, (self.example, self.label), self.count)
         return counts
@@ -149,16 +149,16 @@ class Votes:
 
 @dataclass(frozen=True, eq=False)
 class Consensus:
-    """What the annotators say together.
+    """The consensus of several annotators.
 
     Attributes:
         labels: The most probable class of each example (N,), an index.
         posterior: Probabilities of the classes (N, K), given all votes.
         p_right: Probability that the consensus is right (N,).
         disagreement: Probability that two more votes on the example would differ (N,): its hardness for people.
-        gain: How much one more vote would raise `p_right`, in expectation (N,).
+        gain: Expected increase of `p_right` by one more vote (N,).
         annotators: Table of the annotators: name, votes, quality (share of right votes), and the interval low to high.
-        confusion: How often each annotator calls class t "g" (A, K, K).
+        confusion: How often each annotator labels class t as g (A, K, K).
         weight: Exponent w of the model's probabilities; 0 without a model.
         classes: Names of the classes.
     """
@@ -189,15 +189,15 @@ class Consensus:
 
 
 def consensus(votes: Votes | Any, *, probs: Any = None, interval: float = 0.95) -> Consensus:
-    """Combine several people's labels, and a model's predictions where there are some.
+    """Combine the labels of several annotators and, optionally, a model's predictions.
 
     Args:
         votes: `Votes`, or one column per annotator as `Votes.from_columns` takes them.
-        probs: Probabilities (N, K) of a model that did not see these labels, such as one trained in folds.
+        probs: Out-of-sample probabilities (N, K) of a model, such as one trained in folds.
         interval: Level of the intervals of the annotators' quality.
 
     Returns:
-        The consensus of each example, the quality of each annotator, and what one more vote is worth.
+        The consensus of each example, the quality of each annotator, and the value of one more vote.
 
     Example:
         >>> agreed = mohs.consensus([["cat", "cat", "dog"], ["dog", "dog", None]])

@@ -122,22 +122,22 @@ def judge_labels(
     model: NoiseModel | None = None,
     groups: Any = None,
 ) -> LabelJudgment:
-    """Judge given labels by scores that are out of sample.
+    """Judge given labels by out-of-sample scores.
 
     Args:
         scores: Logits, log-probabilities or probabilities (N, K), or those of several models (M, N, K); an array or tensor.
-            The labels must have had no part in their own scores: cross-validation, or a network that does not memorize. A
-            row with NaN or infinity is not judged. For tokens and pixels (N, K, d1, ...), or a list of (T, K).
+            They must be out of sample: from cross-validation, or from a network that does not memorize. A row with
+            NaN or infinity is not judged. For tokens and pixels (N, K, d1, ...), or a list of (T, K).
         labels: Class indices (N,), an array or tensor; (N, K) of 0 and 1, if an example can have several classes; (N, d1, ...),
             or a list of (T,). Entries of −100 are left out.
-        precision: Expected share of the flagged examples whose label is wrong.
+        precision: Expected precision: share of the flagged labels that are wrong.
         interval: Level of the interval of the share of wrong labels.
         ambiguity: Share of the judge's doubt that is due to ambiguous examples rather than to wrong labels, if it is known
             from elsewhere (`ambiguous_share`).
-        refit: What models say that were fitted to the predicted classes, if there are some: p_mislabeled is then learned from
-            other data sets (`learned_odds`), unless there are few examples or the scores tell little of the labels. For one
-            label per example only.
-        model: The noise model, if it is fitted already to these labels and to these scores as they are, logits each.
+        refit: Predictions of models that were fitted to the predicted classes. With these, networks trained on other data sets
+            compute p_mislabeled (`learned_odds`), unless there are few examples or the scores say little about the labels.
+            For one label per example only.
+        model: A noise model that is already fitted to these labels and these scores, which are then logits.
         groups: Numbers (N,) of groups of examples that depend on each other, such as a patient's, if models that saw none of a
             group scored it. Groups that share a label are judged as one (`group_units`); where groups are few, little is
             flagged. For one label per example only.
@@ -365,7 +365,7 @@ def decide(wrong: Array, posterior: Array, labels: Array, precision: float) -> t
         wrong: Probability that each label is wrong (N,); NaN where it is unknown.
         posterior: Probabilities of the true class (N, K).
         labels: Class indices (N,).
-        precision: Expected share of the flagged examples whose label is wrong.
+        precision: Expected precision: share of the flagged labels that are wrong.
     """
     known = ~np.isnan(wrong)
     flagged: Array = known & choose_flags(np.where(known, wrong, 0.0), precision)

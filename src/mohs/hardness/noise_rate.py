@@ -197,9 +197,9 @@ def estimate_of_counts(
 
 
 def suggest_emphasis(estimate: NoiseEstimate) -> Suggestion:
-    """The loss to train with on such labels.
+    """Suggest a loss to train with on these labels.
 
-    Wrong labels call for GCE at any rate: with 20, 40 and 80 % of them it ended above Gradient Rescaling (8, ½) and
+    GCE is suggested at any rate of wrong labels: with 20, 40 and 80 %, it was more accurate than Gradient Rescaling (8, ½) and
     cross-entropy (results/gr/table4-fashion.md). The settings are not tuned on your data.
     """
     span = f"{estimate.rate:.1%} wrong labels ({estimate.low:.1%} to {estimate.high:.1%}, {estimate.kind})"

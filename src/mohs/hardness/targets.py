@@ -43,13 +43,13 @@ class TargetFit:
 
 
 def judge_targets(predictions: Any, targets: Any, *, precision: float = 0.8) -> LabelJudgment:
-    """Judge the targets of a regression by predictions that are out of sample.
+    """Judge the targets of a regression by out-of-sample predictions.
 
     Args:
         predictions: (N,), or (M, N) of several models, which are averaged. The targets must have had no part in their own
             predictions: cross-validation, or out-of-bag. A row with NaN or infinity is not judged.
         targets: Given targets (N,).
-        precision: Expected share of the flagged examples whose target is wrong.
+        precision: Expected precision: share of the flagged targets that are wrong.
 
     Returns:
         The judgment, in which `suggested` are targets (the expected one where it is flagged), and the two classes of `probs`
@@ -84,7 +84,7 @@ def judge_targets(predictions: Any, targets: Any, *, precision: float = 0.8) -> 
 
 
 def score_targets(predictions: Any, targets: Any, *, ids: Sequence[Any] | None = None) -> pa.Table:
-    """Score the examples of a regression by predictions that are out of sample.
+    """Score the examples of a regression by out-of-sample predictions.
 
     Args:
         predictions, targets: As for `judge_targets`.

@@ -59,7 +59,7 @@ def verdict(
         table: As `score`, `score_logits` or `Recorder.table` return it, or the same as a pandas DataFrame.
         by: Margin to judge by if there is no judgment: "margin", "mean_margin" or "aum".
         judgment: Judgment of the labels by full scores, one entry per row.
-        precision: Expected share of the examples called mislabeled whose label is wrong.
+        precision: Expected precision: share of the flagged labels that are wrong.
         variability: Per-example values (N,) that replace the table's column.
 
     Returns:

@@ -35,7 +35,7 @@ ANGLE_ENTRIES = 1 << 21  # of the features whose angles are taken at a time
 
 
 class RowStatistics(NamedTuple):
-    """What the logits of each example show, (N,) each and without gradients; NaN (for `predicted`: any class) where ignored."""
+    """Statistics of each example's logits, (N,) each and without gradients; NaN (for `predicted`: any class) if ignored."""
 
     margin: Tensor  # log-odds of the label
     confidence: Tensor  # probability of the label
@@ -101,7 +101,7 @@ def linear_loss(
 
 
 class FusedHead(nn.Module):
-    """A head and its loss in one: features and labels to the loss, without the (N, K) logits in memory.
+    """A head and its loss in one Module, which computes the loss without the (N, K) logits in memory.
 
     Args:
         head: An `nn.Linear`, or a `NormFaceHead`, `CosFaceHead`, `ArcFaceHead` or `AVHHead`. Its parameters stay its own.

@@ -84,7 +84,7 @@ ISSUES: dict[str, About] = {
     "missing_values": About(
         "Missing values", "Most cells of the row are missing.", "Exclude the rows, or find out why they are missing.", ("table",)
     ),
-    "constant_column": About("Constant columns", "The column holds one value or none.", "Drop the columns.", ("table",)),
+    "constant_column": About("Constant columns", "The column has at most one distinct value.", "Drop the columns.", ("table",)),
     "class_imbalance": About(
         "Rare classes",
         "Its class has less than a tenth of its share among balanced classes.",

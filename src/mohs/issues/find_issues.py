@@ -66,17 +66,17 @@ def find_issues(
         sizes: Height and width (N, 2) of the images as stored.
         texts: N strings.
         table: Arrow table with N rows.
-        splits: Name of each example's split (N,), to look for leaks between them.
+        splits: Name of each example's split (N,), to find leaks between splits.
         classes: Class names in the order of the columns of `probs`; default: the sorted labels.
         near: Rows and cosines (N, k) of the nearest examples by the features, if they are known.
-        copies: What an earlier call found of copies of the same inputs (`Issues.copies`).
+        copies: Copies of the same inputs that an earlier call found (`Issues.copies`).
         names: "auto" for every issue that the inputs allow, "none", or names of issues.
         without: Names of issues to leave out.
         seed: Random seed of the clusters.
         device: Where features and images are compared: auto, cpu or cuda.
 
     Returns:
-        Score and flag of every example for each issue, as a table (`Issues.table`), and what was found in words (`details`).
+        Score and flag of every example for each issue, as a table (`Issues.table`), and details of each issue (`details`).
 
     Example:
         >>> found = mohs.find_issues(features, labels, probs=probs)

@@ -22,13 +22,13 @@ KEY, INPUTS = b"mohs issues", b"mohs inputs"
 
 @dataclass(frozen=True, eq=False)
 class Issues:
-    """What is wrong with N examples besides their labels.
+    """Issues of N examples besides wrong labels.
 
     Attributes:
         count: Number of examples N.
-        found: Score, flag, group and details of each issue that was looked for, by name, in the order of `ISSUES`.
-        copies: What was found of copies before labels counted, for another search of the same inputs; not in the table.
-        inputs: Hash of the inputs of each split that was looked at, whatever the labels.
+        found: Score, flag, group and details of each issue that was searched for, by name, in the order of `ISSUES`.
+        copies: Copies found without the labels, to reuse in another search of the same inputs; not in the table.
+        inputs: Hash of the inputs of each split that was searched, regardless of labels.
     """
 
     count: int

@@ -42,7 +42,7 @@ def order_dependence(labels: Array, near: Array | None = None) -> Found:
         z = effect * BY_CHANCE / np.sqrt(2 / 18 / number)  # a pair counts twice where each is the other's neighbor
         if z > ERRORS and effect > EFFECT:
             details.append(
-                {"what": "neighbors lie near in the order", "beyond chance": round(effect, 3), "z": round(float(z), 1)}
+                {"what": "nearest neighbors are close in the order", "beyond chance": round(effect, 3), "z": round(float(z), 1)}
             )
     return Found(score, np.full(count, bool(details)), details=details)
 

@@ -51,7 +51,7 @@ def adr(
         logits: The network's outputs.
         tau: τ, the number of probabilities in T.
         phi: The measure of uncertainty φ, "entropy" or "variance".
-        scope: The set that φ is taken over, "sample" or "batch" (eq. 4).
+        scope: The set over which φ is computed, "sample" or "batch" (eq. 4).
         normalizer: The factor before the exponential: "root" (√(2πφ), eq. 14), "printed" (√2π φ, eqs. 4, 7 and 10) or "none".
         detach_phi: Hold φ constant in the gradient.
         threshold: Take the probabilities of at least this number, and the largest one, instead of the τ largest.

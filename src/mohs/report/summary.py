@@ -22,7 +22,7 @@ FEW = 20  # suggestions that take a minute to review
 DOUBTED = 20  # most doubtful labels that are worth a look where none is flagged
 IMBALANCED = 10  # largest class over smallest, from which the report warns
 CHECK_FIRST = (
-    "A few checked labels show how far to trust the rest: decide on those under “Check first”, download the decisions, and audit "
+    "Check a few labels to calibrate the others: decide on those under “Check first”, download the decisions, and audit "
     "the same data again with them:"
 )
 SCALE_ENDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
@@ -69,7 +69,7 @@ def sentences(result: AuditResult) -> list[str]:
         f"This audit covers {result.totals.rows:,} examples{classes}.",
         f"{_count(wrong)} probably {_plural(wrong, 'has', 'have')} a wrong label." if wrong.examples else unflagged(result),
         f"{_count(hard)} {_plural(hard, 'is', 'are')} hard but correctly labeled, and {_count(between).lower()} "
-        f"{_plural(between, 'lies', 'lie')} between classes{'' if doubtful else '; the rest are easy'}.",
+        f"{_plural(between, 'is', 'are')} ambiguous{'' if doubtful else '; the rest are easy'}.",
     ]
     if unsure is not None and doubtful:
         lines.append(f"The model is too weak here to tell whether the labels of {_count(unsure)} are right or wrong.")
@@ -160,7 +160,11 @@ def training_sentence(result: AuditResult) -> str:
     facts = result.facts
     if not result.chosen and facts.get("features"):
         unseen = str(facts.get("out of sample", "yes")).startswith("yes")
-        trust = "No model saw the labels it judges." if unseen else "The verdicts hold if that model did not see the labels."
+        trust = (
+            "No model was trained on the labels that it judges."
+            if unseen
+            else "Valid only if that model was not trained on these labels."
+        )
         return f"Judged by {facts['model']} on {facts['features']}. {trust}"
     if not result.chosen:
         return "This audit has no record of a training loss."
@@ -181,9 +185,7 @@ def next_steps(result: AuditResult) -> list[Step]:
     run = quote(str(result.facts.get("run", "RUN")))
     if result.counted is not None:
         return [
-            Step(
-                "Decide on the examples that are called mislabeled, the most certain first:", f"mohs review {run}/flagged.parquet"
-            ),
+            Step("Decide on the examples flagged as mislabeled, the most certain first:", f"mohs review {run}/flagged.parquet"),
             Step("Read the whole table with pandas, Polars, DuckDB or Spark:", f"{run}/hardness/*.parquet"),
         ]
     if wrong:
@@ -193,7 +195,7 @@ def next_steps(result: AuditResult) -> list[Step]:
         first = f"{unflagged(result)} Look at the most doubtful, the hardest and the most ambiguous examples anyway."
     steps = [
         Step(first),
-        Step("For more room, the map and several reviewers, decide in the app instead:", f"mohs review {run}"),
+        Step("With many examples or several reviewers, use the app instead:", f"mohs review {run}"),
         Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
         Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked."),
     ]

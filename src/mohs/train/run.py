@@ -77,7 +77,7 @@ class Run:
         ema: Decay of an exponential moving average of the weights; None: no averaging.
         record: Whether to record the training dynamics of each example.
         trace: Whether to keep confidence, norm and AVH of each training example at every epoch.
-        trace_test: Whether to do so for the test set.
+        trace_test: The same for the test set.
         check_every: Number of epochs between evaluations on the validation and test sets.
         seed: Random seed.
         noise_seed: Random seed of noise, long tail and validation split; None: `seed`.

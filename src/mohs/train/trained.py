@@ -79,7 +79,7 @@ class Trained:
             text: Column of the text, in a file of rows or a data frame.
             probs: Also return the probability of each class, in the columns p_CLASS.
             device: "auto", "cpu", "cuda" or "cuda:1".
-            progress: Called with the numbers of inputs that are embedded and of all inputs, if the run was trained on features.
+            progress: Called with the number of embedded inputs and of all inputs, if the run was trained on features.
 
         Returns:
             A table with a row per input and the columns id, path (for files) or text, predicted, confidence and, for images and
@@ -89,7 +89,7 @@ class Trained:
         return classify(self.network, self.run, self.folder, examples, probs=probs, device=device, progress=progress)
 
     def check(self) -> Trained:
-        """This run; raises DataError if one of its results is damaged, also one that was not asked for."""
+        """Return this run, or raise DataError if any of its results is damaged, whether used or not."""
         for name in self.parts:
             self._part(name)
         load_test_traces(self.folder)

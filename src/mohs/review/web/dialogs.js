@@ -90,7 +90,7 @@ export async function chooseBulk(about, classes) {
 export async function chooseName(now) {
   const input = h("input", { type: "text", maxlength: 80, value: now, "aria-label": "Name", onkeydown: (event) => { if (event.key === "Enter") { event.preventDefault(); $("dialog").close("ok"); } } });
   setTimeout(() => input.select());
-  const answer = await show(h("h2", {}, "Your name in the log"), h("p.soft", {}, "Every decision is kept with the name of its reviewer."), input,
+  const answer = await show(h("h2", {}, "Your name in the log"), h("p.soft", {}, "Every decision is stored with the name of its reviewer."), input,
     buttons(cancel(), h("button.main", { type: "button", onclick: () => $("dialog").close("ok") }, "Use this name")));
   return answer === "ok" && input.value.trim() ? input.value.trim() : undefined;
 }

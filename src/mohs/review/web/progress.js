@@ -34,9 +34,9 @@ export function createProgress(box, { about, by, onOpen, onStart, tell }) {
     fill(box, h("div.sheet-text", {},
       h("div.tiles", {},
         tile(found.by_verdict ? "Flagged examples decided" : "Examples decided", `${number(found.flagged_done)}`, `of ${number(found.flagged)}`, h("i.bar", {}, h("b", { style: { width: `${100 * share}%` } }))),
-        tile("Decisions in all", number(found.decided), Object.entries(SAID).filter(([kind]) => found.counts[kind]).map(([kind, told]) => `${number(found.counts[kind])} ${told}`).join(", ") || "none yet"),
+        tile("All decisions", number(found.decided), Object.entries(SAID).filter(([kind]) => found.counts[kind]).map(([kind, told]) => `${number(found.counts[kind])} ${told}`).join(", ") || "none yet"),
         tile("Your pace", found.pace ? Math.round(found.pace) : "–", "decisions a minute"),
-        found.expected_left === null ? null : tile("Wrong labels still expected", number(Math.round(found.expected_left)), "sum of the probabilities of open examples")),
+        found.expected_left === null ? null : tile("Wrong labels expected among undecided examples", number(Math.round(found.expected_left)), "sum of the probabilities of open examples")),
       sample(found), reviewers(found, disputed), about().reaudit ? reaudit() : null, exporting()));
   };
 
@@ -63,7 +63,7 @@ export function createProgress(box, { about, by, onOpen, onStart, tell }) {
     const running = again?.status === "running", changed = again?.changed ?? {};
     const start = async (stop) => { try { again = await post("api/reaudit", stop ? { stop: true } : {}); box.querySelector("#reaudit").replaceWith(reaudit()); follow(); } catch (error) { tell(error.message, { wrong: true }); } };
     return h("section.panel", { id: "reaudit", data: { status: again?.status ?? "idle" } }, h("h2", {}, "Audit again with these decisions"),
-      h("p.soft", {}, "The models learn from your corrected labels and judge every example anew: errors that were hidden behind others appear. What you decided is not flagged again, and tells how far to trust the probabilities of the rest."),
+      h("p.soft", {}, "The models learn from your corrected labels and judge every example again, which reveals errors that others had hidden. Labels that you decided on are not flagged again, and calibrate the probabilities of the others."),
       again?.status === "done" ? h("dl.changes", {}, [["flagged", `${number(changed.flagged_before)} → ${number(changed.flagged_after)}`], ["newly flagged", number(changed.new)], ["no longer flagged", number(changed.cleared)], ["flagged against your decision", number(changed.reopened)],
         ["estimated wrong labels", changed.noise_before === null || changed.noise_after === null ? "–" : `${(100 * changed.noise_before).toFixed(1)}% → ${(100 * changed.noise_after).toFixed(1)}%`]].map(([told, value]) => h("div", {}, h("dt", {}, told), h("dd", {}, value)))) : null,
       again?.status === "done" && changed.checked ? h("p.soft", {}, changed.checked) : null,

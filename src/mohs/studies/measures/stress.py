@@ -27,7 +27,7 @@ STRENGTH = {"contrast": "level", "noise": "width", "blur": "sigma"}  # the field
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfDistribution:
-    """Detection of other data: auroc_<indicator>, fpr95_<indicator> of the test set against the test set of `data`.
+    """Out-of-distribution detection: auroc_<indicator>, fpr95_<indicator> of the test set against the test set of `data`.
 
     Images are resized and converted to color or gray to fit the network.
     """
