@@ -53,6 +53,7 @@ ROWS = 250  # labels kept of each cell
 CLEAN = 0.25  # weight of draws of columns and tables without wrong labels, which are 40 %, so that they count as others' do
 SHARE = 0.17  # synthetic data sets for each table of a folder
 POOL = 1500  # examples of a data set of images or texts that draws are taken from
+SMALL, LEAST_OF_CLASS = 600, 4  # examples up to which draws are small, and examples per class of those, on average and at least
 GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 32, 4, 4, 0.1
 NEAR, NEAR_RATE, NEAR_EPOCHS = 0.005, 2e-3, 3  # with --onward: pull to the weights before, learning rate, epochs
 Array = np.ndarray[Any, Any]
@@ -88,27 +89,35 @@ def synthetic(kind: str, rng: np.random.Generator, size: int) -> tuple[Array, Ar
     return (means[at] + spread[at] * rng.normal(size=(size, width))).astype(np.float32), at % classes
 
 
-def draw(seed: int, features: str | None, kinds: list[str] | None = None, most: int = 2500) -> dict[str, Any]:
-    """One cell: sets of features or columns, labels and truth; at most so many examples."""
+def draw(seed: int, features: str | None, kinds: list[str] | None = None, least: int = 200, most: int = 2500) -> dict[str, Any]:
+    """One cell: sets of features or columns, labels and truth; at least and at most so many examples."""
     rng = np.random.default_rng(seed)
     name = str(rng.choice(kinds or (SYNTHETIC, REAL, TABLES)[rng.choice(3, p=(0.3, 0.4, 0.3))]))
     if name in SYNTHETIC:
         made, truth = synthetic(name, rng, most)
         x: Any = {"features": made}
     else:
-        x, truth = audit_suite.viewed(name, features, POOL)
-    classes = np.unique(truth)
+        x, truth = audit_suite.viewed(name, features, min(POOL, most))
+    classes, size = np.unique(truth), 0
+    if most <= SMALL:
+        size = log_uniform(rng, least, most)
+        classes = rng.permutation(classes)[: max(2, size // LEAST_OF_CLASS)]
     if len(classes) > 3 and rng.random() < 0.4:
         classes = rng.choice(classes, size=int(rng.integers(2, min(len(classes), 20) + 1)), replace=False)
     rows = np.flatnonzero(np.isin(truth, classes))
     if rng.random() < 0.3:  # imbalance
         keep = rng.dirichlet(np.full(len(classes), 1.0))[np.searchsorted(np.sort(classes), truth[rows])]
         rows = rows[rng.random(len(rows)) < np.minimum(1, 2 * keep / keep.mean())]
-    rows = rng.permutation(rows)[: int(np.exp(rng.uniform(np.log(200), np.log(most))))]
+    rows = rng.permutation(rows)[: size or log_uniform(rng, least, most)]
     x, (_, truth) = _rows(x, rows), np.unique(truth[rows], return_inverse=True)
     first = next(iter(x.values())) if isinstance(x, dict) else audit_suite.numbers(x)
     labels, kind = noisy(first, truth, rng, 0.15 if name in (*REAL, "blobs", "modes", "logistic") else 0.4)
     return {"data": name, "kind": kind, "seed": seed, "x": x, "y": labels.astype(np.int64), "t": truth.astype(np.int64)}
+
+
+def log_uniform(rng: np.random.Generator, low: float, high: float) -> int:
+    """A whole number between two bounds, its logarithm uniform."""
+    return int(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
 def _rows(x: Any, rows: Array) -> Any:
@@ -137,7 +146,7 @@ def noisy(x: Array, truth: Array, rng: np.random.Generator, clean: float) -> tup
     return labels, kind
 
 
-def signs(seed: int, features: str | None, kinds: list[str] | None = None, most: int = 2500) -> dict[str, Any]:
+def signs(seed: int, features: str | None, kinds: list[str] | None = None, least: int = 200, most: int = 2500) -> dict[str, Any]:
     """The signs of some labels of one cell, as `mohs audit` would see them, and their summary over all labels."""
     import torch
 
@@ -145,7 +154,7 @@ def signs(seed: int, features: str | None, kinds: list[str] | None = None, most:
     from mohs.hardness.learned_odds import signs_of, summary, table_signs
 
     torch.set_num_threads(1)
-    cell = draw(seed, features, kinds, most)
+    cell = draw(seed, features, kinds, least, most)
     x, y, t = cell.pop("x"), cell.pop("y"), cell.pop("t")
     wrong = y != t
     scores, made, y = of_features(x, y) if isinstance(x, dict) else of_table(x, y)
@@ -191,10 +200,10 @@ def of_table(x: Any, y: Array) -> tuple[Array, FoldScores, Array]:
     return np.stack([one.astype(np.float32) for one in scores.values()]), made, data.train.labels.numpy()
 
 
-def attempt(seed: int, features: str | None, kinds: list[str] | None, most: int) -> dict[str, Any] | None:
+def attempt(seed: int, features: str | None, kinds: list[str] | None, least: int, most: int) -> dict[str, Any] | None:
     """`signs`; None where the draw has too few examples of a class to judge."""
     try:
-        return signs(seed, features, kinds, most)
+        return signs(seed, features, kinds, least, most)
     except Exception as error:
         print(f"cell {seed}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return None
@@ -210,7 +219,7 @@ def cells(options: argparse.Namespace) -> None:
         running = set()
         while time.perf_counter() - began < options.seconds:
             while len(running) < 2 * options.jobs:
-                running.add(pool.submit(attempt, seed, options.features, options.kinds, options.most))
+                running.add(pool.submit(attempt, seed, options.features, options.kinds, options.least, options.most))
                 seed += 1
             finished, running = wait(running, timeout=5, return_when=FIRST_COMPLETED)
             done += [one.result() for one in finished]
@@ -298,22 +307,23 @@ def drawn(files: list[Path], kind: str) -> tuple[Array, Array, Array, Array, Arr
     """Signs with summaries (N, I), which labels are wrong (N,), the cell of each (N,), data set and weight of each cell.
 
     kind: "embedding" for draws of images and texts, and synthetic ones, which count as much as all others together; "columns" and
-    "table" for tables, with risks.
+    "table" for tables, with risks; "few" for all draws, with risks.
     """
-    from mohs.hardness.learned_odds import with_summary
+    from mohs.hardness.learned_odds import FEW, with_summary
 
     parts = [dict(np.load(file)) for file in files]
     signs, wrong, rows, data, noise, summary, features = (
         np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind", "summary", "features")
     )
-    wanted = np.isin(data, (*SYNTHETIC, *EMBEDDED)) if kind == "embedding" else features != "embedding"
+    wanted = np.isin(data, (*SYNTHETIC, *EMBEDDED)) if kind == "embedding" else (features != "embedding") | (kind == FEW)
     of_cells = [own for own, one in zip(np.split(np.arange(len(signs)), np.cumsum(rows)[:-1]), wanted, strict=True) if one]
     x = [with_summary(signs[own].astype(np.float64), one) for own, one in zip(of_cells, summary[wanted], strict=True)]
     if kind != "embedding":
         risks = np.concatenate([one["risks"] for one in parts])
         x = [np.concatenate([one, risks[own]], axis=1) for one, own in zip(x, of_cells, strict=True)]
     cell = np.repeat(np.arange(len(x)), [len(own) for own in of_cells])
-    weight = np.where((noise == "none") & (kind != "embedding"), CLEAN, 1.0)[wanted]
+    ambiguous = np.isin(features, ("columns", "table")) & (kind != "embedding")
+    weight = np.where((noise == "none") & ambiguous, CLEAN, 1.0)[wanted]
     if kind == "embedding":
         made = np.isin(data[wanted], SYNTHETIC).astype(int)
         weight = weight / np.bincount(made)[made]
@@ -381,6 +391,7 @@ def report(wrong: Array, judged: list[tuple[str, Array]], cell: Array) -> None:
 
 
 def main() -> None:
+    from mohs.hardness.learned_odds import FEW
     from mohs.hardness.learned_odds import KINDS as FEATURES
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -393,13 +404,14 @@ def main() -> None:
         "--folder", type=Path, help="draw the tables of this folder (`packaged_tables.py` makes one) and synthetic ones"
     )
     make.add_argument("--first", type=int, default=0, help="first random seed")
+    make.add_argument("--least", type=int, default=200, help="examples of a draw at least")
     make.add_argument("--most", type=int, default=2500, help="examples of a draw at most")
     make.add_argument("--jobs", type=int, default=2)
     make.add_argument("--seconds", type=float, default=600)
     make.set_defaults(run=cells)
     learn = commands.add_parser("fit")
     learn.add_argument("files", nargs="+", type=Path)
-    learn.add_argument("--kind", choices=FEATURES, required=True, help="which networks to train")
+    learn.add_argument("--kind", choices=(*FEATURES, FEW), required=True, help="which networks to train")
     learn.add_argument("--onward", action="store_true", help="start from the package's weights and stay near them")
     learn.add_argument("--beside", action="store_true", help="keep the package's networks, beside the new ones")
     learn.add_argument("--write", action="store_true")

@@ -135,7 +135,7 @@ def judge_labels(
         ambiguity: Share of the judge's doubt that is due to ambiguous examples rather than to wrong labels, if it is known
             from elsewhere (`ambiguous_share`).
         refit: Predictions of models that were fitted to the predicted classes. With these, networks trained on other data sets
-            compute p_mislabeled (`learned_odds`), unless there are few examples or the scores say little about the labels.
+            compute p_mislabeled (`learned_odds`), unless groups are few or the scores say little about the labels.
             For one label per example only.
         model: A noise model that is already fitted to these labels and these scores, which are then logits.
         groups: Numbers (N,) of groups of examples that depend on each other, such as a patient's, if models that saw none of a
@@ -161,7 +161,7 @@ def judge_labels(
     if model is None:
         s = np.stack([log_scores(one) for one in s])
     z = NormalDist().inv_cdf((1 + interval) / 2)
-    units = int(known.sum())
+    units = examples = int(known.sum())
     if groups is not None:
         groups = np.asarray(groups)
         if groups.shape != y.shape:
@@ -170,7 +170,9 @@ def judge_labels(
             return _judge_groups(s, y, known, groups, refit, precision=precision, interval=interval)
         units = len(np.unique(groups[known]))
     rule = fit_rule(s[:, known], y[known], ambiguity=ambiguity, model=model, units=units)
-    return _judgment(rule, s, y, known, precision, z, smooth, refit if units >= LEAST else None, units)
+    if units < LEAST <= examples:  # the networks would take the examples of a few groups for as many independent ones
+        refit = None
+    return _judgment(rule, s, y, known, precision, z, smooth, refit, units)
 
 
 def _judge_groups(
@@ -325,7 +327,8 @@ def _judgment(
     s = np.where(known[None, :, None], s, 0.0)
     n, rows = len(y), rule.judge(s, y)
     wrong = rows.p_mislabeled
-    if refit is not None and skilled(probs := rule.model.probs(s[:, known]), y[known]):
+    probs = rule.model.probs(s[:, known])
+    if refit is not None and (len(probs) < LEAST or skilled(probs, y[known])):
         twins, groups = (None if one is None else one[known] for one in (refit.twins, refit.groups))
         again = replace(refit, probs=refit.probs[known], twins=twins, groups=groups)
         signs = signs_of(

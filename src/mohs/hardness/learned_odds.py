@@ -13,6 +13,9 @@ embeddings, for columns of numbers, and for tables of mixed columns, which trees
 predictions contradict labels, from the least confident predictions to the most confident ones (`risks_of`): natural ambiguity
 vanishes where the models are sure, random mistakes do not. And they see how the labels of rows with equal features differ
 (`twins_of`), as in a table of a few categories: where no examples lie between the classes, models become sure of any of them.
+
+Fewer than `LEAST` examples have networks of their own, for features of every kind, which see all of this: with a dozen examples
+per class, doubt and contradictions mean less than they do with hundreds.
 """
 
 from __future__ import annotations
@@ -29,9 +32,10 @@ import numpy as np
 from mohs.hardness.noise_model import Array
 
 WEIGHTS = "learned_odds.json"
-LEAST = 150  # examples below which the networks are not asked: they saw 200 to 10,000
+LEAST = 150  # examples below which data sets are small; the networks of a kind saw 200 to 10,000, those of small ones 20 to 250
 SUMMARY = 22  # numbers of `summary`
 KINDS = ("embedding", "columns", "table")  # of features, each with networks of its own
+FEW = "few"  # the networks of small data sets
 WINDOW, LEAST_WINDOW = 0.1, 20  # examples, as a share and at least, of about the same confidence
 QUANTILES = 5  # groups by confidence whose risk and doubt describe a data set
 CLASS_PRIOR = 5.0  # examples by which the risk of a class is drawn to that of all
@@ -88,14 +92,15 @@ def learned_wrong(signs: Array, probs: Array, labels: Array, refit: Refit) -> Ar
         labels: Class indices (N,).
         refit: Models fitted to the predicted classes.
     """
+    kind = refit.kind if len(labels) >= LEAST else FEW
     x = with_summary(signs, summary(signs))
-    if refit.kind != "embedding":
+    if kind != "embedding":
         x = np.concatenate([x, table_signs(probs, labels, refit)], axis=1)
-    return judged_by(networks(refit.kind), x)
+    return judged_by(networks(kind), x)
 
 
 def table_signs(probs: Array, labels: Array, refit: Refit) -> Array:
-    """What the networks of columns and tables see besides signs and summary (N, R); arguments as for `learned_wrong`."""
+    """What all networks but those of embeddings see besides signs and summary (N, R); arguments as for `learned_wrong`."""
     twins = np.arange(len(labels)) if refit.twins is None else refit.twins
     return np.concatenate([risks_of(probs, labels, refit.probs), twins_of(twins, labels, refit.groups)], axis=1)
 
@@ -309,7 +314,7 @@ def log_odds(p: Array, least: float) -> Array:
 
 @cache
 def networks(kind: str) -> dict[str, Any]:
-    """R networks of a kind (`KINDS`): mean and deviation of the inputs (I,), weights (R, out, in), biases (R, out)."""
+    """R networks of a kind (`KINDS`, `FEW`): mean and deviation of the inputs (I,), weights (R, out, in), biases (R, out)."""
     held = json.loads(files(__package__).joinpath(WEIGHTS).read_text(encoding="utf-8"))
     if tuple(held["signs"]) != SIGNS:
         raise RuntimeError(f"{WEIGHTS} was trained on other signs: run benchmarks/train_judge.py again")
