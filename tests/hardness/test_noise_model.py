@@ -341,7 +341,11 @@ def test_extremes() -> None:
         (np.zeros((3, 1)), [0, 0, 0], {}, "scores must have a column for each of at least 2 classes, got 1"),
         (np.zeros((3, 2)), [0, 2, 0], {}, r"labels\[1\] is 2, but scores have 2 classes: labels must be 0..1"),
         (np.zeros((3, 2)), [0, 1, -1], {}, r"labels\[2\] is -1"),
-        (np.zeros((3, 2)), ["a", "b", "a"], {}, r"labels must be class indices of shape \(N,\)"),
+        (np.zeros((3, 2)), ["a", "b", "a"], {}, r"labels must be class indices of shape \(N,\).*convert names with numpy.unique"),
+        (np.zeros((3, 2), dtype=object), [0, 1, 0], {}, "scores must be numbers, got object"),
+        (np.zeros((0, 2)), np.zeros(0, int), {}, "labels are empty"),
+        (np.array([[0.5, 0.5], [0.2, 0.9], [1.0, 0.0]]), [0, 1, 0], {}, r"scores\[1\] is no row of probabilities \(sum 1.1"),
+        (np.array([[0.5, 0.5], [1.1, -0.1], [1.0, 0.0]]), [0, 1, 0], {}, r"scores\[1\] .* least -0.1\).*; 1 row"),
         (np.zeros((3, 2)), [0.0, 1.0, 0.0], {}, "labels must be class indices"),
         (np.zeros((3, 2)), [[0, 1, 0]], {}, r"labels must have shape \(N, d1, ...\)"),
         (np.full((3, 2), np.nan), [0, 1, 0], {}, "no row without NaN"),
@@ -476,6 +480,19 @@ def test_a_good_judge_of_many_wrong_labels_agrees_beyond_chance(classes: int, ra
     assert beyond_chance(probs, labels, 600)
     judgment = judge_labels(probs, labels)
     assert (judgment.flagged & wrong).sum() > 0.9 * wrong.sum()
+
+
+def test_groups_may_have_names() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    scores = 3 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    names = [f"patient {i // 5}" for i in range(300)]
+    expected = judge_labels(scores, labels, groups=np.arange(300) // 5).p_mislabeled
+    for groups in (names, np.array(names, dtype=object), [None if name == "patient 0" else name for name in names]):
+        found = judge_labels(scores, labels, groups=groups)
+        if None not in groups:
+            np.testing.assert_array_equal(found.p_mislabeled, expected)
+        assert np.isfinite(found.p_mislabeled).all()
 
 
 def test_few_groups_tell_less_than_as_many_examples() -> None:
