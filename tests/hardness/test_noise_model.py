@@ -344,8 +344,7 @@ def test_extremes() -> None:
         (np.zeros((3, 2)), ["a", "b", "a"], {}, r"labels must be class indices of shape \(N,\).*convert names with numpy.unique"),
         (np.zeros((3, 2), dtype=object), [0, 1, 0], {}, "scores must be numbers, got object"),
         (np.zeros((0, 2)), np.zeros(0, int), {}, "labels are empty"),
-        (np.array([[0.5, 0.5], [0.2, 0.9], [1.0, 0.0]]), [0, 1, 0], {}, r"scores\[1\] is no row of probabilities \(sum 1.1"),
-        (np.array([[0.5, 0.5], [1.1, -0.1], [1.0, 0.0]]), [0, 1, 0], {}, r"scores\[1\] .* least -0.1\).*; 1 row"),
+        (np.array([[0.5, 0.5], [0.2, 0.9], [1.0, 0.0]]), [0, 1, 0], {}, r"scores\[1\] sums to 1.1, .*; 1 row"),
         (np.zeros((3, 2)), [0.0, 1.0, 0.0], {}, "labels must be class indices"),
         (np.zeros((3, 2)), [[0, 1, 0]], {}, r"labels must have shape \(N, d1, ...\)"),
         (np.full((3, 2), np.nan), [0, 1, 0], {}, "no row without NaN"),
@@ -507,5 +506,5 @@ def test_few_groups_tell_less_than_as_many_examples() -> None:
     assert together.high - together.low > alone.high - alone.low
     each = judge_labels(probs, labels, groups=np.arange(600))
     assert np.array_equal(each.p_mislabeled, alone.p_mislabeled)
-    with pytest.raises(ValueError, match=r"groups must have shape \(600,\), one number per label, got \(599,\)"):
+    with pytest.raises(ValueError, match=r"groups must have shape \(600,\), one per label, got \(599,\)"):
         judge_labels(probs, labels, groups=groups[1:])

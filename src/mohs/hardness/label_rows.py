@@ -104,18 +104,21 @@ def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
 def log_scores(scores: Array) -> Array:
     """Scores (N, K) of one model; their logarithms if all rows without NaN and infinity are probabilities.
 
-    Raises ValueError if most of these rows are, but not all: they could be taken neither for probabilities nor for logits.
+    Raises ValueError if none of these rows is negative and most, but not all, sum to 1. Negative ones may sum to 1 and be no
+    probabilities, as those of a regression on one-hot labels.
     """
     known = np.isfinite(scores).all(1)
     rows = scores[known]
-    fit = (rows >= 0).all(1) & (np.abs(rows.sum(1) - 1) < ROUNDING)
+    if not (rows >= 0).all():
+        return scores
+    fit = np.abs(rows.sum(1) - 1) < ROUNDING
     if fit.all():
         logs: Array = np.log(scores.clip(LEAST_PROBABILITY))
         return logs
     if fit.mean() > 0.5:
         row = int(np.flatnonzero(known)[fit.argmin()])
         raise ValueError(
-            f"scores[{row}] is no row of probabilities (sum {scores[row].sum():g}, least {scores[row].min():g}), as most others "
-            f"are; {int((~fit).sum())} row(s) are affected: divide a row by its sum, or set one without predictions to NaN"
+            f"scores[{row}] sums to {scores[row].sum():g}, while most rows are probabilities and sum to 1; {int((~fit).sum())} "
+            "row(s) are affected: divide a row by its sum, or set one without a prediction to NaN"
         )
     return scores
