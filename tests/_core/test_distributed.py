@@ -54,6 +54,13 @@ def test_two_processes_train_the_same_as_one(
     assert about == [1, 2]
 
 
+def test_processes_without_a_gpu_are_one_run_without_being_told(run_ranks: Callable[..., list[int]], tmp_path: Path) -> None:
+    """Accelerate takes them for separate runs, of which the second would find the folder in use, unless it is given cpu=True."""
+    hidden = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
+    assert run_ranks(hidden + TRAIN.replace('device="cpu"', 'device="auto"'), folder=tmp_path / "run") == [0, 0]
+    assert RunDirectory(tmp_path / "run").about["processes"] == 2
+
+
 def test_another_number_of_processes_is_refused(
     run_forked: Callable[..., int], run_ranks: Callable[..., list[int]], tmp_path: Path
 ) -> None:

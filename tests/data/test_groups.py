@@ -19,7 +19,7 @@ from torch import Tensor
 import mohs
 from mohs._core.errors import DataError
 from mohs.data.examples import Data, Examples, joined
-from mohs.data.groups import alone, group_folds, group_numbers, held_out_groups
+from mohs.data.groups import alone, group_folds, held_out_groups
 from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.split import held_out, split
@@ -41,19 +41,6 @@ def groups_of(data: Data) -> list[int]:
 
 
 # --- readers -------------------------------------------------------------------------------------------------------------
-
-
-def test_names_are_numbered_by_appearance_and_missing_ones_are_apart() -> None:
-    assert group_numbers(PATIENTS).tolist() == NUMBERS
-    assert group_numbers(pd.Series(PATIENTS, dtype="string")).tolist() == NUMBERS  # pandas.NA
-    assert group_numbers([1.0, float("nan"), 1, float("nan"), 2]).tolist() == [0, 1, 0, 2, 3]
-    assert group_numbers(["a", " a ", "A"]).tolist() == [0, 0, 1]  # blanks around a name do not matter
-    assert group_numbers([torch.tensor(3), np.int64(3), 4]).tolist() == [0, 0, 1]
-    assert group_numbers(pa.chunked_array([["x"], ["y", "x"]])).tolist() == [0, 1, 0]
-    with pytest.raises(DataError, match="the group of example 0 is a list: groups are names or numbers, one per example"):
-        group_numbers([["p1"], ["p2"]])
-    with pytest.raises(ValueError, match=r"group must be the name of a column or one value per example, got 3\.5"):
-        group_numbers(3.5)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl", "pandas", "arrow", "tuple", "shards"])

@@ -341,7 +341,10 @@ def test_extremes() -> None:
         (np.zeros((3, 1)), [0, 0, 0], {}, "scores must have a column for each of at least 2 classes, got 1"),
         (np.zeros((3, 2)), [0, 2, 0], {}, r"labels\[1\] is 2, but scores have 2 classes: labels must be 0..1"),
         (np.zeros((3, 2)), [0, 1, -1], {}, r"labels\[2\] is -1"),
-        (np.zeros((3, 2)), ["a", "b", "a"], {}, r"labels must be class indices of shape \(N,\)"),
+        (np.zeros((3, 2)), ["a", "b", "a"], {}, r"labels must be class indices of shape \(N,\).*convert names with numpy.unique"),
+        (np.zeros((3, 2), dtype=object), [0, 1, 0], {}, "scores must be numbers, got object"),
+        (np.zeros((0, 2)), np.zeros(0, int), {}, "labels are empty"),
+        (np.array([[0.5, 0.5], [0.2, 0.9], [1.0, 0.0]]), [0, 1, 0], {}, r"scores\[1\] sums to 1.1, .*; 1 row"),
         (np.zeros((3, 2)), [0.0, 1.0, 0.0], {}, "labels must be class indices"),
         (np.zeros((3, 2)), [[0, 1, 0]], {}, r"labels must have shape \(N, d1, ...\)"),
         (np.full((3, 2), np.nan), [0, 1, 0], {}, "no row without NaN"),
@@ -478,6 +481,19 @@ def test_a_good_judge_of_many_wrong_labels_agrees_beyond_chance(classes: int, ra
     assert (judgment.flagged & wrong).sum() > 0.9 * wrong.sum()
 
 
+def test_groups_may_have_names() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    scores = 3 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    names = [f"patient {i // 5}" for i in range(300)]
+    expected = judge_labels(scores, labels, groups=np.arange(300) // 5).p_mislabeled
+    for groups in (names, np.array(names, dtype=object), [None if name == "patient 0" else name for name in names]):
+        found = judge_labels(scores, labels, groups=groups)
+        if None not in groups:
+            np.testing.assert_array_equal(found.p_mislabeled, expected)
+        assert np.isfinite(found.p_mislabeled).all()
+
+
 def test_few_groups_tell_less_than_as_many_examples() -> None:
     rng = np.random.default_rng(1)
     groups = np.repeat(np.arange(30), 20)
@@ -490,5 +506,5 @@ def test_few_groups_tell_less_than_as_many_examples() -> None:
     assert together.high - together.low > alone.high - alone.low
     each = judge_labels(probs, labels, groups=np.arange(600))
     assert np.array_equal(each.p_mislabeled, alone.p_mislabeled)
-    with pytest.raises(ValueError, match=r"groups must have shape \(600,\), one number per label, got \(599,\)"):
+    with pytest.raises(ValueError, match=r"groups must have shape \(600,\), one per label, got \(599,\)"):
         judge_labels(probs, labels, groups=groups[1:])

@@ -213,7 +213,7 @@ BAD_ROWS = {
     "id far out": ({"ids": 99}, r"row 2: id 99"),
     "negative id": ({"ids": -1}, r"row 2: id -1"),
     "label past the end": ({"labels": CLASSES}, r"labels out of range \(row 2: .*label 4 of 0..3"),
-    "negative label": ({"labels": -100}, r"labels out of range \(row 2: .*label -100"),
+    "negative label": ({"labels": -1}, r"labels out of range \(row 2: .*label -1"),
     "NaN": ({"logits": math.nan}, r"logits that are NaN or infinite \(row 2: id 2 "),
     "infinite": ({"logits": math.inf}, r"logits that are NaN or infinite \(row 2"),
     "label masked": ({"logits": -math.inf}, r"logits that are NaN or infinite \(row 2"),
@@ -481,10 +481,56 @@ def test_ignored_positions_are_not_bad_rows_on_a_device() -> None:
     labels = torch.tensor([[0, -100], [-100, -100]])
     logits = torch.randn(2, CLASSES, 2)
     flat = logits.movedim(1, -1).flatten(0, 1)
-    ids, _, kept = recorder._drop_bad(torch.arange(4), flat, labels.flatten(), labels.flatten() == -100)
+    ids, _, kept = recorder._drop_bad(torch.arange(4), flat, labels.flatten())
     assert ids.tolist() == [0, 4, 4, 4]
     assert kept.tolist() == [0, 0, 0, 0]
     recorder.end_epoch()
+
+
+@pytest.mark.parametrize("track", [None, ("aum",)])
+def test_examples_without_a_label_are_not_recorded(track: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels of −100, which the losses ignore too, on the CPU and by the path of other devices."""
+    logits, labels = story(8, 1)
+    ids, ignored = torch.arange(8), torch.tensor([0, 1, 0, 0, 0, 0, 1, 0], dtype=torch.bool)
+    spoilt_logits = logits[0].masked_fill(ignored.unsqueeze(1), torch.nan)  # must not be read
+    expected, recorder, device = (Recorder(8, track=track) for _ in range(3))
+    expected.update(ids[~ignored], logits[0][~ignored], labels[~ignored])
+    recorder.update(ids, spoilt_logits, labels.masked_fill(ignored, -100))
+    same(recorder.table(), expected.table())
+    recorder.update(ids, spoilt_logits, torch.full_like(labels, -100))
+    same(recorder.table(), expected.table())
+    monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda self: False))
+    kept = device._drop_bad(ids, spoilt_logits, labels.masked_fill(ignored, -100))
+    device._add_gap(*kept) if track else device._add(*kept, None, None)
+    monkeypatch.undo()
+    same(device.table(), expected.table())
+
+
+def test_an_example_that_was_never_learned_is_first_learned_after_all_its_rows() -> None:
+    recorder = Recorder(2)
+    recorder.update([0, 0, 1], torch.tensor([[1.0, 0.0]] * 3), [1, 1, 0])  # twice in a batch: two augmented views
+    assert recorder.table()["epochs"].to_pylist() == [2, 1]
+    assert recorder.table()["first_learned"].to_pylist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Recorder(2.5), "num_examples must be an integer, got 2.5"),
+        (lambda: Recorder(3).update(["a", "b"], torch.zeros(2, 3), [0, 1]), r"ids must be integers \(.*\); mohs.WithIds"),
+        (lambda: Recorder(3).update([0, 1], torch.zeros(2, 3), ["a", "b"]), "labels must be integers"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_too_few_class_names_are_an_error() -> None:
+    recorder = Recorder(2)
+    recorder.update([0, 1], torch.eye(3)[:2], [2, 0])
+    with pytest.raises(ValueError, match="classes has 2 names, but the record holds class 2"):
+        recorder.table(classes=["a", "b"])
 
 
 def test_positions_that_do_not_fit_say_what_to_do() -> None:

@@ -178,6 +178,11 @@ def test_a_lazy_head_must_run_first() -> None:
     assert find_head(model).weight.shape == (3, 4)
 
 
+def test_what_is_no_module_is_named() -> None:
+    with pytest.raises(ValueError, match=r"model must be an nn\.Module, got function"):
+        find_head(lambda x: x)  # type: ignore[arg-type]
+
+
 def test_a_compiled_model_is_run_in_its_original_form() -> None:
     torch._dynamo.reset()
     model = mlp().eval()

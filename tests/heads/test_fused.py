@@ -81,6 +81,21 @@ def test_every_curve(name: str) -> None:
 
 
 @pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("kind", HEADS)
+def test_float64_keeps_its_digits(kind: str, reduction: str) -> None:
+    torch.manual_seed(0)
+    head, (features, labels) = HEADS[kind]().double(), batch()
+    features = features.detach().double().requires_grad_()
+    loss = mohs.GeneralizedCrossEntropyLoss(reduction=reduction, weight=torch.rand(K, dtype=torch.float64) + 0.5)
+    fused, reference = mohs.FusedHead(head, loss)(features, labels), plain(head, loss, features, labels, None)
+    inputs, g = [features, *head.parameters()], torch.rand_like(reference)
+    torch.testing.assert_close(fused, reference, rtol=1e-12, atol=1e-12)
+    for a, b in zip(torch.autograd.grad(fused, inputs, g), torch.autograd.grad(reference, inputs, g), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.usefixtures("chunks")
 @pytest.mark.parametrize("kind", HEADS)
 def test_statistics_are_those_of_the_label_free_logits(kind: str) -> None:
     torch.manual_seed(0)
@@ -99,6 +114,11 @@ def test_statistics_are_those_of_the_label_free_logits(kind: str) -> None:
     torch.testing.assert_close(seen.gap[kept], logits[kept, labels[kept]] - others[kept], rtol=1e-4, atol=1e-5)
     assert all(part[~kept].isnan().all() for part in seen[:5])
     assert not any(part.requires_grad for part in seen)
+
+
+def test_a_bias_of_another_length_is_named() -> None:
+    with pytest.raises(ValueError, match=r"bias must have shape \(3,\), one per row of weight, got \(2,\)"):
+        mohs.linear_loss(torch.zeros(4, D), torch.zeros(3, D), torch.zeros(4, dtype=torch.long), torch.zeros(2))
 
 
 def test_linear_loss_of_tokens() -> None:

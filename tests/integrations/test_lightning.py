@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,51 @@ def test_online_smoothing_ends_its_epochs_by_callback(inside: bool, tmp_path: Pa
     torch.testing.assert_close(loss.soft_labels, by_hand.soft_labels)
     assert loss.soft_labels.sum() > 0
     assert not loss.counts.any()
+
+
+DDP = """
+import warnings
+warnings.simplefilter("ignore")
+import torch, lightning, mohs
+from mohs.integrations.lightning import EndEpochCallback
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 3)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.arange(12.0).view(3, 4).cos())
+            self.head.bias.zero_()
+        self.objective = mohs.Objective(mohs.OnlineSmoothingLoss(num_classes=3), [(1.0, mohs.EarlyLearning(24, 3))])
+    def training_step(self, batch, number):
+        inputs, labels, ids = batch
+        return self.objective(self.head(inputs), labels, ids=ids)
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+inputs, labels = torch.arange(96.0).view(24, 4).sin(), torch.arange(24) % 3
+net, processes = Net(), int(os.environ.get("WORLD_SIZE", 1))
+data = mohs.WithIds(torch.utils.data.TensorDataset(inputs, labels))
+lightning.Trainer(
+    max_epochs=1, accelerator="cpu", devices=processes, strategy="ddp" if processes > 1 else "auto",
+    callbacks=[EndEpochCallback()], logger=False, enable_checkpointing=False, enable_progress_bar=False,
+    enable_model_summary=False, default_root_dir=folder,
+).fit(net, torch.utils.data.DataLoader(data, batch_size=6 // processes))
+torch.save(net.state_dict(), folder / f"{processes}-{os.environ.get('RANK', 0)}.pt")
+"""
+
+
+def test_two_processes_collect_what_one_does(
+    run_forked: Callable[..., int], run_ranks: Callable[..., list[int]], tmp_path: Path
+) -> None:
+    """DistributedDataParallel sends the first process's buffers to the others; it must leave those that collect alone."""
+    assert run_forked(DDP, folder=tmp_path) == 0
+    assert run_ranks(DDP, folder=tmp_path) == [0, 0]
+    alone, *ranks = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("1-0", "2-0", "2-1"))
+    for name in ("objective.loss.soft_labels", "objective.regularizers.0.targets"):
+        assert alone[name].sum() > 0
+        for state in ranks:
+            torch.testing.assert_close(state[name], alone[name])
 
 
 def test_a_step_without_outputs_says_what_to_return(tmp_path: Path) -> None:

@@ -344,3 +344,12 @@ def test_wrong_logits_are_named():
             adr(bad, tau=1)
         with pytest.raises(ValueError, match="logits"):
             entropy_penalty(bad)
+
+
+def test_a_threshold_and_the_batch_keep_float64() -> None:
+    logits = torch.randn(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p = torch.softmax(logits, 1)
+    phi = (-(p * p.log()).sum(1) / math.log(4)).mean()
+    kept = (p >= 0.2) | (p == p.amax(1, keepdim=True))
+    expected = ((2 * math.pi * phi) ** (-kept.sum(1).double() / 2) * torch.exp(-(p.square() * kept).sum(1) / (2 * phi))).mean()
+    torch.testing.assert_close(ADR(threshold=0.2, scope="batch")(logits), expected, rtol=1e-12, atol=0)

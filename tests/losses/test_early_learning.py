@@ -153,3 +153,19 @@ def test_fewer_wrong_labels_are_memorized() -> None:
     plain, with_term = memorized(0.0), memorized(3.0)
     assert with_term[0] < 0.5 * plain[0]
     assert with_term[1] > plain[1] + 0.05
+
+
+@pytest.mark.parametrize(
+    ("classes", "ids", "message"),
+    [
+        (4, [0, 1], r"logits must have shape \(N, 3\) and ids \(N,\), got \(2, 4\) and \(2,\)"),
+        (3, [0, 1, 2], r"got \(2, 3\) and \(3,\)"),
+        (3, [0, 5], r"ids must lie in 0..4, as mohs.WithIds numbers 5 training examples, got 0 to 5"),
+        (3, [-1, 0], "got -1 to 0"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(classes: int, ids: list[int], message: str) -> None:
+    early = EarlyLearning(5, 3)
+    for mode in (True, False):  # in evaluation mode, an id of −1 would be the last example
+        with pytest.raises(ValueError, match=message):
+            early.train(mode)(torch.zeros(2, classes), torch.tensor(ids))

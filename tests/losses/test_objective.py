@@ -89,6 +89,11 @@ def test_from_a_recipe() -> None:
     assert repr(rebuilt) == repr(objective)
 
 
+def test_a_recipe_may_be_written_as_on_the_command_line() -> None:
+    written = create_objective("gce:q=0.5", ["adr:weight=0.05,tau=3"])
+    assert repr(written) == repr(create_objective({"name": "gce", "q": 0.5}, [{"name": "adr", "weight": 0.05, "tau": 3}]))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -8,7 +8,6 @@ the group that it judges, and in a held-out split.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -18,40 +17,10 @@ import torch
 from torch import Tensor
 
 from mohs._core.errors import DataError
+from mohs._core.group_numbers import group_numbers, listed
 from mohs.data.examples import Data, Examples
 
 Array = np.ndarray[Any, Any]
-
-
-def group_numbers(values: Any) -> Tensor:
-    """Names of groups (N,) -> their numbers (N,), by first appearance; each missing name (None, NaN, "") is a group by itself."""
-    known: dict[Any, int] = {}
-    found = []
-    for place, value in enumerate(_listed(values)):
-        name = value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
-        name = name.strip() if isinstance(name, str) else name
-        if not isinstance(name, Hashable):
-            raise DataError(
-                f"the group of example {place} is a {type(name).__name__}: groups are names or numbers, one per example"
-            )
-        found.append(known.setdefault((place,) if _is_missing(name) else name, len(known)))
-    return torch.tensor(found, dtype=torch.int64)
-
-
-def _listed(values: Any) -> list[Any]:
-    for method in ("tolist", "to_pylist"):
-        if hasattr(values, method):
-            values = getattr(values, method)()
-    if not hasattr(values, "__iter__") or isinstance(values, str):
-        raise ValueError(f"group must be the name of a column or one value per example, got {values!r}")
-    return list(values)
-
-
-def _is_missing(value: Any) -> bool:
-    try:
-        return value is None or value == "" or bool(value != value)
-    except TypeError:  # pandas.NA is neither equal to itself nor different
-        return True
 
 
 def count_groups(groups: Tensor) -> int:
@@ -93,7 +62,7 @@ def grouped(examples: Examples, values: Any, *, called: str, single: bool = True
     called: what the values are, for errors. single: whether no other split was read, so that the places of skipped examples count
     these examples only.
     """
-    names, left = _listed(values), [one.place for one in examples.left_out]
+    names, left = listed(values), [one.place for one in examples.left_out]
     if left and single and None not in left and len(names) == len(examples) + len(left):
         names = [name for place, name in enumerate(names) if place not in set(left)]
     if len(names) != len(examples):

@@ -83,13 +83,13 @@ def summarize(sums: Tensor, state: Tensor, tracked: tuple[str, ...]) -> dict[str
     mean = dict(zip(SUMS, (sums / count).unbind(), strict=False))  # 0/0 = NaN
     made = {"aum": mean["gap"]}
     if "margin" in mean:
-        _, _, _, _, _, updates, first, epoch, _ = state.unbind()
+        first, epoch = state[STATE.index("first_learned")], state[STATE.index("epoch")]
         made |= {
             "mean_margin": mean["margin"],
             "mean_confidence": mean["confidence"],
             "variability": (mean["square"] - mean["confidence"].square()).clamp(min=0).sqrt(),
             "forgetting": torch.where((first == NEVER) & (count > 0), count.max(), sums[SUMS.index("forgetting")]).long(),
-            "first_learned": torch.where(first == NEVER, torch.maximum(updates, epoch + 1), first).long(),
+            "first_learned": torch.where(first == NEVER, torch.maximum(count, epoch + 1), first).long(),
             "mean_avh": mean.get("avh", count),
         }
     return {name: made[name] for name in tracked} | {"epochs": count.long()}

@@ -41,6 +41,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mohs._core.arrays import as_array
+from mohs._core.group_numbers import group_numbers
 from mohs._core.validation import check_between
 from mohs.hardness.annotators import Consensus
 from mohs.hardness.checked_labels import Checks
@@ -126,8 +128,9 @@ def judge_labels(
 
     Args:
         scores: Logits, log-probabilities or probabilities (N, K), or those of several models (M, N, K); an array or tensor.
-            They must be out of sample: from cross-validation, or from a network that does not memorize. A row with
-            NaN or infinity is not judged. For tokens and pixels (N, K, d1, ...), or a list of (T, K).
+            They must be out of sample: from cross-validation, or from a network that does not memorize. A row with NaN or
+            infinity is not judged; where most rows are probabilities, one that is not is an error. For tokens and pixels
+            (N, K, d1, ...), or a list of (T, K).
         labels: Class indices (N,), an array or tensor; (N, K) of 0 and 1, if an example can have several classes; (N, d1, ...),
             or a list of (T,). Entries of −100 are left out.
         precision: Expected precision: share of the flagged labels that are wrong.
@@ -138,9 +141,9 @@ def judge_labels(
             compute p_mislabeled (`learned_odds`), unless groups are few or the scores say little about the labels.
             For one label per example only.
         model: A noise model that is already fitted to these labels and these scores, which are then logits.
-        groups: Numbers (N,) of groups of examples that depend on each other, such as a patient's, if models that saw none of a
-            group scored it. Groups that share a label are judged as one (`group_units`); where groups are few, little is
-            flagged. For one label per example only.
+        groups: Names or numbers (N,) of groups of examples that depend on each other, such as a patient's, if models that saw
+            none of a group scored it; an example whose name is missing is a group by itself. Groups that share a label are
+            judged as one (`group_units`); where groups are few, little is flagged. For one label per example only.
 
     Returns:
         The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels. Where an
@@ -163,9 +166,10 @@ def judge_labels(
     z = NormalDist().inv_cdf((1 + interval) / 2)
     units = examples = int(known.sum())
     if groups is not None:
-        groups = np.asarray(groups)
+        groups = as_array(groups)
+        groups = group_numbers(groups).numpy() if groups.ndim == 1 and groups.dtype.kind not in "iu" else groups
         if groups.shape != y.shape:
-            raise ValueError(f"groups must have shape {y.shape}, one number per label, got {groups.shape}")
+            raise ValueError(f"groups must have shape {y.shape}, one per label, got {groups.shape}")
         if share_labels(groups, y):
             return _judge_groups(s, y, known, groups, refit, precision=precision, interval=interval)
         units = len(np.unique(groups[known]))

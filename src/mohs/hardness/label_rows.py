@@ -80,9 +80,16 @@ def smooth_grid(given: Array, values: Array) -> Array:
 
 def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
     """Scores (M, N, K) in float32 and labels (N,); raise ValueError unless they fit each other."""
+    if labels.size == 0:
+        raise ValueError("labels are empty: there is nothing to judge")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise ValueError(f"labels must be class indices of shape (N,), got shape {labels.shape} of {labels.dtype}")
-    if scores.ndim not in (2, 3) or scores.shape[-2] != len(labels) or scores.dtype.kind not in "fiu":
+        raise ValueError(
+            f"labels must be class indices of shape (N,), got shape {labels.shape} of {labels.dtype}: convert names with "
+            "numpy.unique(labels, return_inverse=True)[1], if the columns of the scores are in sorted order"
+        )
+    if scores.dtype.kind not in "fiu":
+        raise ValueError(f"scores must be numbers, got {scores.dtype}: convert them with scores.astype(float)")
+    if scores.ndim not in (2, 3) or scores.shape[-2] != len(labels):
         raise ValueError(f"scores must have shape (N, K) or (M, N, K) for {len(labels)} labels, got {scores.shape}")
     classes = scores.shape[-1]
     if classes < 2:
@@ -95,9 +102,23 @@ def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def log_scores(scores: Array) -> Array:
-    """Scores (N, K) of one model; their logarithms if all rows without NaN and infinity are probabilities."""
-    rows = scores[np.isfinite(scores).all(1)]
-    if (rows >= 0).all() and (np.abs(rows.sum(1) - 1) < ROUNDING).all():
+    """Scores (N, K) of one model; their logarithms if all rows without NaN and infinity are probabilities.
+
+    Raises ValueError if none of these rows is negative and most, but not all, sum to 1. Negative ones may sum to 1 and be no
+    probabilities, as those of a regression on one-hot labels.
+    """
+    known = np.isfinite(scores).all(1)
+    rows = scores[known]
+    if not (rows >= 0).all():
+        return scores
+    fit = np.abs(rows.sum(1) - 1) < ROUNDING
+    if fit.all():
         logs: Array = np.log(scores.clip(LEAST_PROBABILITY))
         return logs
+    if fit.mean() > 0.5:
+        row = int(np.flatnonzero(known)[fit.argmin()])
+        raise ValueError(
+            f"scores[{row}] sums to {scores[row].sum():g}, while most rows are probabilities and sum to 1; {int((~fit).sum())} "
+            "row(s) are affected: divide a row by its sum, or set one without a prediction to NaN"
+        )
     return scores

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from mohs._core.validation import check_between, check_type
 from mohs.hardness.angular import avh
 from mohs.hardness.classes import decode
 from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, observe, summarize
@@ -49,8 +50,8 @@ class Recorder:
 
     def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None, positions: int = 1) -> None:
         for name, number in (("num_examples", num_examples), ("positions", positions)):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
+            check_type(name, number, int)
+            check_between(name, int(number), 1)
         if head is not None and not isinstance(getattr(head, "weight", None), Tensor):
             raise ValueError(f"head must have a weight (K, D), as nn.Linear or find_head(model) has; got {type(head).__name__}")
         possible = tuple(name for name in DYNAMICS if name != "mean_avh" or head is not None)
@@ -88,19 +89,22 @@ class Recorder:
             epoch: Number of the epoch, so that repeated ids count once per epoch.
         """
         if not isinstance(ids, Tensor):
-            ids = torch.as_tensor(ids)
+            ids = _integers("ids", ids)
         if not isinstance(labels, Tensor):
-            labels = torch.as_tensor(labels)
-        ignored = None
+            labels = _integers("labels", labels)
         if logits.dim() > 2 or labels.dim() > 1:
-            ids, logits, labels, features, ignored = self._flat(ids, logits, labels, features)
+            ids, logits, labels, features = self._flat(ids, logits, labels, features)
         ids, labels = self._check(ids, logits, labels, features, epoch)
         try:
             with torch.inference_mode():  # the small operations below cost less without autograd's bookkeeping
                 if not logits.is_cpu:
-                    ids, logits, labels = self._drop_bad(ids, logits, labels, ignored)
+                    ids, logits, labels = self._drop_bad(ids, logits, labels)
                 self._add_gap(ids, logits, labels) if self._quick else self._add(ids, logits, labels, features, epoch)
         except (RuntimeError, IndexError, FloatingPointError):
+            kept = labels != NO_LABEL
+            if not kept.all():  # on the CPU: looked for only now, as most batches have none
+                own = None if features is None else features[kept]
+                return self.update(ids[kept], logits[kept], labels[kept], own, epoch=epoch)
             _name_bad_row(ids, logits, labels, self.num_examples)
             raise
 
@@ -199,8 +203,8 @@ class Recorder:
 
     def _flat(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Parts as rows: ids and labels (B',), logits (B', K), features (B', D), and the rows to ignore if they are left."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Parts as rows: ids and labels (B',), logits (B', K), features (B', D); on the CPU without those to ignore."""
         if several_classes(logits.shape, labels.shape):
             if "mean_avh" in self.track:
                 raise ValueError("AVH needs one label per example: create the Recorder of several classes without a head")
@@ -210,13 +214,13 @@ class Recorder:
                 f"labels must have shape (B, d1, ...) for logits (B, K, d1, ...), got {tuple(labels.shape)} for "
                 f"{tuple(logits.shape)}"
             )
-        ids, ignored = self.position_ids(ids, labels).flatten(), labels.flatten() == NO_LABEL
+        ids = self.position_ids(ids, labels).flatten()
         logits, labels = logits.movedim(1, -1).flatten(0, -2), labels.flatten()
         features = None if features is None else features.movedim(1, -1).flatten(0, -2)
         if not logits.is_cpu:  # selecting rows would synchronize
-            return ids, logits, labels, features, ignored
-        kept = ~ignored
-        return ids[kept.to(ids.device)], logits[kept], labels[kept], None if features is None else features[kept], None
+            return ids, logits, labels, features
+        kept = labels != NO_LABEL
+        return ids[kept.to(ids.device)], logits[kept], labels[kept], None if features is None else features[kept]
 
     def _check(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None, epoch: int | None
@@ -238,19 +242,14 @@ class Recorder:
             self.to(logits.device)
         return ids.to(logits.device, torch.int64), labels.to(logits.device, torch.int64)
 
-    def _drop_bad(
-        self, ids: Tensor, logits: Tensor, labels: Tensor, ignored: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Send bad rows to the last row of the record, with harmless values, and count them, all on the device."""
-        if ignored is not None:
-            ignored = ignored.to(logits.device)
-            ids, labels = ids.masked_fill(ignored, 0), labels.masked_fill(ignored, 0)
-            logits = logits.masked_fill(ignored.unsqueeze(1), 0.0)
-        strange = (ids < 0) | (ids >= self.num_examples)
-        wrong = ~strange & ((labels < 0) | (labels >= logits.shape[1]))
-        broken = ~strange & ~wrong & broken_rows(logits, labels)
+    def _drop_bad(self, ids: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Send bad and ignored rows to the last row of the record, with harmless values, and count the bad, all on the device."""
+        kept = labels != NO_LABEL
+        strange = kept & ((ids < 0) | (ids >= self.num_examples))
+        wrong = kept & ~strange & ((labels < 0) | (labels >= logits.shape[1]))
+        broken = kept & ~strange & ~wrong & broken_rows(logits, labels)
         self._bad += torch.stack([strange.sum(), wrong.sum(), broken.sum()])
-        bad = strange | wrong | broken if ignored is None else strange | wrong | broken | ignored
+        bad = strange | wrong | broken | ~kept
         return ids.masked_fill(bad, self.num_examples), logits.masked_fill(bad.unsqueeze(1), 0.0), labels.masked_fill(bad, 0)
 
     def _add_gap(self, ids: Tensor, logits: Tensor, labels: Tensor) -> None:
@@ -330,8 +329,19 @@ def _names(index: Tensor, classes: Sequence[Any] | None) -> Any:
     if classes is None:
         return index
     known = index >= 0
+    if len(index) and (top := int(index.max())) >= len(classes):
+        raise ValueError(f"classes has {len(classes)} names, but the record holds class {top}: give the name of every class")
     names = decode(index.clamp(min=0), classes)
     return [name if seen else None for name, seen in zip(names.tolist(), known.tolist(), strict=True)]
+
+
+def _integers(name: str, values: Any) -> Tensor:
+    """An array or list as a tensor."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError) as error:
+        remedy = "; mohs.WithIds(dataset) numbers its examples" if name == "ids" else ""
+        raise ValueError(f"{name} must be integers ({error}){remedy}") from error
 
 
 def _check_finite(values: Tensor) -> None:

@@ -29,12 +29,13 @@ class Scores:
     """From products to logits: the products themselves (angle_scale = 0), or −angle_scale · arccos of them."""
 
     angle_scale: float = 0.0
+    dtype: torch.dtype = torch.float32  # of the logits, if they are angles
 
     def logits(self, products: Tensor) -> Tensor:
         if not self.angle_scale:
             return products
         edge = 1 - 4 * torch.finfo(products.dtype).eps
-        return products.clamp(-edge, edge).arccos_().mul_(-self.angle_scale).float()
+        return products.clamp(-edge, edge).arccos_().mul_(-self.angle_scale).to(self.dtype)
 
     def back(self, grad: Tensor, products: Tensor) -> Tensor:
         """∂ of the products, from that of the logits; it may overwrite `grad`."""
@@ -145,8 +146,8 @@ class _HeadLoss(torch.autograd.Function):
         scores: Scores,
         stats: bool,
     ) -> tuple[Tensor, ...]:
-        kept = labels != ignore_index
-        share = (kept if row_weight is None else torch.where(kept, row_weight, 0.0)).sum(dtype=torch.float32) if mean else None
+        kept, full = labels != ignore_index, full_precision(features.dtype)
+        share = (kept if row_weight is None else torch.where(kept, row_weight, 0.0)).sum(dtype=full) if mean else None
         sums = _Gradients(features, weight, bias, ctx.needs_input_grad[:3])
         values, pulls, more = [], [], []
         step = _fused_rows if _fusable(features, curve) else _plain_rows
@@ -191,7 +192,7 @@ class _Gradients:
         self.features, self.weight, self.bias = features, weight, bias
         self.x = torch.empty_like(features) if needed[0] else None
         self.w = torch.empty_like(weight, memory_format=torch.contiguous_format) if needed[1] else None
-        self.b = torch.zeros_like(bias, dtype=torch.float32) if needed[2] and bias is not None else None
+        self.b = torch.zeros_like(bias, dtype=full_precision(bias.dtype)) if needed[2] and bias is not None else None
         self.wanted, self.begun = any(needed), False
 
     def add(self, rows: slice, grad: Tensor) -> None:
@@ -204,7 +205,7 @@ class _Gradients:
             else:
                 torch.mm(grad.t(), self.features[rows], out=self.w)
         if self.b is not None:
-            self.b += grad.sum(0, dtype=torch.float32)
+            self.b += grad.sum(0, dtype=self.b.dtype)
         self.begun = True
 
     def all(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:

@@ -82,6 +82,8 @@ def find_head(model: nn.Module, *, layer: str | None = None) -> FoundHead:
     Raises:
         ValueError: If there is no such linear layer.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be an nn.Module, got {type(model).__name__}")
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper would not call the hook
     kind = type(model).__name__
     if layer is None:

@@ -75,7 +75,8 @@ def linear_loss(
         weight: (K, D), the class weights.
         labels: (N,) or (...), integer class indices.
         bias: (K,), optional.
-        loss: A loss of the package that is a curve of the margin: a Module, or its name as in "gce:q=0.7".
+        loss: A loss of the package that is a curve of the margin: a Module, or its name as in "gce:q=0.7". Inside
+            `torch.compile`, which cannot create one, give a Module.
         sample_weight: (N,) or (...), weights of the examples.
         ignore_index: Label of examples to ignore; the loss's own (−100) unless given.
         reduction: "mean", "sum" or "none"; the loss's own ("mean") unless given.
@@ -93,6 +94,8 @@ def linear_loss(
         raise ValueError(f"labels must be class indices, got {labels.dtype}: linear_loss does not take probability targets")
     x, y = features.reshape(-1, features.shape[-1]), labels.reshape(-1)
     common_dtype(x, weight)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must have shape {tuple(weight.shape[:1])}, one per row of weight, got {tuple(bias.shape)}")
     if sample_weight is not None:
         sample_weight = spread_sample_weight(sample_weight, labels).reshape(-1)
     value, seen = _apply(_linear(x, weight, bias), x, weight, y, module, sample_weight, return_stats)
@@ -155,7 +158,7 @@ def _angular(head: nn.Module, features: Tensor, labels: Tensor, ignore_index: in
     scale: float = head.scale  # type: ignore[assignment]
     if isinstance(head, AVHHead):
         exact = torch.float32 if features.device.type == "mps" else torch.float64
-        return _Plan(unit(features.to(exact)), unit(weight.to(exact)), scores=Scores(scale))
+        return _Plan(unit(features.to(exact)), unit(weight.to(exact)), scores=Scores(scale, common_dtype(features, weight)))
     plan = _Plan(scale * unit(features), unit(weight))
     if isinstance(head, CosFaceHead):
         return plan._replace(shift=scale * head.strength * head.margin)

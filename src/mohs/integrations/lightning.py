@@ -17,6 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
 from mohs._core.dataclass_module import DataclassModule
 from mohs.hardness.recorder import Recorder
 
@@ -76,9 +79,23 @@ class RecorderCallback(Callback):
 
 
 class EndEpochCallback(Callback):
-    """End the epoch of every mohs loss and regularizer in the LightningModule after each training epoch."""
+    """End the epoch of every mohs loss and regularizer in the LightningModule after each training epoch.
+
+    With several processes, DistributedDataParallel would overwrite what each process has collected with the first process's; the
+    callback excludes these buffers from it.
+    """
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        kept = list(getattr(pl_module, "_ddp_params_and_buffers_to_ignore", ()))
+        kept += [f"{name}.{buffer}" for name, part in _by_epoch(pl_module) for buffer, _ in part.named_buffers()]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(pl_module, kept)  # type: ignore[no-untyped-call]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for part in pl_module.modules():
-            if isinstance(part, DataclassModule) and hasattr(part, "end_epoch"):
-                part.end_epoch()  # type: ignore[operator]
+        for _, part in _by_epoch(pl_module):
+            part.end_epoch()
+
+
+def _by_epoch(module: nn.Module) -> list[tuple[str, Any]]:
+    """The losses and regularizers that learn by epoch, with their names in the module."""
+    parts = module.named_modules()
+    return [(name, part) for name, part in parts if isinstance(part, DataclassModule) and hasattr(part, "end_epoch")]

@@ -71,9 +71,8 @@ def spread_sample_weight(sample_weight: Tensor, labels: Tensor) -> Tensor:
         return sample_weight
     if sample_weight.shape == labels.shape[:1]:
         return sample_weight.view(-1, *[1] * (labels.dim() - 1)).expand(labels.shape)
-    raise ValueError(
-        f"sample_weight must have shape {tuple(labels.shape[:1])} or {tuple(labels.shape)}, got {tuple(sample_weight.shape)}"
-    )
+    shapes = dict.fromkeys((tuple(labels.shape[:1]), tuple(labels.shape)))
+    raise ValueError(f"sample_weight must have shape {' or '.join(map(str, shapes))}, got {tuple(sample_weight.shape)}")
 
 
 def row_weight(labels: Tensor, index: Tensor, classes: int, weight: Tensor | None, sample_weight: Tensor | None) -> Tensor | None:

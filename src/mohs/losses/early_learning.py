@@ -23,7 +23,7 @@ from mohs._core.dataclass_module import module_of
 from mohs._core.distributed import add_over_ranks
 from mohs._core.validation import check_between
 from mohs.losses._drop_in import RegularizerModule
-from mohs.margin import full_precision
+from mohs.margin import full_precision, readable
 
 FLOOR = 1e-4
 
@@ -64,6 +64,7 @@ class EarlyLearning(RegularizerModule):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         logits, ids = inputs
+        self._check(logits, ids)
         if self.training:
             with torch.no_grad():
                 p = clamped_probs(logits.detach())
@@ -71,6 +72,18 @@ class EarlyLearning(RegularizerModule):
                 self.targets.index_copy_(0, ids, self.momentum * self.targets[ids] + (1 - self.momentum) * p.to(self.targets))
                 self.seen.index_fill_(0, ids, 1.0)
         return early_learning(logits, self.targets[ids])
+
+    def _check(self, logits: Tensor, ids: Tensor) -> None:
+        """Validate the shapes and, on CPU, the range of the ids."""
+        if logits.dim() != 2 or logits.shape[1] != self.num_classes or ids.shape != logits.shape[:1]:
+            raise ValueError(
+                f"logits must have shape (N, {self.num_classes}) and ids (N,), got {tuple(logits.shape)} and {tuple(ids.shape)}"
+            )
+        if readable(ids) and ids.numel() and not (ids.min() >= 0 and ids.max() < self.num_examples):
+            raise ValueError(
+                f"ids must lie in 0..{self.num_examples - 1}, as mohs.WithIds numbers {self.num_examples} training examples, "
+                f"got {int(ids.min())} to {int(ids.max())}"
+            )
 
     def end_epoch(self) -> None:
         """Merge the targets over the ranks: each example was seen by one of them."""

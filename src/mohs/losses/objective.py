@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mohs._core.specs import create_spec, snake
+from mohs._core.specs import as_spec, create_spec, snake
 from mohs._core.validation import check_choice, check_type
 from mohs.losses.weight_schedule import SCHEDULES, Schedule
 
@@ -133,12 +133,12 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def create_objective(
-    loss: Mapping[str, Any], regularizers: Sequence[Mapping[str, Any]] = (), *, pair_labels: str = "predicted"
+    loss: str | Mapping[str, Any], regularizers: Sequence[str | Mapping[str, Any]] = (), *, pair_labels: str = "predicted"
 ) -> Objective:
     """Create an objective from a recipe.
 
     Args:
-        loss: The loss's `name` and fields.
+        loss: The loss's `name` and fields, or "name:field=value" as on the command line.
         regularizers: For each its `name`, its fields, and a `weight`: a number, or a schedule's `name` and fields.
         pair_labels: As for `Objective`.
 
@@ -148,11 +148,11 @@ def create_objective(
     from mohs.losses import LOSSES, REGULARIZERS
 
     terms: list[tuple[Weight, nn.Module]] = []
-    for spec in regularizers:
+    for spec in map(as_spec, regularizers):
         weight = check_weight(spec)
         fields = {key: value for key, value in spec.items() if key != "weight"}
         terms.append((weight, create_spec(REGULARIZERS, "regularizer", fields)))
-    return Objective(create_spec(LOSSES, "loss", loss), terms, pair_labels=pair_labels)
+    return Objective(create_spec(LOSSES, "loss", as_spec(loss)), terms, pair_labels=pair_labels)
 
 
 def check_weight(spec: Mapping[str, Any]) -> Weight:

@@ -18,16 +18,21 @@ def use_device(device: str | torch.device) -> None:
     """Make Accelerate, whose state is global to the process, use this device from here on."""
     chosen = choose_device(device)
     AcceleratorState._reset_state(reset_partial_state=not dist.is_initialized())
-    state = PartialState(cpu=str(device) == "cpu")
+    state = PartialState(cpu=on_cpu(device))
     if chosen.index is not None and state.num_processes == 1:
         torch.cuda.set_device(chosen)
         state.device = chosen
 
 
+def on_cpu(device: str | torch.device) -> bool:
+    """Whether a run uses the CPU; without this, Accelerate takes processes of torchrun that have no GPU for separate runs."""
+    return str(device) == "cpu" or not torch.accelerator.is_available()
+
+
 def create_accelerator(precision: str, *, device: str, graph: bool, **trackers: Any) -> Accelerator:
     """An Accelerator for one run; autocast may not cache casts made outside a CUDA graph that is captured."""
     handlers = [AutocastKwargs(cache_enabled=not graph), DistributedDataParallelKwargs(broadcast_buffers=False)]
-    return Accelerator(mixed_precision=precision, cpu=device == "cpu", kwargs_handlers=handlers, **trackers)
+    return Accelerator(mixed_precision=precision, cpu=on_cpu(device), kwargs_handlers=handlers, **trackers)
 
 
 def tracker_options(trackers: tuple[str, ...], folder: Path) -> dict[str, Any]:

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from mohs._core.errors import DataError
+from mohs._core.group_numbers import group_numbers
 from mohs._core.validation import check_between
 from mohs.data.examples import groups_hash
-from mohs.data.groups import alone, group_numbers
+from mohs.data.groups import alone
 from mohs.hardness.classes import encode
 from mohs.hardness.judgment import LabelJudgment, judge_labels
 from mohs.hardness.measure import host, joined, measure, overall, table_of

@@ -28,4 +28,3 @@ CIFAR100_GROUPS = {
 }
 
 CIFAR100 = sorted(name for group in CIFAR100_GROUPS.values() for name in group)  # its numbers are in order of name
-VEHICLES10 = [*CIFAR100_GROUPS["vehicles_1"], *CIFAR100_GROUPS["vehicles_2"]]  # Table 9 of Gradient Rescaling

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from mohs._core.errors import DataError
+from mohs._core.group_numbers import group_numbers
 from mohs.data.decode import Size
 from mohs.data.examples import Data, Examples, LeftOut
-from mohs.data.groups import group_numbers
 from mohs.data.image_stores import Store
 from mohs.data.images import MEMORY_LIMIT, read_images
 from mohs.data.split import SPLITS

@@ -21,6 +21,7 @@ import pyarrow as pa
 import torch
 
 from mohs._core.errors import DataError, NoLabels
+from mohs._core.group_numbers import group_numbers
 from mohs._core.vocabulary import FEATURES, IDS, LABELS, SPLIT, TEXTS, find_name, plain_name
 from mohs.data.cells import Array, is_number, is_text, parse_numbers
 from mohs.data.columns import (
@@ -37,7 +38,6 @@ from mohs.data.columns import (
 from mohs.data.corrections import check_no_corrections
 from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, Examples, LeftOut
-from mohs.data.groups import group_numbers
 from mohs.data.labels import as_set, class_numbers, classes_in, label_values, numbers_where_whole
 from mohs.data.readers.tabular_file import RowSource
 from mohs.data.row_inputs import TableRows, Texts

@@ -88,7 +88,7 @@ def above(logits: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     case, and their number, (N · d1 · ...) each; by plain autograd. Which they are is not differentiated."""
     p = log_probs(_rows(logits, 1)).exp()  # (N · d1 · ..., K)
     kept = (p >= threshold) | (p == p.amax(1, keepdim=True))
-    return (p.square() * kept).sum(1), kept.sum(1)
+    return (p.square() * kept).sum(1), kept.sum(1, dtype=p.dtype)
 
 
 UNCERTAINTIES = {"entropy": by_entropy, "variance": by_variance}
