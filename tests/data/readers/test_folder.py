@@ -165,6 +165,9 @@ def test_one_file_by_two_names_is_an_error(tmp_path: Path, save: Save) -> None:
     (tmp_path / "dog" / "same.png").symlink_to(tmp_path / "cat" / "cat1.png")
     with pytest.raises(DataError, match=r"cat/cat1\.png and .*dog/same\.png are the same file \(a link\): keep one"):
         folder(tmp_path)
+    (tmp_path / "dog" / "too.png").symlink_to(tmp_path / "cat" / "cat2.png")
+    with pytest.raises(DataError, match=r"\(a link; 2 such pairs\): keep one"):
+        folder(tmp_path)
 
 
 def test_folders_that_are_not_a_data_set(tmp_path: Path, save: Save) -> None:

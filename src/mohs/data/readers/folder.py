@@ -152,7 +152,8 @@ def _entries(listing: Listing, root: str, split: str, classes: list[str], shown:
 def _check_twice(listing: Listing, entries: list[Picture], store: FolderFiles | ZipFiles) -> None:
     """Validate that no link leads to a file of the same split: it would count twice, perhaps with two labels."""
     seen: dict[tuple[str, str], str] = {}
-    for entry in entries:
-        first = seen.setdefault((entry.split, listing.real[entry.name]), entry.name)
-        if first != entry.name:
-            raise DataError(f"{store.path(first)} and {store.path(entry.name)} are the same file (a link): keep one")
+    firsts = [(seen.setdefault((entry.split, listing.real[entry.name]), entry.name), entry.name) for entry in entries]
+    twice = [(store.path(first), store.path(name)) for first, name in firsts if first != name]
+    if twice:
+        more = f"; {len(twice)} such pairs" if len(twice) > 1 else ""
+        raise DataError(f"{twice[0][0]} and {twice[0][1]} are the same file (a link{more}): keep one")
