@@ -165,7 +165,7 @@ def read_labels(table: pa.Table, path: str | Path, *, earlier: pa.Table | None =
     path = Path(path)
     check_table_path(path)
     if not path.exists():
-        raise DataError(f"{path} does not exist: give decisions.csv too, to apply the decisions first")
+        raise DataError(f"{path} does not exist: name the label file with --to, or give decisions.csv too, to write it first")
     given = _given(table, earlier)
     if not _made_of(given, path):
         raise DataError(f"{path} was not written from this run; give the file that mohs apply wrote")
