@@ -82,6 +82,13 @@ def test_file_round_trip(tmp_path: Path) -> None:
     assert read_decisions(write(tmp_path / "decisions.csv", ALL)) == ALL
 
 
+def test_a_folder_stands_for_the_log_in_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"decisions\.log does not exist: decide in mohs review, or give the decisions\.csv"):
+        read_decisions(tmp_path)
+    (tmp_path / "decisions.log").write_text(f"id,data_hash,label,decision,new_label\n1,{HASH},cat,keep,\n")
+    assert len(read_decisions(tmp_path)) == 1
+
+
 def test_a_file_that_a_spreadsheet_saved_with_semicolons(tmp_path: Path) -> None:
     file = tmp_path / "decisions.csv"
     file.write_text(f'id;data_hash;label;decision;new_label\n1;{HASH};"a, b";keep;\n', encoding="utf-8-sig")
@@ -103,12 +110,15 @@ def test_cells_round_trip_and_are_never_formulas(text: str) -> None:
         (decision(10, "dog", "keep"), r"row 2 \(id '10'\) was made when the label was 'dog'; here it is 'cat'"),
         (decision(10, "cat", "burn"), "unknown decision 'burn'; known: accept, keep, change, exclude"),
         (decision(10, "cat", "change", "cow"), "the new label 'cow' is not one of the 5 classes"),
+        (decision(10, "cat", "change", "catt"), r"'catt' is not one of the 5 classes \(.*\): did you mean 'cat'\?"),
         (decision(10, "cat", "change"), "the new label '' is not one of the 5 classes"),
     ],
 )
 def test_decisions_on_other_data_are_refused_by_row(row: dict[str, str], message: str) -> None:
     with pytest.raises(DataError, match=message):
         apply_decisions(table(), [row], HASH)
+    with pytest.raises(DataError, match=r"^d\.csv, row 2 "):
+        apply_decisions(table(), [row], HASH, name="d.csv")
 
 
 def test_repeated_ids_are_refused() -> None:

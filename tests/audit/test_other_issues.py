@@ -45,6 +45,7 @@ def test_the_report_shows_them(audited: mohs.AuditResult, tmp_path: Path) -> Non
     assert "Copies with different labels <span>2, 0.8%</span>" in page
     assert 'id="issue-low_information"' in page
     assert 'id="issue-near_duplicate"' in page
+    assert "The exact ones are shown above." in page
     section = page[page.index('id="issues"') : page.index('id="hardness"')]
     assert section.count("<img") >= 5
     assert "Checked and not found: " in section

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from mohs._core.errors import DataError
@@ -59,6 +60,9 @@ def test_what_an_audit_prints_in_a_notebook_is_a_line(digits: AuditResult, run: 
     assert all(f"{number:,} {name}" in line for name, number in counts.items() if name is not None)
     assert "array" not in line
     assert "\n" not in line
+    verdicts = pa.array([None, *digits.table.column("verdict").to_pylist()[1:]], pa.string())
+    place = digits.table.column_names.index("verdict")
+    assert ", 1 not judged" in repr(replace(digits, table=digits.table.set_column(place, "verdict", verdicts)))
 
 
 def test_only_thumbnails_of_the_gallery_are_stored(digits: AuditResult, run: Path) -> None:

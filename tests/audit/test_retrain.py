@@ -124,7 +124,7 @@ def test_the_command(here: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--retrain"], "labels.csv does not exist: give decisions.csv too"),
+        (["--retrain"], "labels.csv does not exist: name the label file with --to, or give decisions.csv too"),
         (["--retrain", "--undo"], "--retrain cannot be combined with --undo"),
         (["d.csv", "--retrain", "--dry-run"], "--retrain cannot be combined with --dry-run"),
         ([], "decisions.csv to apply, or --undo"),

@@ -77,6 +77,19 @@ def test_images_are_rotated_by_exif_orientation(tmp_path: Path) -> None:
         assert pixels(image, "RGB", (8, 4)).shape == (3, 8, 4)
 
 
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(tmp_path: Path, mode: str) -> None:
+    waves = np.sin(np.arange(900)[:, None] / 40) + np.cos(np.arange(1200) / 60)
+    whole = Image.fromarray((60 * waves + 128).astype(np.uint8))
+    whole.convert(mode).save(tmp_path / "1.jpg", quality=95)
+    with Image.open(tmp_path / "1.jpg") as image:
+        small = pixels(image, "L", (40, 60))
+        assert image.size == (300, 225)  # a quarter: an eighth would be less than twice the size
+    with Image.open(tmp_path / "1.jpg") as image:
+        image.load()
+        assert np.abs(small.astype(int) - pixels(image, "L", (40, 60))).max() <= 2
+
+
 def test_no_format_starts_another_program() -> None:
     assert "EPS" not in formats()
     assert {"PNG", "JPEG", "WEBP", "GIF"} <= set(formats())

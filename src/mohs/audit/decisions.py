@@ -21,6 +21,7 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs._core.plain_text import from_cell
 from mohs.audit.decision_log import FINAL as DECISIONS
-from mohs.audit.decision_log import Decisions, is_log, read_log
+from mohs.audit.decision_log import LOG, Decisions, is_log, read_log
 from mohs.data.corrections import on_top, read_corrections, read_label_file, since
 from mohs.hardness.table import check_table_path, classes_of, write_table
 
@@ -53,15 +54,20 @@ def read_decisions(path: str | Path) -> list[dict[str, str]]:
     """Read a decisions.csv that was downloaded from the report, or the decisions.log that `mohs review` keeps.
 
     Args:
-        path: The file; its contents say which of the two it is.
+        path: The file, whose contents say which of the two it is, or the folder of the audit that holds the log.
 
     Returns:
         One dict per decision, with id, data_hash, label, decision and new_label.
     """
-    if is_log(Path(path)):
-        return _logged(*read_log(Path(path)))
+    path = Path(path)
+    if path.is_dir():
+        path = path / LOG
+        if not path.exists():
+            raise DataError(f"{path} does not exist: decide in mohs review, or give the decisions.csv that the report downloads")
+    if is_log(path):
+        return _logged(*read_log(path))
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             first = file.readline()
             separator = ";" if first.count(";") > first.count(",") else ","  # as spreadsheets of some countries save it
             reader = csv.reader(itertools.chain([first], file), delimiter=separator, strict=True)
@@ -87,7 +93,12 @@ def read_decisions(path: str | Path) -> list[dict[str, str]]:
 
 
 def apply_decisions(
-    table: pa.Table, decisions: Sequence[Mapping[str, str]], data_hash: str, *, classes: Sequence[Any] | None = None
+    table: pa.Table,
+    decisions: Sequence[Mapping[str, str]],
+    data_hash: str,
+    *,
+    classes: Sequence[Any] | None = None,
+    name: str = "decisions",
 ) -> tuple[pa.Table, Applied]:
     """Apply decisions to the labels of an audited table.
 
@@ -96,6 +107,7 @@ def apply_decisions(
         decisions: As `read_decisions` returns them.
         data_hash: Fingerprint of the audited data: `AuditResult.data_hash`.
         classes: Class names, if the table does not have them.
+        name: What error messages call the decisions, such as the path of their file.
 
     Returns:
         The labels, one row per example, and a summary.
@@ -110,11 +122,12 @@ def apply_decisions(
     names = {str(name): name for name in classes or classes_of(table) or _found(previous, suggested)}
     labels, made = list(previous), [""] * len(ids)
     for number, row in enumerate(decisions, FIRST_ROW):
-        at = _checked(row, f"decisions, row {number} (id {row['id']!r})", place, data_hash, previous)
+        where = f"{name}, row {number} (id {row['id']!r})"
+        at = _checked(row, where, place, data_hash, previous)
         if made[at]:
-            raise DataError(f"decisions, row {number}: the id {row['id']!r} has two decisions; keep one of the two rows")
+            raise DataError(f"{name}, row {number}: the id {row['id']!r} has two decisions; keep one of the two rows")
         made[at] = row["decision"]
-        labels[at] = _new_label(row, f"decisions, row {number} (id {row['id']!r})", names, previous[at], suggested[at])
+        labels[at] = _new_label(row, where, names, previous[at], suggested[at])
     counts = Counter(filter(None, made))
     changed = sum(new != old for new, old, act in zip(labels, previous, made, strict=True) if act in ("accept", "change"))
     return _labels(table, labels, made), Applied(len(ids), {name: counts[name] for name in DECISIONS}, changed)
@@ -165,7 +178,7 @@ def read_labels(table: pa.Table, path: str | Path, *, earlier: pa.Table | None =
     path = Path(path)
     check_table_path(path)
     if not path.exists():
-        raise DataError(f"{path} does not exist: give decisions.csv too, to apply the decisions first")
+        raise DataError(f"{path} does not exist: name the label file with --to, or give decisions.csv too, to write it first")
     given = _given(table, earlier)
     if not _made_of(given, path):
         raise DataError(f"{path} was not written from this run; give the file that mohs apply wrote")
@@ -201,7 +214,10 @@ def _plain_empty(labels: Sequence[Any], made: Sequence[str]) -> list[Any]:
 def _checked(row: Mapping[str, str], where: str, place: Mapping[str, int], data_hash: str, labels: Sequence[Any]) -> int:
     """Row of the table that a decision refers to; raises if the decision was made for other data."""
     if row["data_hash"] != data_hash:
-        raise DataError(f"{where} was made for other data: its data_hash is {row['data_hash']!r}, this run has {data_hash!r}")
+        raise DataError(
+            f"{where} was made for other data: its data_hash is {row['data_hash']!r}, this run has {data_hash!r}; use the "
+            "decisions of its own report"
+        )
     if row["id"] not in place:
         raise DataError(f"{where}: this run has no such id; use the decisions of its own report")
     at = place[row["id"]]
@@ -220,8 +236,10 @@ def _new_label(row: Mapping[str, str], where: str, names: Mapping[str, Any], old
     if row["decision"] == "accept" and not row["new_label"] and suggested is not None:
         return suggested
     if row["new_label"] not in names:
+        alike = get_close_matches(row["new_label"], names, 1)
+        closest = f": did you mean {alike[0]!r}?" if alike else ""
         known = ", ".join([repr(name) for name in list(names)[:SHOWN]] + ["..."] * (len(names) > SHOWN))
-        raise DataError(f"{where}: the new label {row['new_label']!r} is not one of the {len(names)} classes ({known})")
+        raise DataError(f"{where}: the new label {row['new_label']!r} is not one of the {len(names)} classes ({known}){closest}")
     return names[row["new_label"]]
 
 

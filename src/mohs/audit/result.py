@@ -131,7 +131,8 @@ class AuditResult:
 
     def __repr__(self) -> str:
         counts = self.totals.by_verdict()
-        shown = ", ".join(f"{counts[name]:,} {name}" for name in VERDICTS if counts[name])
+        counts["not judged"] = counts.pop(None, 0)
+        shown = ", ".join(f"{counts[name]:,} {name}" for name in (*VERDICTS, "not judged") if counts[name])
         report = f"; report {self.report}" if self.report else ""
         return f"AuditResult({self.name}: {self.totals.rows:,} examples, {shown}{report})"
 

@@ -32,7 +32,8 @@ RunWord = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the audi
 Decisions = Annotated[
     Path | None,
     typer.Argument(
-        metavar="DECISIONS", help="The decisions.log of mohs review, or the decisions.csv of a report; not with --undo."
+        metavar="DECISIONS",
+        help="The decisions.log of mohs review or its folder, or the decisions.csv of a report; not with --undo.",
     ),
 ]
 To = Annotated[Path | None, typer.Option(metavar="FILE", help="Label file to write (.csv or .parquet); default: RUN/labels.csv.")]
@@ -94,7 +95,8 @@ def _applied(
     """The labels with these decisions, written unless `to` is None, with a summary as a dictionary and in words."""
     from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
 
-    labels, applied = apply_decisions(findings.table, read_decisions(decisions), findings.data_hash, classes=findings.classes)
+    made = read_decisions(decisions)
+    labels, applied = apply_decisions(findings.table, made, findings.data_hash, classes=findings.classes, name=str(decisions))
     kept = None if to is None else write_labels(labels, to, earlier=earlier)
     summary = {
         "out": None if to is None else str(to),

@@ -24,7 +24,13 @@ CLEAR = ("LA", "La", "PA", "RGBA", "RGBa")
 COMMON = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "TIFF")  # tried first
 CAP = 224  # largest default size
 KEPT = 64  # images of one size up to this many pixels per side keep their shape
+FINER = 2  # a JPEG is decoded at this many times the size that is wanted, at least
 UPRIGHT = 1
+OTHERS = {  # what photos that Pillow does not read are, by the ending of the file
+    **dict.fromkeys((".heic", ".heif"), "a HEIC image"),
+    **dict.fromkeys((".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".raf", ".rw2"), "a raw photo"),
+    ".svg": "a vector image",
+}
 TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 Size = tuple[int, int]
 
@@ -74,6 +80,7 @@ def header(image: Image.Image) -> Header:
 
 def pixels(image: Image.Image, mode: str, size: Size) -> np.ndarray[Any, Any]:
     """An image -> (C, H, W) uint8; mode is "L" or "RGB", size (H, W)."""
+    image.draft(None, (FINER * max(size), FINER * max(size)))  # a large JPEG is decoded at a fraction of its size
     if _orientation(image) != UPRIGHT:
         with contextlib.suppress(Exception):  # the pixels may be valid even if the EXIF block is broken
             image = ImageOps.exif_transpose(image)
@@ -84,15 +91,19 @@ def pixels(image: Image.Image, mode: str, size: Size) -> np.ndarray[Any, Any]:
     return array[None] if mode == "L" else array.transpose(2, 0, 1)
 
 
-def why(error: BaseException) -> str:
-    """The reason why an image cannot be read."""
+def why(error: BaseException, path: str = "", size: int | None = None) -> str:
+    """The reason why the image at a path, a file of so many bytes, cannot be read."""
     if isinstance(error, UnidentifiedImageError):
-        return "not an image that Pillow can read"
+        if size == 0:
+            return "the file is empty"
+        other = OTHERS.get(PurePath(path).suffix.lower())
+        return f"{other}, which Pillow cannot read: convert it to JPEG or PNG" if other else "not an image that Pillow can read"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
-        return "too many pixels (a decompression bomb, or a very large image)"
+        return f"over {Image.MAX_IMAGE_PIXELS:,} pixels (a decompression bomb, or a very large image): scale it down"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return f"{type(error).__name__}: {error}".replace("\n", " ")
+    kind = "" if isinstance(error, OSError | ValueError) and str(error) else f"{type(error).__name__}: "
+    return f"{kind}{error}".replace("\n", " ")
 
 
 def choose_mode(headers: Sequence[Header]) -> str:
@@ -129,10 +140,10 @@ def _flat(image: Image.Image) -> Image.Image:
     if image.mode in DEEP:
         levels = np.asarray(image).astype(np.int64)
         if levels.min() < 0 or levels.max() > 65_535:
-            raise ValueError("gray levels outside 0..65535 have no known range")
+            raise ValueError("gray levels outside 0..65535 have no known range: convert it to 8 or 16 bits")
         return Image.fromarray(((levels + 128) // 257).astype(np.uint8))
     if image.mode == "F":
-        raise ValueError("floating-point pixels have no known range")
+        raise ValueError("floating-point pixels have no known range: convert it to 8 or 16 bits")
     if image.mode in CLEAR or "transparency" in image.info:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")

@@ -1,7 +1,8 @@
 """Stores of encoded images: a folder, a zip file, or a list of bytes; each lists its names and opens one image.
 
 Names are relative, with "/" between parts, and may hold the surrogates that stand for undecodable bytes of a file name;
-`printable` makes valid UTF-8 of them. Hidden files and folders (names that begin with a dot, `__MACOSX`) are ignored.
+`printable` makes valid UTF-8 of them. Hidden files and folders (names that begin with a dot, `__MACOSX`), and those
+that Windows and network drives add to folders of photos (Thumbs.db, @eaDir), are ignored.
 Output of mohs, such as runs/, is ignored too, so that data can be audited from within their folder. Links are followed; a link
 to one of its parent folders is skipped, and `real` holds the targets of the others.
 """
@@ -25,7 +26,8 @@ from mohs._core.folders import is_output
 from mohs.data.decode import formats
 from mohs.data.examples import LeftOut
 
-HIDDEN = (".", "__MACOSX")
+HIDDEN = (".", "__MACOSX")  # beginnings of names
+ADDED = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "system volume information"))
 UNPACKED_LIMIT = 2**30  # bytes of one file in a zip
 RATIO_LIMIT, RATIO_FROM = 1000, 2**24  # how many times larger a file in a zip may become, for files that become this large
 THREADS = min(8, os.cpu_count() or 1)
@@ -74,6 +76,11 @@ class Listing:
 def parent(name: str) -> str:
     """The parent folder; "" is the root."""
     return name.rpartition("/")[0]
+
+
+def is_ignored(name: str) -> bool:
+    """Whether a file or folder of this name is hidden, or one that systems add to folders."""
+    return name.startswith(HIDDEN) or name.lower() in ADDED
 
 
 def printable(name: str) -> str:
@@ -128,7 +135,7 @@ class FolderFiles:
             return True
         outputs, before = 0, (len(found.files), len(found.folders), len(found.left_out))
         for entry in entries:
-            if entry.name.startswith(HIDDEN):
+            if is_ignored(entry.name):
                 continue
             name = f"{folder}/{entry.name}" if folder else entry.name
             target = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real, entry.name)
@@ -190,7 +197,7 @@ class ZipFiles:
         folders: set[str] = set()
         for name in sorted(self.archive().namelist()):
             parts = name.rstrip("/").split("/")
-            if any(part.startswith(HIDDEN) for part in parts):
+            if any(map(is_ignored, parts)):
                 continue
             inner = parts if name.endswith("/") else parts[:-1]
             folders.update("/".join(inner[:i]) for i in range(1, len(inner) + 1))

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from PIL import UnidentifiedImageError
 from torch import Tensor
 
 from mohs._core.errors import DataError
@@ -118,7 +119,7 @@ def _header(store: Store, name: Any) -> Header | LeftOut:
         with store.image(name) as image:
             return header(image)
     except Exception as error:  # decoders raise any error; it is listed with the file's name
-        return LeftOut(store.path(name), why(error))
+        return _left_out(store, name, error)
 
 
 def _pixels(store: Store, name: Any, mode: str, size: Size) -> np.ndarray[Any, Any] | LeftOut:
@@ -126,4 +127,9 @@ def _pixels(store: Store, name: Any, mode: str, size: Size) -> np.ndarray[Any, A
         with store.image(name) as image:
             return pixels(image, mode, size)
     except Exception as error:  # likewise
-        return LeftOut(store.path(name), why(error))
+        return _left_out(store, name, error)
+
+
+def _left_out(store: Store, name: Any, error: Exception) -> LeftOut:
+    path = store.path(name)
+    return LeftOut(path, why(error, path, store.size(name) if isinstance(error, UnidentifiedImageError) else None))

@@ -239,7 +239,8 @@ class EmbedBlocks:
             with open_image(record.content) as image:
                 return pixels(image, MODE, self.size)
         except Exception as error:  # decoders raise any error; it is listed with the name
-            return LeftOut(record.source, why(error))
+            size = len(record.content) if isinstance(record.content, bytes) else None
+            return LeftOut(record.source, why(error, record.source, size))
 
 
 def describe(work: EmbedBlocks) -> dict[str, Any]:

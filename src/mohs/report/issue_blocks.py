@@ -78,9 +78,11 @@ def _block(name: str, found: Found, result: AuditResult) -> Block:
     header = list(dict.fromkeys(key for one in found.details for key in one))
     rows = [[_shown(one.get(key)) for key in header] for one in found.details[:DETAILS]]
     members = _members(name, result)
-    return Block(
-        name, about.title, _size(found), about.meaning, about.advice, members, header, rows, max(0, len(found.details) - DETAILS)
-    )
+    more = max(0, len(found.details) - DETAILS)
+    exact = None if result.issues is None else result.issues.found.get("exact_duplicate")
+    elsewhere = name == "near_duplicate" and exact is not None and exact.share  # `worst_rows`
+    advice = f"{about.advice} The exact ones are shown above." if elsewhere else about.advice
+    return Block(name, about.title, _size(found), about.meaning, advice, members, header, rows, more)
 
 
 def _size(found: Found) -> str:

@@ -83,8 +83,7 @@ def test_unreadable_files_are_skipped_with_the_reason(tmp_path: Path, save: Save
     (tmp_path / "cat" / "half.png").write_bytes(good[: len(good) // 2])
     (tmp_path / "cat" / "text.jpg").write_text("no image")
     (tmp_path / "dog" / "notes.txt").write_text("fed twice")
-    (tmp_path / "dog" / "Thumbs.db").write_bytes(b"\xd0\xcf")
-    (tmp_path / "dog" / ".DS_Store").write_bytes(b"x")
+    (tmp_path / "dog" / "IMG_1.HEIC").write_bytes(b"\x00\x00\x00\x18ftypheic" + bytes(99))
     (tmp_path / ".cache").mkdir()
     (tmp_path / "dog" / "gone.png").symlink_to(tmp_path / "nowhere.png")
     save(tmp_path / "dog" / "big.png", size=(40, 40))
@@ -93,12 +92,28 @@ def test_unreadable_files_are_skipped_with_the_reason(tmp_path: Path, save: Save
     train = folder(tmp_path).train
     reasons = {Path(one.path).name: one.reason for one in train.left_out}
     assert len(train) == 6
-    assert set(reasons) == {"empty.png", "half.png", "text.jpg", "notes.txt", "Thumbs.db", "gone.png", "big.png", "bomb.png"}
-    for name in ("empty.png", "text.jpg", "notes.txt", "Thumbs.db"):
-        assert reasons[name] == "not an image that Pillow can read"
+    assert set(reasons) == {"empty.png", "half.png", "text.jpg", "notes.txt", "IMG_1.HEIC", "gone.png", "big.png", "bomb.png"}
+    assert reasons["text.jpg"] == reasons["notes.txt"] == "not an image that Pillow can read"
+    assert reasons["empty.png"] == "the file is empty"
+    assert reasons["IMG_1.HEIC"] == "a HEIC image, which Pillow cannot read: convert it to JPEG or PNG"
     assert "truncated" in reasons["half.png"]
     assert reasons["gone.png"] == "No such file or directory"
-    assert reasons["big.png"] == reasons["bomb.png"] == "too many pixels (a decompression bomb, or a very large image)"
+    assert (
+        reasons["big.png"]
+        == reasons["bomb.png"]
+        == ("over 1,000 pixels (a decompression bomb, or a very large image): scale it down")
+    )
+
+
+def test_what_systems_add_to_folders_is_ignored(tmp_path: Path, save: Save) -> None:
+    two_classes(tmp_path / "photos", save)
+    for name in ("dog/Thumbs.db", "dog/.DS_Store", "desktop.ini", "@eaDir/dog0.png/SYNOFILE_THUMB_S.png", "$RECYCLE.BIN/1.png"):
+        save(tmp_path / "photos" / f"{name}.png").rename(tmp_path / "photos" / name)
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for file in (tmp_path / "photos").rglob("*"):
+            archive.write(file, file.relative_to(tmp_path))
+    for data in (folder(tmp_path / "photos"), folder(tmp_path / "photos.zip")):
+        assert (data.classes, len(data.train), data.left_out) == (["cat", "dog"], 6, [])
 
 
 def test_names_of_any_kind(tmp_path: Path, save: Save) -> None:
@@ -149,6 +164,9 @@ def test_one_file_by_two_names_is_an_error(tmp_path: Path, save: Save) -> None:
     two_classes(tmp_path, save)
     (tmp_path / "dog" / "same.png").symlink_to(tmp_path / "cat" / "cat1.png")
     with pytest.raises(DataError, match=r"cat/cat1\.png and .*dog/same\.png are the same file \(a link\): keep one"):
+        folder(tmp_path)
+    (tmp_path / "dog" / "too.png").symlink_to(tmp_path / "cat" / "cat2.png")
+    with pytest.raises(DataError, match=r"\(a link; 2 such pairs\): keep one"):
         folder(tmp_path)
 
 
@@ -223,7 +241,7 @@ def test_a_zip_is_read_as_its_folder(tmp_path: Path, save: Save) -> None:
     packed, plain = folder(tmp_path / "pets.zip"), folder(root)
     assert packed.classes == plain.classes
     assert torch.equal(packed.train.inputs, plain.train.inputs)  # type: ignore[arg-type]
-    assert [Path(one.path).name for one in packed.left_out] == ["LICENSE", "broken.png"]
+    assert [Path(one.path).name for one in packed.left_out] == ["broken.png", "LICENSE"]  # images first
     lazy = folder(tmp_path / "pets.zip", memory_limit=0).train.inputs
     assert torch.equal(pickle.loads(pickle.dumps(lazy))[torch.arange(6)], plain.train.inputs)  # type: ignore[arg-type]
 

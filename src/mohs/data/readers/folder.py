@@ -10,6 +10,7 @@ DATA.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +51,13 @@ def folder(
     notes = _notes(listing, splits["train"])
     called = printable(path.resolve().name if path.is_dir() else path.stem) if name is None else name
     plan = Pictures(store, entries, [printable(one) for one in classes], called, left_out, notes)
-    return without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
+    data = without_empty_classes(picture_data(plan, image_size=image_size, memory_limit=memory_limit), lacks=LACKS)
+    return Data(**{split: replace(part, left_out=_images_first(part.left_out)) for split, part in data.splits.items()})
+
+
+def _images_first(left_out: Sequence[LeftOut]) -> list[LeftOut]:
+    """Images before files such as notes.txt: messages name the first."""
+    return sorted(left_out, key=lambda one: not is_image_name(one.path))
 
 
 def _below_wrappers(listing: Listing) -> str:
@@ -145,7 +152,8 @@ def _entries(listing: Listing, root: str, split: str, classes: list[str], shown:
 def _check_twice(listing: Listing, entries: list[Picture], store: FolderFiles | ZipFiles) -> None:
     """Validate that no link leads to a file of the same split: it would count twice, perhaps with two labels."""
     seen: dict[tuple[str, str], str] = {}
-    for entry in entries:
-        first = seen.setdefault((entry.split, listing.real[entry.name]), entry.name)
-        if first != entry.name:
-            raise DataError(f"{store.path(first)} and {store.path(entry.name)} are the same file (a link): keep one")
+    firsts = [(seen.setdefault((entry.split, listing.real[entry.name]), entry.name), entry.name) for entry in entries]
+    twice = [(store.path(first), store.path(name)) for first, name in firsts if first != name]
+    if twice:
+        more = f"; {len(twice)} such pairs" if len(twice) > 1 else ""
+        raise DataError(f"{twice[0][0]} and {twice[0][1]} are the same file (a link{more}): keep one")

@@ -15,7 +15,7 @@ from pathlib import Path
 from mohs._core.errors import DataError
 from mohs.data import stream
 from mohs.data.decode import is_image_name
-from mohs.data.image_stores import HIDDEN, printable
+from mohs.data.image_stores import is_ignored, printable
 from mohs.data.readers.folder import LAYOUT
 from mohs.data.split import split_called
 from mohs.data.stream import Record, Stream
@@ -109,6 +109,6 @@ def _names(folder: Path) -> list[str]:
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
-            yield from (entry for entry in found if not entry.name.startswith(HIDDEN))
+            yield from (entry for entry in found if not is_ignored(entry.name))
     except OSError as error:
         raise DataError(f"{printable(str(folder))}: cannot be opened: {error.strerror}") from error

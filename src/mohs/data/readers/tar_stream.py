@@ -19,7 +19,7 @@ from mohs._core.errors import DataError
 from mohs._core.remote import is_remote, opened_at, reread
 from mohs._core.vocabulary import LABELS, find_name
 from mohs.data.examples import LeftOut
-from mohs.data.image_stores import HIDDEN, UNPACKED_LIMIT, printable
+from mohs.data.image_stores import UNPACKED_LIMIT, is_ignored, printable
 from mohs.data.stream import Record, Stream, fingerprint_of
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "ppm", "pgm", "pbm", "tif", "tiff", "image", "img")
@@ -57,7 +57,7 @@ def _samples(file: str) -> Iterator[tuple[str, Sample]]:
         for member in tar:
             tar.members = []  # type: ignore[attr-defined]  # else all headers stay in memory
             folder, slash, last = member.name.rpartition("/")
-            if not member.isfile() or last.startswith(HIDDEN):
+            if not member.isfile() or is_ignored(last):
                 continue
             stem, _, ending = last.partition(".")
             if f"{folder}{slash}{stem}" != name:
