@@ -68,6 +68,8 @@ def split_classes(labels: Array, features: Array, number: int, *, seed: int = 0)
     usual = float(np.median(np.arccos(np.clip(cosines.max(1), -1, 1))))
     found = []
     for c, one in units.items():
+        if (one == one[0]).all():  # copies of one example have no two parts
+            continue
         fitted = KMeans(2, n_init=1, random_state=seed).fit(one)
         part = fitted.labels_
         axis = fitted.cluster_centers_[1] - fitted.cluster_centers_[0]
