@@ -341,7 +341,12 @@ def test_extremes() -> None:
         (np.zeros((3, 1)), [0, 0, 0], {}, "scores must have a column for each of at least 2 classes, got 1"),
         (np.zeros((3, 2)), [0, 2, 0], {}, r"labels\[1\] is 2, but scores have 2 classes: labels must be 0..1"),
         (np.zeros((3, 2)), [0, 1, -1], {}, r"labels\[2\] is -1"),
-        (np.zeros((3, 2)), ["a", "b", "a"], {}, r"labels must be class indices of shape \(N,\)"),
+        (
+            np.zeros((3, 2)),
+            ["a", "b", "a"],
+            {},
+            r"class indices, got 'a': give the column of each label .*searchsorted\(model.classes_",
+        ),
         (np.zeros((3, 2)), [0.0, 1.0, 0.0], {}, "labels must be class indices"),
         (np.zeros((3, 2)), [[0, 1, 0]], {}, r"labels must have shape \(N, d1, ...\)"),
         (np.full((3, 2), np.nan), [0, 1, 0], {}, "no row without NaN"),

@@ -80,6 +80,11 @@ def smooth_grid(given: Array, values: Array) -> Array:
 
 def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
     """Scores (M, N, K) in float32 and labels (N,); raise ValueError unless they fit each other."""
+    if labels.ndim == 1 and labels.dtype.kind in "OUS":
+        raise ValueError(
+            f"labels must be class indices, got {str(labels[0])!r}: give the column of each label among the scores, such as "
+            "np.searchsorted(model.classes_, labels)"
+        )
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise ValueError(f"labels must be class indices of shape (N,), got shape {labels.shape} of {labels.dtype}")
     if scores.ndim not in (2, 3) or scores.shape[-2] != len(labels) or scores.dtype.kind not in "fiu":
