@@ -130,6 +130,15 @@ def test_two_names_of_one_class_and_one_name_of_two() -> None:
     assert set(given[found.flag].tolist()) == {1, 2, 4}
 
 
+def test_a_column_of_large_numbers_divides_no_class() -> None:
+    """Unit vectors of such data point either way along this column."""
+    labels = np.arange(600) % 2
+    draw = np.random.default_rng(0)
+    x = np.c_[draw.normal(size=600) + 3 * labels, draw.normal(size=600), 100 * draw.random(600)]
+    found = mohs.find_issues(x, labels, names="class_overlap", probs=0.1 + 0.8 * np.eye(2)[labels])
+    assert not found.found["class_overlap"].details
+
+
 def test_a_class_of_copies_has_one_part() -> None:
     labels = np.arange(200) % 2
     found = mohs.find_issues(np.eye(2, 6)[labels], labels, names="class_overlap", probs=0.1 + 0.8 * np.eye(2)[labels])
