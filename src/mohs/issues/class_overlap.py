@@ -6,7 +6,7 @@ same     A model that did not see their labels cannot tell the examples of two c
 split    2-means divides the unit features of a class into parts, each at least a tenth, whose means form a larger angle than
          those of most classes with their nearest class, with a gap between them: Ashman's D over 6. Halves of a normal
          distribution have 2.7, of a circle 4.3. Unit vectors have a gap wherever one column is much larger than the others, so
-         the features themselves must have one, too: over 3.5, as halves of a uniform distribution have.
+         the features themselves must have one, too: over 4, as halves of a uniform distribution have 3.5.
 
 The score of an example is the largest overlap of its class, or that it has a split; its flag says that its class is concerned.
 """
@@ -22,7 +22,7 @@ from mohs.issues.found import Array, Found
 from mohs.issues.weak_groups import unit_rows
 
 SAME, FEWEST, CONFUSED = 0.5, 10, 3
-LEAST_PART, GAP, UNDIVIDED = 0.1, 6.0, 3.5
+LEAST_PART, GAP, UNDIVIDED = 0.1, 6.0, 4.0
 MOST = 1000  # examples of a class that are divided
 
 
