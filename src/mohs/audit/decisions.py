@@ -87,7 +87,12 @@ def read_decisions(path: str | Path) -> list[dict[str, str]]:
 
 
 def apply_decisions(
-    table: pa.Table, decisions: Sequence[Mapping[str, str]], data_hash: str, *, classes: Sequence[Any] | None = None
+    table: pa.Table,
+    decisions: Sequence[Mapping[str, str]],
+    data_hash: str,
+    *,
+    classes: Sequence[Any] | None = None,
+    source: str = "decisions",
 ) -> tuple[pa.Table, Applied]:
     """Apply decisions to the labels of an audited table.
 
@@ -96,6 +101,7 @@ def apply_decisions(
         decisions: As `read_decisions` returns them.
         data_hash: Fingerprint of the audited data: `AuditResult.data_hash`.
         classes: Class names, if the table does not have them.
+        source: What errors call the decisions, such as their file.
 
     Returns:
         The labels, one row per example, and a summary.
@@ -110,11 +116,11 @@ def apply_decisions(
     names = {str(name): name for name in classes or classes_of(table) or _found(previous, suggested)}
     labels, made = list(previous), [""] * len(ids)
     for number, row in enumerate(decisions, FIRST_ROW):
-        at = _checked(row, f"decisions, row {number} (id {row['id']!r})", place, data_hash, previous)
+        at = _checked(row, f"{source}, row {number} (id {row['id']!r})", place, data_hash, previous)
         if made[at]:
-            raise DataError(f"decisions, row {number}: the id {row['id']!r} has two decisions; keep one of the two rows")
+            raise DataError(f"{source}, row {number}: the id {row['id']!r} has two decisions; keep one of the two rows")
         made[at] = row["decision"]
-        labels[at] = _new_label(row, f"decisions, row {number} (id {row['id']!r})", names, previous[at], suggested[at])
+        labels[at] = _new_label(row, f"{source}, row {number} (id {row['id']!r})", names, previous[at], suggested[at])
     counts = Counter(filter(None, made))
     changed = sum(new != old for new, old, act in zip(labels, previous, made, strict=True) if act in ("accept", "change"))
     return _labels(table, labels, made), Applied(len(ids), {name: counts[name] for name in DECISIONS}, changed)

@@ -94,7 +94,9 @@ def _applied(
     """The labels with these decisions, written unless `to` is None, with a summary as a dictionary and in words."""
     from mohs.audit.decisions import apply_decisions, read_decisions, write_labels
 
-    labels, applied = apply_decisions(findings.table, read_decisions(decisions), findings.data_hash, classes=findings.classes)
+    labels, applied = apply_decisions(
+        findings.table, read_decisions(decisions), findings.data_hash, classes=findings.classes, source=str(decisions)
+    )
     kept = None if to is None else write_labels(labels, to, earlier=earlier)
     summary = {
         "out": None if to is None else str(to),
