@@ -292,5 +292,9 @@ def test_a_table_and_labels_apart(labels: Any) -> None:
     assert [train.classes[k] for k in train.labels.tolist()] == list(labels)
     named = open_data((columns.append_column("label", pa.array(["u", "v", "w"] * 4)), labels)).train
     assert "label" in named.inputs.table.column_names  # type: ignore[union-attr]
+    gap = open_data((columns, np.array([np.nan, *labels[1:]], dtype=object))).train
+    assert (gap.classes, [one.reason for one in gap.left_out]) == (["neg", "pos"], ["no label"])
+    with pytest.raises(DataError, match="data: labels must be strings or integers, all of one type"):
+        open_data((columns, [1, *labels[1:]]))
     with pytest.raises(DataError, match=f"data: {len(LABELS)} rows but 2 labels"):
         open_data((columns, labels[:2]))

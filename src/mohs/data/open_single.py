@@ -176,7 +176,11 @@ def _labeled(columns: pa.Table, labels: Any) -> tuple[pa.Table, str]:
     if len(labels) != columns.num_rows:
         raise DataError(f"data: {columns.num_rows} rows but {len(labels)} labels")
     values = labels.tolist() if hasattr(labels, "tolist") else labels.to_list() if hasattr(labels, "to_list") else list(labels)
-    return columns.append_column(name, pa.array(values)), name
+    try:
+        given = pa.array(values, from_pandas=True)  # NaN is missing
+    except pa.ArrowException as error:
+        raise DataError(f"data: labels must be strings or integers, all of one type ({error})") from error
+    return columns.append_column(name, given), name
 
 
 def _is_of_datasets(data: Any) -> bool:
