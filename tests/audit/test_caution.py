@@ -24,3 +24,9 @@ def test_caution_where_the_judge_is_weak() -> None:
     assert caution(CLEAN, 0.02) is None  # nothing is flagged, so there is nothing to rely on
     assert cautions(SOUND, {"model": "x", "trust": 0.9}) == {"model": "x", "trust": 0.9}
     assert cautions(SOUND, {"model": "x"}) == {"model": "x"}
+
+
+def test_numbers_are_not_predicted_exactly() -> None:
+    numbers = {"label": [1.0, 2.0, 3.0, 4.0], "verdict": ["easy"] * 4, "residual": [0.1] * 4}
+    assert caution(make_table({**numbers, "predicted": [1.1, 2.1, 3.1, 3.9]})) is None
+    assert "hardly better than their median" in (caution(make_table({**numbers, "predicted": [2.5, 2.5, 2.5, 2.5]})) or "")

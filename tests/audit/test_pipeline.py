@@ -22,11 +22,11 @@ import mohs
 from mohs._core.errors import DataError, RunError
 from mohs.audit.judge_images import default_batch, default_epochs
 from mohs.audit.options import AuditOptions
-from mohs.audit.pipeline import demonstration, run_audit
+from mohs.audit.pipeline import demonstration, run_audit, with_excerpts
 from mohs.audit.result import AuditResult, load_audit
 from mohs.data.examples import Data, Examples
 from mohs.data.noise import add_noise
-from mohs.hardness.table import VERDICTS, write_table
+from mohs.hardness.table import VERDICTS, make_table, write_table
 
 ROW = ("p_easy", "p_hard", "p_ambiguous", "p_mislabeled", "margin")
 
@@ -119,6 +119,14 @@ def test_raw_texts(few_texts: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     assert "240 texts of 3 classes" in told[0]
 
 
+def test_rows_of_numbers_are_shown_with_their_columns(tmp_path: Path) -> None:
+    rows = torch.tensor([[0.1, 2.0], [1 / 3, 4e6]])
+    table = make_table({"id": [0, 1]})
+    columns = with_excerpts(table, Examples(rows, torch.tensor([0, 1]), ["a", "b"], name="n", columns=["x", "y"]))
+    assert [json.loads(one) for one in columns.column("fields").to_pylist()] == [{"x": 0.1, "y": 2}, {"x": 0.3333333, "y": 4e6}]
+    assert with_excerpts(table, Examples(rows, torch.tensor([0, 1]), ["a", "b"], name="n")) is table  # embeddings
+
+
 def test_a_table_with_categories_dates_and_missing_values(few_rows: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     file, wrong = few_rows
     told: list[str] = []
@@ -128,6 +136,7 @@ def test_a_table_with_categories_dates_and_missing_values(few_rows: tuple[Path, 
     assert (wrong & flagged).sum() > 0.7 * wrong.sum()
     fields = json.loads(done.table.column("fields").to_pylist()[1])
     assert set(fields) == {"width", "height", "color", "day"}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", fields["day"])
     assert "500 rows of 4 columns of 3 classes" in told[0]
     assert told[1] == "Note: constant columns dropped: 'nothing'"
     assert "4 columns: 2 numeric, 1 categorical, 1 date" in told[2]

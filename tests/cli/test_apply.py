@@ -123,6 +123,7 @@ def test_decisions_of_other_data_change_nothing(run: Path, decisions: Path, tmp_
     decisions.write_text(decisions.read_text().replace(HASH, "elsewhere"))
     failed = call("apply", run, decisions, "--to", tmp_path / "labels.csv").exception
     assert isinstance(failed, DataError)
+    assert str(failed).startswith(f"{decisions}, row 2 (id ")
     assert "was made for other data" in str(failed)
     assert not (tmp_path / "labels.csv").exists()
 

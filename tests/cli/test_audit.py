@@ -62,16 +62,23 @@ def test_gates_json_and_cleanlab_columns(embeddings: Path, tmp_path: Path) -> No
 
 
 def test_what_was_read_is_told_with_its_doubts(tmp_path: Path) -> None:
-    rows = "".join(f"{i % 7};{i % 5},5;{'xy'[i % 2]};{['cat', 'dog', 'cat', 'Dog '][i % 4]}\n" for i in range(60))
+    rows = "".join(f"{i % 7};{i % 5},5;{'xy'[i % 2]};{['cat', 'dog', 'cat', 'Dog'][i % 4]}\n" for i in range(60))
     (tmp_path / "rows.csv").write_text(f"a;b;code;label\n{rows}3;4,5;x;\n")
     words = [sys.executable, "-m", "mohs", "audit", "rows.csv", "--out", "out", "--issues", "none"]
     shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     lines = shown.stderr.splitlines()
     assert shown.returncode == 0, shown.stderr
-    assert lines[0].startswith("Warning: rows: 1 class(es) with several spellings, such as 'Dog ' and 'dog': they are judged as")
+    assert lines[0].startswith("Warning: rows: 1 class(es) with several spellings, such as 'Dog' and 'dog': they are judged as")
     assert lines[1].endswith("of 3 classes; 1 left out (the first: rows.csv, line 62: no label)")
     assert "Note: fields are separated by semicolons" in lines
     assert "Note: decimal commas (3,14) were read as numbers" in lines
+
+
+def test_constant_columns_are_counted(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 7},{'rgb'[i % 3]},one,two,{'xy'[i % 2]}\n" for i in range(60))
+    (tmp_path / "rows.csv").write_text(f"a,b,same,equal,label\n{rows}")
+    words = ["audit", str(tmp_path / "rows.csv"), "--out", str(tmp_path / "out"), "--issues", "constant_column"]
+    assert "other issues: constant columns (2)\n" in RUNNER.invoke(app, words).stdout
 
 
 def test_splits_that_are_not_judged_are_named(tmp_path: Path) -> None:

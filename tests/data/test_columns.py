@@ -162,6 +162,26 @@ def test_numbers_and_dates() -> None:
     assert not has_decimal_commas(pa.table({"a": ["1.5", "1,234"], "b": [1.0, 2.0]}))
 
 
+def test_numbers_with_a_unit() -> None:
+    np.testing.assert_array_equal(parse_numbers(["170 cm", "1,065.5 cm", "tall"]), [170, 1065.5, np.nan])
+    np.testing.assert_array_equal(parse_numbers(["1.234,5 km/h", "2,5 km/h"], decimal_comma=True), [1234.5, 2.5])
+    assert np.isnan(parse_numbers(["170 cm", "2 m"])).all()  # two units
+    assert np.isnan(parse_numbers(["007A", "012A"])).all()  # codes
+    np.testing.assert_array_equal(parse_numbers(["4G", "500"]), [np.nan, 500])  # the 4 is not of the unit of the 500
+    assert has_decimal_commas(pa.table({"a": ["1,5 kg", "2,25 kg"]}))
+    columns, notes = infer_columns(pa.table({"size": [f"{100 + i / 4} cm" for i in range(ROWS)]}))
+    assert ([column.role for column in columns], notes) == (["numeric"], [])
+
+
+def test_dates_of_several_forms_in_one_column() -> None:
+    days, form = parse_dates(["1970-01-02", "03.01.1970", "4.1.1970", "Jan 5, 1970"]) or (None, "")
+    assert days is not None
+    np.testing.assert_array_equal(days, [1, 2, 3, 4])
+    assert form == "%d.%m.%Y"
+    assert parse_dates(["1970-01-02", "1.5.7", "02.01.1970"]) is None
+    assert parse_dates(["AB-12345", "CD.56789"]) is None
+
+
 def test_notes_on_cells_and_dates_that_are_unclear() -> None:
     cells = [str(i / 7) for i in range(200)] + ["many"]
     dates = [f"{1 + i % 5}/{1 + i % 12}/2021" for i in range(201)]

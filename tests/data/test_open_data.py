@@ -122,7 +122,8 @@ def test_data_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="data: cannot read a int; give a folder"):
         open_data(3)
     with pytest.warns(UserWarning, match="1 class.* several spellings, such as 'Dog' and 'dog ': they are judged as different"):
-        open_data((np.ones((4, 2)), ["Dog", "cat", "dog ", "cat"]))
+        doubtful = open_data((np.ones((4, 2)), ["Dog", "cat", "dog ", "cat"]))
+    open_data(doubtful)  # warns once
     with pytest.warns(UserWarning, match=r"class\(es\) 'N/A', 'nan' may stand for missing labels: if so"):
         open_data((np.ones((4, 2)), ["N/A", "cat", "nan", "cat"]))
     with pytest.raises(DataError, match="data: a single class, 0: a classifier needs at least 2"):

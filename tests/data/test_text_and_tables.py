@@ -21,6 +21,7 @@ from mohs.data.noise import add_noise
 from mohs.data.open_data import open_data
 from mohs.data.row_inputs import TableRows, Texts
 from mohs.data.split import split
+from mohs.data.unlabeled import open_unlabeled
 from mohs.data.validate import check_numeric
 from mohs.models import scale_of
 from mohs.train.resolve import resolve
@@ -142,6 +143,36 @@ def test_frames_in_memory() -> None:
     assert open_data(pandas.DataFrame(ROWS)).train.kind == "table"
     train = open_data(pandas.DataFrame(ROWS).drop(columns=["y"]).assign(kind=LABELS), label="kind").train
     assert (train.kind, train.classes) == ("table", ["neg", "pos"])
+    frame["how long"] = pandas.cut(pandas.Series(range(12)), 3)
+    frame["day"] = pandas.period_range("2024-01-01", periods=12, freq="D")
+    assert open_data(frame.drop(columns="text")).train.kind == "table"
+
+
+def test_the_index_of_a_frame_names_its_rows() -> None:
+    """So that `frame.loc[ids]` are the rows that an audit names, also after a selection or a shuffle."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"text": TEXTS, "label": LABELS})
+    part = frame.sample(frac=1, random_state=0)
+    for given in (part, (part["text"].to_frame(), part["label"])):
+        train = open_data(given).train
+        assert train.keys == part.index.tolist()
+        assert texts_of(train) == frame.loc[train.keys, "text"].tolist()
+    assert open_data(part.set_axis([f"r{i}" for i in part.index])).train.keys[0] == f"r{part.index[0]}"
+    assert open_data(part.assign(id=range(50, 62))).train.keys == list(range(50, 62))  # a column of ids goes first
+    assert open_data(part.set_axis([0] * 12)).train.keys == list(range(12))  # names no row
+    assert open_data(frame).train.keys == list(range(12))
+    with pytest.raises(DataError, match=r"no column 'kind'; its columns: text, label$"):
+        open_data(part, label="kind")
+
+
+def test_blanks_around_labels_do_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "text, label\n" + "".join(f"{one}, {label} \n" for one, label in zip(TEXTS, LABELS, strict=True))
+    )
+    assert open_data(tmp_path / "a.csv").train.classes == ["neg", "pos"]
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    train = open_data(pandas.DataFrame({"text": TEXTS, "label": ["pos ", "  ", *LABELS[2:]]})).train
+    assert (train.classes, [one.reason for one in train.left_out]) == (["neg", "pos"], ["no label"])
 
 
 def test_semicolons_decimal_commas_ids_and_leaks_are_noted(tmp_path: Path) -> None:
@@ -234,9 +265,19 @@ def test_text_of_the_hub(tmp_path: Path) -> None:
     rows = {"text": TEXTS, "label": [i % 2 for i in range(12)], "label_text": LABELS}
     both = datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows), "test": datasets.Dataset.from_dict(rows)})
     both.save_to_disk(str(tmp_path / "t"))
-    data = open_data(str(tmp_path / "t"))
-    assert data.test is not None
-    assert (data.train.kind, texts_of(data.train), texts_of(data.test)) == ("text", TEXTS, TEXTS)
+    for given in (str(tmp_path / "t"), both):
+        data = open_data(given)
+        assert data.test is not None
+        assert (data.train.kind, texts_of(data.train), texts_of(data.test)) == ("text", TEXTS, TEXTS)
+    with pytest.raises(DataError, match=r"^data: no column 'kind'; its columns: text, label, label_text"):
+        open_data(both["train"], label="kind")
+    named = (
+        both["train"]
+        .cast_column("label", datasets.ClassLabel(names=["neg", "pos"]))
+        .rename_columns({"text": "said", "label": "kind"})
+    )
+    assert open_data(named, text="said").train.classes == ["neg", "pos"]
+    assert open_unlabeled(named.select_columns("said"), text="said").train.kind == "text"
     datasets.Dataset.from_list(ROWS).save_to_disk(str(tmp_path / "u"))
     assert open_data(str(tmp_path / "u")).train.kind == "table"
     assert open_data(str(tmp_path / "u"), text="city").train.kind == "text"
@@ -251,5 +292,9 @@ def test_a_table_and_labels_apart(labels: Any) -> None:
     assert [train.classes[k] for k in train.labels.tolist()] == list(labels)
     named = open_data((columns.append_column("label", pa.array(["u", "v", "w"] * 4)), labels)).train
     assert "label" in named.inputs.table.column_names  # type: ignore[union-attr]
+    gap = open_data((columns, np.array([np.nan, *labels[1:]], dtype=object))).train
+    assert (gap.classes, [one.reason for one in gap.left_out]) == (["neg", "pos"], ["no label"])
+    with pytest.raises(DataError, match="data: labels must be strings or integers, all of one type"):
+        open_data((columns, [1, *labels[1:]]))
     with pytest.raises(DataError, match=f"data: {len(LABELS)} rows but 2 labels"):
         open_data((columns, labels[:2]))

@@ -17,7 +17,7 @@ import mohs
 from mohs.hardness.judgment import judge_labels
 from mohs.hardness.score import score_logits
 from mohs.hardness.table import column, make_table
-from mohs.hardness.verdict import PROBABILITIES, probabilities, verdict, wrong_by_margin
+from mohs.hardness.verdict import PROBABILITIES, probabilities, reasons, verdict, wrong_by_margin
 
 Q = st.floats(0, 1)
 
@@ -235,3 +235,9 @@ def test_a_data_frame_is_judged_as_its_table() -> None:
         assert [None if value != value else value for value in judged.column(name).to_pylist()] == known
     with pytest.raises(ValueError, match="must be an Arrow table or a pandas DataFrame, got dict"):
         verdict({"margin": [1.0]})
+
+
+def test_large_numbers_are_told_without_an_exponent() -> None:
+    numbers = {"label": [26_061.7, 0.2, 2e20], "predicted": [15_437.2, 0.12349, 1e20], "margin": [1.0, 1.0, 1.0]}
+    told = [why.partition(" (")[0] for why in reasons(make_table(numbers), "margin")]
+    assert told == ["predicted 15437, not 26062", "predicted 0.1235, not 0.2", "predicted 1e+20, not 2e+20"]

@@ -130,6 +130,21 @@ def test_two_names_of_one_class_and_one_name_of_two() -> None:
     assert set(given[found.flag].tolist()) == {1, 2, 4}
 
 
+def test_a_column_of_large_numbers_divides_no_class() -> None:
+    """Unit vectors of such data point either way along this column."""
+    labels = np.arange(600) % 2
+    draw = np.random.default_rng(0)
+    x = np.c_[draw.normal(size=600) + 3 * labels, draw.normal(size=600), 100 * draw.random(600)]
+    found = mohs.find_issues(x, labels, names="class_overlap", probs=0.1 + 0.8 * np.eye(2)[labels])
+    assert not found.found["class_overlap"].details
+
+
+def test_a_class_of_copies_has_one_part() -> None:
+    labels = np.arange(200) % 2
+    found = mohs.find_issues(np.eye(2, 6)[labels], labels, names="class_overlap", probs=0.1 + 0.8 * np.eye(2)[labels])
+    assert not found.found["class_overlap"].details  # and k-means does not warn of its clusters
+
+
 def test_empty_and_truncated_texts() -> None:
     texts = ["word " * int(n) for n in RNG.integers(3, 200, size=300)]
     assert not any(one.flag.any() for name, one in mohs.find_issues(texts=texts).found.items() if name.endswith("_text"))
@@ -150,4 +165,5 @@ def test_missing_values_and_constant_columns() -> None:
     assert np.flatnonzero(found["missing_values"].flag).tolist() == [7]
     assert [one["column"] for one in found["missing_values"].details] == ["none", "few"]
     assert [one["column"] for one in found["constant_column"].details] == ["one", "none"]
+    assert found["constant_column"].number == 2
     assert found["constant_column"].share == pytest.approx(2 / 9)

@@ -87,6 +87,8 @@ def test_the_summary_of_clean_data_and_of_little(synthetic: Callable[..., Any]) 
     assert sentences(clean)[1] == "No label looks wrong."
     doubted = replace(clean, table=add_columns(clean.table, {"p_mislabeled": np.full(len(clean.table), 0.3)}))
     assert sentences(doubted)[1].endswith("but about 6 of the 20 most doubtful ones are wrong.")
+    unsure = replace(clean, table=add_columns(clean.table, {"verdict": ["cannot tell"] * 7 + ["easy"] * (len(clean.table) - 7)}))
+    assert sentences(unsure)[1] == f"No label looks wrong, but the judge cannot tell for 7 of {len(clean.table)}."
     shown = page(clean)
     assert shown.count("<li data-card=") == shown.count('data-group="hard"><article') == AT_LEAST  # the hardest of the easy
     unjudged = page(replace(clean, table=add_columns(clean.table, {"verdict": [None] * len(clean.table)})))

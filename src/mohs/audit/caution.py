@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 AGREES = 0.5  # share of labels that the judge predicts, below which it may know too little
+NO_BETTER = 0.9  # median error of predicted numbers, relative to that of their median, beyond which a judge knows too little
 WEAK = 0.25  # trust below which flags reach a precision of .75 in 55 % of the audits of tables, instead of 81 %
 
 
@@ -15,6 +17,8 @@ def caution(table: pa.Table, trust: float = 1.0) -> str | None:
 
     trust: `Judgment.trust`, which is also low where there is little to find; so it counts only where labels are flagged.
     """
+    if "residual" in table.column_names:
+        return _caution_of_numbers(table)
     pairs = zip(table.column("label").to_pylist(), table.column("predicted").to_pylist(), strict=True)
     agrees = sum(given == predicted for given, predicted in pairs) / len(table)
     if agrees < AGREES:
@@ -29,6 +33,18 @@ def caution(table: pa.Table, trust: float = 1.0) -> str | None:
             "judge better."
         )
     return None
+
+
+def _caution_of_numbers(table: pa.Table) -> str | None:
+    """The caution of a regression: numbers are never predicted exactly, so their errors count."""
+    given, predicted = (np.asarray(table.column(name).to_pylist(), dtype=np.float64) for name in ("label", "predicted"))
+    error, spread = np.nanmedian(np.abs(given - predicted)), np.nanmedian(np.abs(given - np.nanmedian(given)))
+    if error < NO_BETTER * spread:
+        return None
+    return (
+        "The judge predicts the numbers hardly better than their median does. It cannot judge them well (few examples, "
+        "uninformative features). Check examples before you act on these verdicts."
+    )
 
 
 def cautions(table: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:

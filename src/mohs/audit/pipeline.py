@@ -389,8 +389,18 @@ def with_excerpts(table: pa.Table, examples: Examples) -> pa.Table:
     if examples.kind == "table":
         part: Any = examples.inputs[rows]
         fields = part.select(range(min(FIELDS, examples.shape[0]))).to_pylist()
-        return add_columns(table, {"fields": [json.dumps(one, default=str, ensure_ascii=False) for one in fields]})
-    return table
+    elif examples.kind == "features" and examples.columns:  # of a table, not of embeddings
+        names = examples.columns[:FIELDS]
+        values = torch.as_tensor(examples.inputs[rows])[:, : len(names)].tolist()
+        fields = [{name: float(f"{one:.7g}") for name, one in zip(names, row, strict=True)} for row in values]
+    else:
+        return table
+    return add_columns(table, {"fields": [json.dumps(one, default=_day_or_moment, ensure_ascii=False) for one in fields]})
+
+
+def _day_or_moment(moment: Any) -> str:
+    """A date without the time where it is midnight."""
+    return str(moment).removesuffix(" 00:00:00")
 
 
 def known_wrong(labels: list[int], truth: list[int], table: pa.Table) -> dict[str, Any]:

@@ -270,13 +270,12 @@ def _print(done: AuditResult, table: Path, gates: list[Gate], *, as_json: bool) 
         changes |= {"checked_labels": facts["checked labels"]} if "checked labels" in facts else {}
         typer.echo(json.dumps({**plain, **changes, "loss": done.chosen or None}, default=str))
         return
-    total = len(done.table)
     typer.echo(counts_line(done))
     if not done.shares["mislabeled"]:
         typer.echo(unflagged(done))
     if done.issues is not None:
-        rows = {name: round(share * total) for name, share in done.issues.shares.items() if share}
-        found = [f"{ISSUES[name].title.lower()} ({'all' if n == total else f'{n:,}'})" for name, n in rows.items()]
+        counts = {name: "all" if one.flag.all() else f"{one.number:,}" for name, one in done.issues.found.items() if one.share}
+        found = [f"{ISSUES[name].title.lower()} ({count})" for name, count in counts.items()]
         typer.echo(f"other issues: {', '.join(found) or 'none'}")
     if "checked labels" in facts:
         typer.echo(facts["checked labels"])

@@ -20,6 +20,7 @@ DATES = (
 TIMES = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
 EPOCH = dt.datetime(1970, 1, 1)
 YEARS = (1800, 2200)
+MOST_FORMS = 5  # of separators in a column of dates
 DAY = 86_400  # seconds
 SAMPLED = 2000  # rows that decide whether a table has decimal commas
 PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -28,6 +29,8 @@ POINT = re.compile(r"[+-]?\d{1,3}([,\s'’]\d{3})+(\.\d*)?")  # 1,234.5
 GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,\s'’]\d{3})+")  # 1,234 or 1.234: a thousand or a decimal
 UNIT = re.compile(r"^[$€£¥]\s*|\s*[%$€£¥]$")
 TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?(?:\s*([ap])\.?m\.?)?", re.IGNORECASE)
+MEASURED = re.compile(r"([+-]?[\d.,\s'’]*\d)\s*([^\W\d_][^\d,;]{0,15}[²³]?)")  # 170 cm: a number and a unit
+PADDED = re.compile(r"[+-]?0\d")
 ZONE = re.compile(r"(?<=:\d\d)(\.\d+)?\s*(Z|UTC|[+-]\d\d:?\d\d)$")
 
 
@@ -37,7 +40,8 @@ def has_decimal_commas(table: pa.Table) -> bool:
     for column in table.columns:
         if not is_text(column.type):
             continue
-        cells = [UNIT.sub("", str(cell).strip()) for cell in set(column.slice(0, SAMPLED).to_pylist()) if cell]
+        written = {str(cell).strip() for cell in column.slice(0, SAMPLED).to_pylist() if cell}
+        cells = [UNIT.sub("", cell) for cell in _without_unit(sorted(written))]
         if sum(any(form.fullmatch(cell) for form in (PLAIN, COMMA, POINT)) for cell in cells) < 0.9 * len(cells):
             continue
         sure = [cell for cell in cells if not GROUPED.fullmatch(cell)]
@@ -57,7 +61,10 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> Array:
-    """Strings (N,) as float64 (N,), NaN for those that are not finite numbers; decimal_comma: 1.234 is a thousand."""
+    """Strings (N,) as float64 (N,), NaN for those that are not finite numbers; decimal_comma: 1.234 is a thousand.
+
+    A unit is left out where all numbers have the same one: 170 cm, 85 kg.
+    """
     if not decimal_comma:
         try:
             found = pa.array(cells, pa.string()).cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -65,7 +72,18 @@ def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> Array
             pass
         else:
             return np.where(np.isfinite(found), found, np.nan)
-    return np.array([_number(cell, decimal_comma) for cell in cells], dtype=np.float64)
+    found = np.array([_number(cell, decimal_comma) for cell in cells], dtype=np.float64)
+    if not np.isnan(found).all():
+        return found
+    return np.array([_number(cell, decimal_comma) for cell in _without_unit(cells)], dtype=np.float64)
+
+
+def _without_unit(cells: Sequence[str]) -> list[str]:
+    """Cells without the unit that all numbers among them share; as they are where there is none, or several."""
+    parts = [None if PADDED.match(cell) else MEASURED.fullmatch(cell) for cell in cells]  # 007A is a code
+    if len({part.group(2) for part in parts if part is not None}) != 1:
+        return list(cells)
+    return [cell if part is None else part.group(1) for cell, part in zip(cells, parts, strict=True)]
 
 
 def _number(cell: str, decimal_comma: bool) -> float:
@@ -87,7 +105,35 @@ def _number(cell: str, decimal_comma: bool) -> float:
 
 
 def parse_dates(cells: Sequence[str]) -> tuple[Array, str] | None:
-    """Strings as days since 1970 (NaN where one does not parse) and the form nearly all of them follow; None without one."""
+    """Strings as days since 1970 (NaN where one does not parse) and the form of most of them; None if few are dates.
+
+    Where no form fits nearly all, as in 2024-03-01 and 01.03.2024, those with the same separators are read on their own.
+    """
+    found = _dates_of_a_form(cells)
+    if found is not None:
+        return found
+    alike: dict[str, list[int]] = {}
+    for place, cell in enumerate(cells):
+        alike.setdefault(_separators(cell), []).append(place)
+    if not 1 < len(alike) <= MOST_FORMS:
+        return None
+    days, forms = np.full(len(cells), np.nan), dict[str, int]()
+    for places in alike.values():
+        part = _dates_of_a_form([cells[place] for place in places])
+        if part is not None:
+            days[places] = part[0]
+            forms[part[1]] = forms.get(part[1], 0) + len(places)
+    return (days, max(forms, key=forms.__getitem__)) if forms and np.isnan(days).mean() <= 1 - PARSED else None
+
+
+def _separators(cell: str) -> str:
+    """What stands between the parts of a date, and whether the year comes first: "4-" for 2024-03-01, "." for 01.03.2024."""
+    first = re.match(r"\d{4}(?!\d)", cell)
+    return ("4" if first else "") + "".join(dict.fromkeys(re.sub(r"[\d:\s]|[A-Za-z]+", "", cell)))
+
+
+def _dates_of_a_form(cells: Sequence[str]) -> tuple[Array, str] | None:
+    """Strings as days since 1970 and the form that nearly all of them follow; None without one."""
     sample = list(cells[:: max(1, len(cells) // 50)])
     if sum(any(sign.isdigit() for sign in cell) and 6 <= len(cell) <= 40 for cell in sample) < PARSED * len(sample):
         return None

@@ -1,6 +1,6 @@
 """Roles of a table's columns: numbers, categories, dates, texts, or columns that a classifier must not see.
 
-    numeric        numbers; also "1,234.5", "3,14", "12 %", "$5", "14:05"        float64
+    numeric        numbers; also "1,234.5", "3,14", "12 %", "$5", "8 kg", "14:05"  float64
     categorical    strings that repeat, codes with leading zeros                 dictionary of strings
     boolean        true/false, yes/no, t/f                                       bool
     date           dates and times, as strings, YYYYMMDD or timestamps           timestamp

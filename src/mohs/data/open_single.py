@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mohs._core.errors import DataError
 from mohs._core.folders import refuse_output
+from mohs._core.vocabulary import INDEX
 from mohs.data.decode import Size
 from mohs.data.empty_classes import without_empty_classes
 from mohs.data.examples import Data, Examples
@@ -36,13 +37,14 @@ KINDS = (
 def open_single(data: Any = None, *, split: str | None = None, **options: Any) -> Data:
     """The data of one source, validated; the options are those of `open_data`, except `without`."""
     reading = Reading.of(**options)
-    return prepared(_open(data, reading), split=split, image_size=reading.image_size)
+    return prepared(_open(data, reading), split=split, image_size=reading.image_size, is_new=not isinstance(data, Data))
 
 
-def prepared(data: Data, *, split: str | None = None, image_size: Size | None = None) -> Data:
+def prepared(data: Data, *, split: str | None = None, image_size: Size | None = None, is_new: bool = True) -> Data:
     """The data, or one of their splits, with images of this size; at least two classes, each with an example.
 
     Classes that a subset of a data set has lost are left out, with a note.
+    is_new: Warn of doubtful labels. Data that were opened before have been warned of.
     """
     data = only(data, split)
     data = data if image_size is None else resized_data(data, image_size)
@@ -50,7 +52,8 @@ def prepared(data: Data, *, split: str | None = None, image_size: Size | None = 
     if data.train.kind != "predictions" and data.train.votes is None:  # which have a column per class
         data = without_empty_classes(data, lacks="an example")
     check_examples(data.train)
-    warn_of_labels(data.train)
+    if is_new:
+        warn_of_labels(data.train)
     return data
 
 
@@ -142,6 +145,12 @@ def _in_memory(data: Any, reading: Reading) -> Data:
     from mohs.data.readers.tabular import in_memory_table
     from mohs.data.readers.torch_dataset import from_dataset
 
+    if _is_of_datasets(data):
+        from mohs.data.readers.hub import hub_splits
+
+        return hub_splits(
+            data if isinstance(data, Mapping) else {"train": data}, "data", "data", **reading.columns, **reading.images
+        )
     columns = as_arrow(data)
     if columns is not None:
         return in_memory_table(columns, **reading.rows)
@@ -172,15 +181,27 @@ def _labeled(columns: pa.Table, labels: Any) -> tuple[pa.Table, str]:
     if len(labels) != columns.num_rows:
         raise DataError(f"data: {columns.num_rows} rows but {len(labels)} labels")
     values = labels.tolist() if hasattr(labels, "tolist") else labels.to_list() if hasattr(labels, "to_list") else list(labels)
-    return columns.append_column(name, pa.array(values)), name
+    try:
+        given = pa.array(values, from_pandas=True)  # NaN is missing
+    except pa.ArrowException as error:
+        raise DataError(f"data: labels must be strings or integers, all of one type ({error})") from error
+    return columns.append_column(name, given), name
+
+
+def _is_of_datasets(data: Any) -> bool:
+    """Whether this is a Dataset or a DatasetDict of the datasets package."""
+    return type(data).__module__.partition(".")[0] == "datasets" and type(data).__name__ in ("Dataset", "DatasetDict")
 
 
 def as_arrow(data: Any) -> pa.Table | None:
-    """An Arrow table, or a pandas or Polars frame as one; None for anything else."""
+    """An Arrow table, or a pandas or Polars frame or a Dataset of the datasets package as one; None for anything else."""
     import pyarrow as pa
 
     if isinstance(data, pa.Table):
         return data
+    if _is_of_datasets(data) and not isinstance(data, Mapping):
+        table: pa.Table = data.with_format("arrow")[:]
+        return table
     package = type(data).__module__.partition(".")[0]
     if type(data).__name__ != "DataFrame" or package not in ("pandas", "polars"):
         return None
@@ -188,7 +209,10 @@ def as_arrow(data: Any) -> pa.Table | None:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
-    """A pandas frame as an Arrow table; a column of values of several types becomes one of strings, as in a CSV file."""
+    """A pandas frame as an Arrow table; a column of values of several types becomes one of strings, as in a CSV file.
+
+    An index of distinct strings or integers, unless it only counts the rows, becomes the column INDEX, which holds the ids.
+    """
     import pyarrow as pa
 
     names = [str(name) for name in frame.columns]
@@ -200,10 +224,22 @@ def _from_pandas(frame: Any) -> pa.Table:
         values = frame.iloc[:, place]
         try:
             columns[name] = pa.Array.from_pandas(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            if _is_extension(columns[name].type):  # intervals and periods
+                raise pa.ArrowTypeError
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
             missing = values.isna().tolist()
             columns[name] = pa.array([None if lost else str(one) for one, lost in zip(values, missing, strict=True)], pa.string())
+    index = frame.index
+    counts = index.nlevels > 1 or (index.inferred_type == "integer" and index.equals(index.__class__(range(len(index)))))
+    if not counts and index.is_unique and index.inferred_type in ("integer", "string") and INDEX not in columns:
+        columns[INDEX] = pa.array(index.tolist())
     return pa.table(columns)
+
+
+def _is_extension(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return isinstance(kind.value_type if pa.types.is_dictionary(kind) else kind, pa.BaseExtensionType)
 
 
 def _hub(name: str, reading: Reading) -> Data:

@@ -82,6 +82,11 @@ def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
     """Scores (M, N, K) in float32 and labels (N,); raise ValueError unless they fit each other."""
     if labels.size == 0:
         raise ValueError("labels are empty: there is nothing to judge")
+    if labels.ndim == 1 and labels.dtype.kind in "OUS":
+        raise ValueError(
+            f"labels must be class indices, got {str(labels[0])!r}: give the column of each label among the scores, such as "
+            "np.searchsorted(model.classes_, labels)"
+        )
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise ValueError(
             f"labels must be class indices of shape (N,), got shape {labels.shape} of {labels.dtype}: convert names with "

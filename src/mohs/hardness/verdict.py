@@ -243,10 +243,17 @@ def reasons(table: pa.Table, by: str) -> list[str]:
 FACTS = ("part", "label", "predicted", *MARGINS, "neighbors", "first_learned", "forgetting", "epochs", "mean_confidence")
 
 
+def _plain(label: Any) -> Any:
+    """A number with four digits, all of them if it has more before the point: 0.1235, 26061, 1e+20; any other label as it is."""
+    if not isinstance(label, float):
+        return label
+    return f"{label:.0f}" if 1e4 <= abs(label) < 1e15 else f"{label:.4g}"
+
+
 def _facts(row: dict[str, Any], by: str) -> list[str]:
     if row[by] is None or row[by] != row[by]:
         return ["not judged"]
-    predicted, label = (f"{one:.4g}" if isinstance(one, float) else one for one in (row.get("predicted"), row.get("label")))
+    predicted, label = (_plain(one) for one in (row.get("predicted"), row.get("label")))
     outcome = "predicted as labeled" if predicted == label else f"predicted {predicted}, not {label}"
     part = f"{row['part']}: " if row.get("part") is not None else ""
     facts = [f"{part}{outcome} ({by.replace('_', ' ')} {row[by]:+.1f})"]

@@ -5,7 +5,8 @@ same     A model that did not see their labels cannot tell the examples of two c
          CONFUSED classes that get most of its probability.
 split    2-means divides the unit features of a class into parts, each at least a tenth, whose means form a larger angle than
          those of most classes with their nearest class, with a gap between them: Ashman's D over 6. Halves of a normal
-         distribution have 2.7, of a circle 4.3.
+         distribution have 2.7, of a circle 4.3. Unit vectors have a gap wherever one column is much larger than the others, so
+         the features themselves must have one, too: over 4, as halves of a uniform distribution have 3.5.
 
 The score of an example is the largest overlap of its class, or that it has a split; its flag says that its class is concerned.
 """
@@ -21,7 +22,7 @@ from mohs.issues.found import Array, Found
 from mohs.issues.weak_groups import unit_rows
 
 SAME, FEWEST, CONFUSED = 0.5, 10, 3
-LEAST_PART, GAP = 0.1, 6.0
+LEAST_PART, GAP, UNDIVIDED = 0.1, 6.0, 4.0
 MOST = 1000  # examples of a class that are divided
 
 
@@ -61,26 +62,33 @@ def split_classes(labels: Array, features: Array, number: int, *, seed: int = 0)
         return []
     vectors = {c: np.nan_to_num(np.asarray(features[one], dtype=np.float32)) for c, one in rows.items()}
     center = np.mean([one.mean(0) for one in vectors.values()], axis=0)
-    units = {c: unit_rows(one - center) for c, one in vectors.items()}
+    vectors = {c: one - center for c, one in vectors.items()}
+    units = {c: unit_rows(one) for c, one in vectors.items()}
     means = unit_rows(np.stack([one.mean(0) for one in units.values()]))
     cosines = means @ means.T
     np.fill_diagonal(cosines, -1)
     usual = float(np.median(np.arccos(np.clip(cosines.max(1), -1, 1))))
     found = []
     for c, one in units.items():
+        if (one == one[0]).all():  # copies of one example have no two parts
+            continue
         fitted = KMeans(2, n_init=1, random_state=seed).fit(one)
         part = fitted.labels_
         axis = fitted.cluster_centers_[1] - fitted.cluster_centers_[0]
-        along = one @ axis
-        left, right = along[part == 0], along[part == 1]
-        if min(len(left), len(right)) < LEAST_PART * len(one):
+        if min(np.bincount(part, minlength=2)) < LEAST_PART * len(one):
             continue
-        gap = float(np.sqrt(2) * abs(right.mean() - left.mean()) / np.sqrt(left.var() + right.var() + 1e-12))
+        gap = _gap(one @ axis, part)
         first, second = unit_rows(fitted.cluster_centers_)
         angle = float(np.arccos(np.clip(first @ second, -1, 1)))
-        if gap > GAP and angle > usual:
+        if gap > GAP and angle > usual and _gap(vectors[c] @ axis, part) > UNDIVIDED:
             found.append((c, angle, gap))
     return found
+
+
+def _gap(along: Array, part: Array) -> float:
+    """Ashman's D of the two parts of values (n,)."""
+    left, right = along[part == 0], along[part == 1]
+    return float(np.sqrt(2) * abs(right.mean() - left.mean()) / np.sqrt(left.var() + right.var() + 1e-12))
 
 
 def _confused(rows: Sequence[Array], probs: Array) -> list[tuple[int, int]]:

@@ -35,3 +35,8 @@ class Found:
         if self.part is not None:
             return self.part
         return float(self.flag.mean()) if len(self.flag) else 0.0
+
+    @property
+    def number(self) -> int:
+        """Number of examples (or columns) that are flagged."""
+        return int(self.flag.sum()) if self.part is None else len(self.details)

@@ -86,10 +86,9 @@ def _block(name: str, found: Found, result: AuditResult) -> Block:
 
 
 def _size(found: Found) -> str:
-    number = int(found.flag.sum())
     if found.part is not None:
-        return f"{len(found.details)}"
-    return "all examples" if number == len(found.flag) else f"{number:,}, {found.share:.1%}"
+        return f"{found.number}"
+    return "all examples" if found.flag.all() else f"{found.number:,}, {found.share:.1%}"
 
 
 def _members(name: str, result: AuditResult) -> list[Member]:

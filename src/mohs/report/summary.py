@@ -118,7 +118,12 @@ def unflagged(result: AuditResult) -> str:
     doubted = min(DOUBTED, len(chances))
     wrong = float(np.sort(chances)[::-1][:doubted].sum())
     if wrong < 1:
-        return "No label looks wrong."
+        unsure = int((column(result.table, "verdict") == "cannot tell").sum())
+        return (
+            f"No label looks wrong, but the judge cannot tell for {unsure:,} of {len(chances):,}."
+            if unsure
+            else "No label looks wrong."
+        )
     return f"No label is certain enough to be flagged, but about {wrong:.0f} of the {doubted} most doubtful ones are wrong."
 
 
@@ -204,7 +209,9 @@ def next_steps(result: AuditResult) -> list[Step]:
     if result.annotators is not None:
         steps.append(Step("Show the examples listed under “Annotators” to one more person: their votes help most."))
     if unsure:
-        better = "a stronger model, embeddings from a pretrained one, or more examples per class"
+        is_table = "fields" in result.table.column_names
+        stronger = "columns that say more about the label" if is_table else "a stronger model, embeddings from a pretrained one,"
+        better = f"{stronger} or more examples per class"
         steps.append(Step(f"To judge the {unsure:,} examples that this audit cannot, use {better}."))
     if result.left_out:
         steps.append(Step(f"Repair, label or remove the {len(result.left_out):,} examples that were left out."))

@@ -299,3 +299,17 @@ def test_a_folder_of_shards_is_one_table(tmp_path: Path) -> None:
         DataError, match=r"train-x\.parquet: its columns \(b, label, split\) or their types differ from those of the first"
     ):
         table(tmp_path)
+
+
+def test_a_quote_that_is_not_closed_joins_no_rows(tmp_path: Path) -> None:
+    """Text files with tabs seldom quote their cells, but their texts may begin with a quote."""
+    (tmp_path / "a.tsv").write_text('label\ttext\nx\t"Never again\ny\tsaid "good"\nx\t\ny\t"Nice\ny\tb\n')
+    data = table(tmp_path / "a.tsv", text="text")
+    assert list(data.train.inputs.strings) == ['"Never again', 'said "good"', '"Nice', "b"]  # type: ignore[union-attr]
+    assert data.left_out[0].path.endswith("line 4")
+    (tmp_path / "a.tsv").write_text('label\ttext\nx\t"two\nlines ""here"""\ny\tb\n')
+    assert list(table(tmp_path / "a.tsv", text="text").train.inputs.strings) == ['two\nlines "here"', "b"]  # type: ignore[union-attr]
+    for rows in ('"Never again,x\nb,y\n"Nice,x\nc,y', '"Never again,x\nb,y'):
+        with pytest.raises(DataError, match=r"rows.csv, line 2: a quote opens a cell and is not closed there"):
+            table(csv(tmp_path, f"text,label\n{rows}\n"))
+    assert len(table(csv(tmp_path, 'text,label\n"a 5" disk",x\n"b\nc",y\n')).train) == 2

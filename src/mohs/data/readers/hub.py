@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, `hf:NAME` or `hf:NAME:CONFIG`, by the `datasets` package (the extra `hf`).
+"""Data sets of the Hugging Face hub, `hf:NAME` or `hf:NAME:CONFIG`, by the `datasets` package (the extra `hf`), or in memory.
 
 NAME may be a local folder: one that `save_to_disk` wrote, or one of Parquet, CSV or image files; then nothing is downloaded.
 Images and labels are found by the types of the columns (Image, ClassLabel), or by their names; text and tables as in
@@ -71,21 +71,37 @@ def hub(
     memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
     """The data of a hub name or a local folder; `label`, `text` and `group` name columns."""
+    reading: dict[str, Any] = {"image_size": image_size, "memory_limit": memory_limit}
+    found = _loaded(_package(), name, config)
+    return hub_splits(found, name, f"hf:{name}", label=label, text=text, group=group, **reading)
+
+
+def hub_splits(
+    found: Mapping[str, Any],
+    name: str,
+    source: str,
+    *,
+    label: str | None = None,
+    text: str | None = None,
+    group: str | None = None,
+    image_size: int | Size | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Data:
+    """The data of data sets by split, as `DatasetDict` holds them; source: names them in errors."""
     datasets = _package()
-    found = _loaded(datasets, name, config)
-    splits, notes = _splits(found, name)
+    splits, notes = _splits(found, source)
     kinds = splits["train"].features
-    target = _label_column(datasets, kinds, label, name)
+    target = _label_column(datasets, kinds, label, source)
     values = {split: label_values(list(one[target]), name) for split, one in splits.items()}
     if isinstance(kinds[target], datasets.ClassLabel):
         values = {split: (numbers, missing | (numbers < 0)) for split, (numbers, missing) in values.items()}
         classes = list(kinds[target].names)
     else:
         classes = classes_in(values["train"][0][~values["train"][1]])
-    together = None if group is None else group_column(list(kinds), group, target, f"hf:{name}")
+    together = None if group is None else group_column(list(kinds), group, target, source)
     image = next((one for one, kind in kinds.items() if isinstance(kind, datasets.Image)), None)
     if image is None or text is not None:
-        return rows_data(_rows(splits, values, classes, target, name, notes, together), text=text)
+        return rows_data(_rows(splits, values, classes, target, name, source, notes, together), text=text)
     encoded = {split: one.cast_column(image, datasets.Image(decode=False)) for split, one in splits.items()}
     store = HubImages(encoded, image, name)
     entries, left_out = [], []
@@ -121,19 +137,19 @@ def _loaded(datasets: ModuleType, name: str, config: str | None) -> dict[str, An
     return dict(found) if isinstance(found, dict) else {"train": found}
 
 
-def _splits(found: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
+def _splits(found: Mapping[str, Any], source: str) -> tuple[dict[str, Any], list[str]]:
     """Splits by our names for them; a single one is for training, those with other names are not read."""
     if len(found) == 1:
         return {"train": next(iter(found.values()))}, []
     splits = {split_called(one): data for one, data in found.items()}
     if "train" not in splits:
-        raise DataError(f"hf:{name}: no train split; it has {', '.join(found)}")
+        raise DataError(f"{source}: no train split; it has {', '.join(found)}")
     other = [one for one in found if split_called(one) is None]
     notes = [f"splits not read: {', '.join(other)}"] if other else []
     return {split: splits[split] for split in SPLITS if split in splits}, notes
 
 
-def _label_column(datasets: ModuleType, kinds: Mapping[str, Any], label: str | None, name: str) -> str:
+def _label_column(datasets: ModuleType, kinds: Mapping[str, Any], label: str | None, source: str) -> str:
     typed = [one for one, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
     if label is not None:
         found = label if label in kinds else None
@@ -141,7 +157,7 @@ def _label_column(datasets: ModuleType, kinds: Mapping[str, Any], label: str | N
         found = find_name(typed, LABELS) or next(iter(typed), None) or find_name(kinds, LABELS)
     if found is None:
         what = f"no column {label!r}" if label is not None else "no label column: name yours with label (--label)"
-        raise DataError(f"hf:{name}: {what}; its columns: {', '.join(kinds)}")
+        raise DataError(f"{source}: {what}; its columns: {', '.join(kinds)}")
     return found
 
 
@@ -151,6 +167,7 @@ def _rows(
     classes: list[Any],
     label: str,
     name: str,
+    source: str,
     notes: list[str],
     group: str | None = None,
 ) -> Rows:
@@ -168,4 +185,4 @@ def _rows(
     inputs = [one for one in columns.column_names if one not in reserved]
     groups = None if group is None else columns.column(group).to_pylist()
     about: tuple[Any, ...] = (list(numbers), classes, left_out, notes, groups)
-    return Rows(name, RowSource(f"hf:{name}"), columns, inputs, numbers, labels, called, *about)
+    return Rows(name, RowSource(source), columns, inputs, numbers, labels, called, *about)

@@ -22,7 +22,7 @@ import torch
 
 from mohs._core.errors import DataError, NoLabels
 from mohs._core.group_numbers import group_numbers
-from mohs._core.vocabulary import FEATURES, IDS, LABELS, SPLIT, TEXTS, find_name, plain_name
+from mohs._core.vocabulary import FEATURES, IDS, INDEX, LABELS, SPLIT, TEXTS, find_name, plain_name
 from mohs.data.cells import Array, is_number, is_text, parse_numbers
 from mohs.data.columns import (
     MOST_COLUMNS,
@@ -43,7 +43,7 @@ from mohs.data.readers.tabular_file import RowSource
 from mohs.data.row_inputs import TableRows, Texts
 from mohs.data.split import SPLITS, split_called
 
-KEYS = (*IDS, "", "Unnamed: 0", "__index_level_0__")  # columns that name the rows
+KEYS = (*IDS, "", "Unnamed: 0", INDEX)  # columns that name the rows
 SHOWN = 5
 
 
@@ -106,6 +106,8 @@ def labeled_rows(
 
     separator: what separates several labels in a cell, or in the strings that lists of labels become; only the training rows of
     such data are kept. numbers: labels are numbers, the targets of a regression, with the same limit.
+
+    Blanks around a label do not matter; a label of blanks is missing.
     """
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
@@ -115,6 +117,8 @@ def labeled_rows(
     if separator is not None:
         text = _all_text(given)  # where an empty cell is an empty set
         given = [None if one is None and not text else as_set(one or "", separator, str(source)) for one in given]
+    elif _all_text(given):
+        given = [one and one.strip() for one in given]
     if numbers:
         values = parse_numbers(["" if one is None else str(one) for one in given])
         missing = np.isnan(values)

@@ -1,6 +1,7 @@
 """A CSV, TSV, JSON Lines or Parquet file, or a folder of Parquet shards: one row per example, with its label and inputs.
 
-    label     named by `label`, or the first column called one of LABELS; rows without a label are skipped
+    label     named by `label`, or the first column called one of LABELS; rows without a label are skipped;
+              blanks around a label do not matter
     inputs    a column of image paths (PATHS, IMAGES, or one that names existing images), relative to the file's folder; a column
               of encoded images; or features, text or a table: see `rows.py`
     key       a column called one of KEYS, which names the example; never an input
@@ -22,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from mohs._core.errors import DataError, NoLabels
-from mohs._core.vocabulary import IMAGES, LABELS, PATHS, SPLIT, find_name, plain_name
+from mohs._core.vocabulary import IMAGES, INDEX, LABELS, PATHS, SPLIT, find_name, plain_name
 from mohs.data.cells import is_text
 from mohs.data.columns import Column
 from mohs.data.decode import Size, is_image_name
@@ -139,7 +140,7 @@ def label_column(names: Sequence[str], label: str | None, source: str) -> str:
     """The column of labels: the one that `label` names, or the first called one of LABELS."""
     found = _label_among(names, label)
     if found is None:
-        shown = f"its columns: {', '.join(names)}"
+        shown = f"its columns: {', '.join(name for name in names if name != INDEX)}"
         if label is not None:
             raise DataError(f"{source}: no column {label!r}; {shown}")
         unknown = f"no label column ({', '.join(LABELS)}): name yours with label (--label)"

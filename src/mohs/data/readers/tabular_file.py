@@ -75,7 +75,10 @@ def _row_lines(path: Path) -> list[int]:
         if path.suffix.lower() in JSON_LINES:
             return [number for number, line in enumerate(file, 1) if line.strip()]
         _, separator, above = _header(path)
-        reader = csv.reader(islice(file, above, None), delimiter=separator)
+        if separator == "\t" and _stray_quote(path) is not None:
+            reader = csv.reader(islice(file, above, None), delimiter=separator, quoting=csv.QUOTE_NONE)
+        else:
+            reader = csv.reader(islice(file, above, None), delimiter=separator)
         with suppress(csv.Error):
             for row in reader:
                 found += [above + last + 1] if row else []
@@ -142,19 +145,54 @@ def _header(path: Path) -> tuple[list[str], str, int]:
 def _csv(path: Path, as_text: Callable[[Sequence[str]], Collection[str]]) -> pa.Table:
     names, separator, above = _header(path)
     options = pyarrow.csv.ConvertOptions(column_types={name: pa.string() for name in as_text(names)})
-    parsing = pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
 
-    def read(*, threads: bool) -> pa.Table:
+    def read(*, threads: bool, quotes: bool = True) -> pa.Table:
+        parsing = pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True, quote_char='"' if quotes else False)
         reading = pyarrow.csv.ReadOptions(use_threads=threads, skip_rows=above)
         return pyarrow.csv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=options)
 
     try:
         found = read(threads=True)
+        stray = _stray_quote(path) if _spans_lines(found) else None
     except pa.ArrowInvalid:
-        found = read(threads=False)  # whose error names the row
+        stray = _stray_quote(path)
+        if stray is None:
+            found = read(threads=False)  # whose error names the row
+    if stray is not None and separator != "\t":
+        raise DataError(
+            f"{path}, line {stray}: a quote opens a cell and is not closed there, so that the lines below belong to this cell: "
+            'double quotes within cells, as in "a 5"" disk", or remove this one'
+        )
+    if stray is not None:  # cells between tabs need no quotes
+        found = read(threads=False, quotes=False)
     if any(pa.types.is_binary(kind) for kind in found.schema.types):  # what Arrow makes of strings that are not UTF-8
         _check_utf8(path)
     return found
+
+
+def _spans_lines(table: pa.Table) -> bool:
+    """Whether a cell has several lines."""
+    import pyarrow.compute as pc
+
+    texts = [column for column in table.columns if is_text(column.type)]
+    return any(pc.any(pc.match_substring(column, "\n")).as_py() for column in texts)
+
+
+def _stray_quote(path: Path) -> int | None:
+    """The line of the first row that a quote joins with lines below, although it is part of a text; None without one."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        _, separator, above = _header(path)
+        reader = csv.reader(islice(file, above, None), delimiter=separator, strict=True)
+        last = 0
+        while True:
+            try:
+                next(reader)
+            except StopIteration:
+                return None
+            except csv.Error:
+                if reader.line_num > last + 1:
+                    return above + last + 1
+            last = reader.line_num
 
 
 def without_empty_end(table: pa.Table) -> pa.Table:

@@ -122,7 +122,7 @@ def parts_of(item: Any, place: int) -> tuple[Any, Any]:
         if key is None or label is None:
             raise DataError(
                 f"item {place} has the keys {', '.join(map(str, item))}: an input ({', '.join((*INPUTS, *TEXTS))}) "
-                f"and a label ({', '.join(LABELS)}) are expected"
+                f"and a label ({', '.join(LABELS)}) are expected; if the items are rows of a table, give a data frame of them"
             )
         return item[key], item[label]
     if isinstance(item, tuple | list) and len(item) in (2, 3):
