@@ -22,7 +22,6 @@ import os
 import sys
 import tempfile
 import time
-import warnings
 import zlib
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -54,7 +53,6 @@ ROWS = 250  # labels kept of each cell
 CLEAN = 0.25  # weight of draws of columns and tables without wrong labels, which are 40 %, so that they count as others' do
 SHARE = 0.17  # synthetic data sets for each table of a folder
 POOL = 1500  # examples of a data set of images or texts that draws are taken from
-WIDE, LEAST_OF_FOLDS = 128, 3  # principal axes of wider features for one classifier, and examples of a class, one per fold
 SMALL, LEAST_OF_CLASS = 600, 4  # examples up to which draws are small, and examples per class of those, on average and at least
 GROUPS, HIDDEN, NETWORKS, EPOCHS, DECAY = 6, 32, 4, 4, 0.1
 NEAR, NEAR_RATE, NEAR_EPOCHS = 0.005, 2e-3, 3  # with --onward: pull to the weights before, learning rate, epochs
@@ -148,81 +146,29 @@ def noisy(x: Array, truth: Array, rng: np.random.Generator, clean: float) -> tup
     return labels, kind
 
 
-def signs(
-    seed: int, features: str | None, kinds: list[str] | None = None, least: int = 200, most: int = 2500, alone: bool = False
-) -> dict[str, Any]:
-    """The signs of some labels of one cell, as `mohs audit` would see them, and their summary over all labels.
-
-    alone: As `judge_labels` sees them with the probabilities of one classifier, which users compute.
-    """
+def signs(seed: int, features: str | None, kinds: list[str] | None = None, least: int = 200, most: int = 2500) -> dict[str, Any]:
+    """The signs of some labels of one cell, as `mohs audit` would see them, and their summary over all labels."""
     import torch
 
     from mohs.hardness.judgment import fit_rule
-    from mohs.hardness.learned_odds import by_itself, signs_of, summary, table_signs
+    from mohs.hardness.learned_odds import signs_of, summary, table_signs
 
     torch.set_num_threads(1)
     cell = draw(seed, features, kinds, least, most)
     x, y, t = cell.pop("x"), cell.pop("y"), cell.pop("t")
-    wrong, ambiguity, refit = y != t, 1.0, None
-    if alone:
-        scores = of_one(x, y, np.random.default_rng(seed + 1))
-    else:
-        scores, made, y = of_features(x, y) if isinstance(x, dict) else of_table(x, y)
-        ambiguity, refit = made.ambiguity, made.refit
-    rule = fit_rule(scores, y, ambiguity=ambiguity)
+    wrong = y != t
+    scores, made, y = of_features(x, y) if isinstance(x, dict) else of_table(x, y)
+    rule = fit_rule(scores, y, ambiguity=made.ambiguity)
     rows = rule.judge(scores, y)
     probs = rule.model.probs(scores)
-    refit = by_itself(probs) if refit is None else refit
     found = signs_of(
-        probs, y, rule=rows.p_mislabeled, apparent=rows.apparent, refit=refit, rate=rule.model.rate, kappa=rule.kappa
-    )
+        probs, y, rule=rows.p_mislabeled, apparent=rows.apparent, refit=made.refit,
+        rate=rule.model.rate, kappa=rule.kappa,
+    )  # fmt: skip
     kept = np.random.default_rng(seed).permutation(len(y))[:ROWS]
-    risks = table_signs(probs, y, refit)[kept]
+    risks = table_signs(probs, y, made.refit)[kept]
     judged = {"signs": found[kept].astype(np.float32), "risks": risks.astype(np.float32), "summary": summary(found)}
-    return {**cell, "features": refit.kind, "n": len(y), "wrong": wrong[kept], **judged}
-
-
-def of_one(x: Any, y: Array, rng: np.random.Generator) -> Array:
-    """Out-of-fold log-probabilities (1, N, K) of a random classifier of scikit-learn, some of them too sure or too unsure."""
-    from sklearn.decomposition import PCA
-    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
-    from sklearn.naive_bayes import GaussianNB
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.neural_network import MLPClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    from mohs.data.columns import from_table
-    from mohs.train.table_views import smooth_view
-
-    if np.bincount(y).min() < LEAST_OF_FOLDS:
-        raise ValueError("a class has too few examples for folds")
-    if isinstance(x, dict):
-        matrix = np.asarray(next(iter(x.values())), dtype=np.float64)
-    else:
-        matrix = smooth_view(from_table(x), lambda texts: np.zeros((len(texts), 1)))
-    if matrix.shape[1] > WIDE:
-        matrix = PCA(WIDE, random_state=0).fit_transform(matrix) if len(matrix) > WIDE else matrix
-    models = {
-        "logistic": lambda: make_pipeline(
-            StandardScaler(), LogisticRegression(C=float(rng.choice((0.01, 0.1, 1.0))), max_iter=100)
-        ),
-        "forest": lambda: RandomForestClassifier(100, min_samples_leaf=int(rng.choice((1, 3, 5))), random_state=0),
-        "boosted": lambda: HistGradientBoostingClassifier(max_iter=50, random_state=0),
-        "neighbors": lambda: make_pipeline(StandardScaler(), KNeighborsClassifier(int(rng.choice((5, 10, 25))))),
-        "bayes": lambda: GaussianNB(),
-        "perceptron": lambda: make_pipeline(StandardScaler(), MLPClassifier((64,), alpha=0.1, max_iter=40, random_state=0)),
-    }
-    weights = np.array([4, 2, 1 if y.max() < 5 else 0, 1, 0.5, 1.5])
-    name = str(rng.choice(list(models), p=weights / weights.sum()))
-    folds = StratifiedKFold(5 if np.bincount(y).min() >= 5 else LEAST_OF_FOLDS, shuffle=True, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        probs = cross_val_predict(models[name](), matrix, y, cv=folds, method="predict_proba")
-    logs = np.log(np.nan_to_num(probs).clip(1e-6)) * (np.exp(rng.uniform(-0.7, 0.7)) if rng.random() < 0.3 else 1)
-    return (logs - np.log(np.exp(logs).sum(1, keepdims=True)))[None].astype(np.float32)
+    return {**cell, "features": made.refit.kind, "n": len(y), "wrong": wrong[kept], **judged}
 
 
 def of_features(x: dict[str, Array], y: Array) -> tuple[Array, FoldScores, Array]:
@@ -254,12 +200,10 @@ def of_table(x: Any, y: Array) -> tuple[Array, FoldScores, Array]:
     return np.stack([one.astype(np.float32) for one in scores.values()]), made, data.train.labels.numpy()
 
 
-def attempt(
-    seed: int, features: str | None, kinds: list[str] | None, least: int, most: int, alone: bool
-) -> dict[str, Any] | None:
+def attempt(seed: int, features: str | None, kinds: list[str] | None, least: int, most: int) -> dict[str, Any] | None:
     """`signs`; None where the draw has too few examples of a class to judge."""
     try:
-        return signs(seed, features, kinds, least, most, alone)
+        return signs(seed, features, kinds, least, most)
     except Exception as error:
         print(f"cell {seed}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return None
@@ -275,7 +219,7 @@ def cells(options: argparse.Namespace) -> None:
         running = set()
         while time.perf_counter() - began < options.seconds:
             while len(running) < 2 * options.jobs:
-                told = options.features, options.kinds, options.least, options.most, options.alone
+                told = options.features, options.kinds, options.least, options.most
                 running.add(pool.submit(attempt, seed, *told))
                 seed += 1
             finished, running = wait(running, timeout=5, return_when=FIRST_COMPLETED)
@@ -336,7 +280,7 @@ def train(x: Array, wrong: Array, weight: Array, seed: int, start: dict[str, Any
 
 def networks(x: Array, wrong: Array, cell: Array, weight: Array, options: argparse.Namespace) -> dict[str, Array]:
     """The weights of `learned_odds`, trained on signs and summaries (N, I) of cells (N,) with these weights."""
-    before = package_networks(x, options.kind) if options.onward or options.beside else None
+    before = package_networks(x, options.start or options.kind) if options.onward or options.beside else None
     mean, deviation = (x.mean(0), x.std(0) + 1e-6) if before is None else (before["mean"], before["deviation"])
     weight, start = weight[cell] / np.bincount(cell)[cell], before if options.onward else None
     nets = [train((x - mean) / deviation, wrong, weight / weight.mean(), seed, start) for seed in range(NETWORKS)]
@@ -364,16 +308,15 @@ def drawn(files: list[Path], kind: str) -> tuple[Array, Array, Array, Array, Arr
     """Signs with summaries (N, I), which labels are wrong (N,), the cell of each (N,), data set and weight of each cell.
 
     kind: "embedding" for draws of images and texts, and synthetic ones, which count as much as all others together; "columns" and
-    "table" for tables, with risks; "few" and "scores" for all draws, with risks.
+    "table" for tables, with risks; "few" for all draws, with risks.
     """
-    from mohs.hardness.learned_odds import FEW, SCORES, with_summary
+    from mohs.hardness.learned_odds import FEW, with_summary
 
     parts = [dict(np.load(file)) for file in files]
     signs, wrong, rows, data, noise, summary, features = (
         np.concatenate([one[name] for one in parts]) for name in ("signs", "wrong", "rows", "data", "kind", "summary", "features")
     )
     wanted = np.isin(data, (*SYNTHETIC, *EMBEDDED)) if kind == "embedding" else (features != "embedding") | (kind == FEW)
-    wanted &= (features == SCORES) == (kind == SCORES)
     of_cells = [own for own, one in zip(np.split(np.arange(len(signs)), np.cumsum(rows)[:-1]), wanted, strict=True) if one]
     x = [with_summary(signs[own].astype(np.float64), one) for own, one in zip(of_cells, summary[wanted], strict=True)]
     if kind != "embedding":
@@ -397,14 +340,14 @@ def fit(options: argparse.Namespace) -> None:
     onward = options.onward or options.beside
     if not options.write:
         group = np.array([zlib.crc32(str(one).encode()) % GROUPS for one in data])[cell]
-        before = [("before", learned_odds.judged_by(package_networks(x, options.kind), x))] if onward else []
+        before = [("before", learned_odds.judged_by(package_networks(x, options.start or options.kind), x))] if onward else []
         ours = [("rule", 1 / (1 + np.exp(-x[:, 0]))), *before, ("networks", unseen(x, wrong, cell, weight, group, options))]
         report(wrong, ours, cell)
         return
     held = json.loads(file.read_text(encoding="utf-8"))
     made = networks(x, wrong, cell, weight, options)
     own = {name: np.round(np.asarray(value, dtype=np.float64), 4).tolist() for name, value in made.items()}
-    before = held[options.kind] if onward else {"cells": 0, "data": []}
+    before = held[options.start or options.kind] if onward else {"cells": 0, "data": []}
     told = {"cells": before["cells"] + len(data), "data": sorted({*before["data"], *data.tolist()})}
     text = {**held, "signs": list(learned_odds.SIGNS), options.kind: {**told, **own}}
     file.write_text(json.dumps(text) + "\n", encoding="utf-8")
@@ -449,7 +392,7 @@ def report(wrong: Array, judged: list[tuple[str, Array]], cell: Array) -> None:
 
 
 def main() -> None:
-    from mohs.hardness.learned_odds import FEW, SCORES
+    from mohs.hardness.learned_odds import FEW
     from mohs.hardness.learned_odds import KINDS as FEATURES
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -464,14 +407,14 @@ def main() -> None:
     make.add_argument("--first", type=int, default=0, help="first random seed")
     make.add_argument("--least", type=int, default=200, help="examples of a draw at least")
     make.add_argument("--most", type=int, default=2500, help="examples of a draw at most")
-    make.add_argument("--alone", action="store_true", help="judge by the probabilities of one classifier, as users compute them")
     make.add_argument("--jobs", type=int, default=2)
     make.add_argument("--seconds", type=float, default=600)
     make.set_defaults(run=cells)
     learn = commands.add_parser("fit")
     learn.add_argument("files", nargs="+", type=Path)
-    learn.add_argument("--kind", choices=(*FEATURES, FEW, SCORES), required=True, help="which networks to train")
+    learn.add_argument("--kind", choices=(*FEATURES, FEW), required=True, help="which networks to train")
     learn.add_argument("--onward", action="store_true", help="start from the package's weights and stay near them")
+    learn.add_argument("--start", choices=FEATURES, help="with --onward: start from the package's networks of another kind")
     learn.add_argument("--beside", action="store_true", help="keep the package's networks, beside the new ones")
     learn.add_argument("--write", action="store_true")
     learn.set_defaults(run=fit)

@@ -87,14 +87,12 @@ def judge_examples(
     ambiguity: float = 1.0,
     refit: Refit | None = None,
     model: NoiseModel | None = None,
-    in_sample: bool = False,
 ) -> LabelJudgment:
-    """The judgment on the examples' labels by scores, people's votes, and labels that were checked."""
+    """The judgment on the examples' labels by scores that are out of sample, people's votes, and labels that were checked."""
     labels, groups = examples.labels.numpy(), None if examples.groups is None else examples.groups.numpy()
     judgment = judge_labels(
-        scores, labels, precision=options.precision, ambiguity=ambiguity, refit=refit, model=model, groups=groups,
-        in_sample=in_sample,
-    )  # fmt: skip
+        scores, labels, precision=options.precision, ambiguity=ambiguity, refit=refit, model=model, groups=groups
+    )
     if examples.votes is not None:
         judgment = judge_by_votes(judgment, examples.votes, labels, precision=options.precision)
     if isinstance(options.checked, CheckedLabels):

@@ -59,7 +59,7 @@ def judge_images(data: Data, options: AuditOptions, folder: Path) -> AuditResult
         features, data.train.labels, num_classes=len(data.train.classes), folds=options.folds, seed=options.seed,
         device=choose_device(options.device),
     )  # fmt: skip
-    judgment = judge_examples(beliefs(trained, logits), data.train, options, ambiguity=heads.ambiguity, in_sample=True)
+    judgment = judge_examples(beliefs(trained, logits), data.train, options, ambiguity=heads.ambiguity)
     variability = settled_variability(trained.trace) if trained.trace else None
     table = verdict(table, judgment=judgment, precision=options.precision, variability=variability)
     return AuditResult.of(

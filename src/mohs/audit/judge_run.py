@@ -50,8 +50,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
     seen = trained_on(trained, data.train)
     options.step("verdict", "by a network that saw these labels" if seen else "out of sample")
     labels = own.labels.numpy()
-    scores = torch.log_softmax(torch.from_numpy(logits), 1).numpy()
-    judgment = judge_examples(scores, own, options, in_sample=seen)
+    judgment = judge_examples(torch.log_softmax(torch.from_numpy(logits), 1).numpy(), own, options)
     loss = as_spec(trained.run.loss)
     return AuditResult.of(
         data.train,

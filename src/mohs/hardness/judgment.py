@@ -27,8 +27,8 @@ them because examples with equal features have different labels on purpose. Wher
 and groups that share a label are judged as one (`group_units`).
 
 Labels that look merely ambiguous are wrong in about 5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w) for
-w = r_g o/(1 + r_g o), o = P(wrong)/P(right). This is the rule. For scores that are out of sample and one label per example, it
-is one of the signs from which `learned_odds` tells p_mislabeled.
+w = r_g o/(1 + r_g o), o = P(wrong)/P(right). This is the rule. Where the refitted heads are at hand, it is one of the signs
+from which `learned_odds` tells p_mislabeled.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from mohs._core.validation import check_between
 from mohs.hardness.annotators import Consensus
 from mohs.hardness.checked_labels import Checks
 from mohs.hardness.group_units import share_labels, unit_means, units_of
-from mohs.hardness.label_rows import Smooth, has_parts, label_rows, log_scores
-from mohs.hardness.learned_odds import LEAST, Refit, by_itself, learned_wrong, signs_of
+from mohs.hardness.label_rows import Smooth, label_rows, log_scores
+from mohs.hardness.learned_odds import LEAST, Refit, learned_wrong, signs_of
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
 
 SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
@@ -123,7 +123,6 @@ def judge_labels(
     refit: Refit | None = None,
     model: NoiseModel | None = None,
     groups: Any = None,
-    in_sample: bool = False,
 ) -> LabelJudgment:
     """Judge given labels by out-of-sample scores.
 
@@ -145,9 +144,6 @@ def judge_labels(
         groups: Names or numbers (N,) of groups of examples that depend on each other, such as a patient's, if models that saw
             none of a group scored it; an example whose name is missing is a group by itself. Groups that share a label are
             judged as one (`group_units`); where groups are few, little is flagged. For one label per example only.
-        in_sample: Whether the model saw the labels, as a network that hardly memorizes. p_mislabeled then comes from the noise
-            model alone: networks trained on other data sets, which judge one label per example otherwise, saw scores that
-            are out of sample.
 
     Returns:
         The probability that each label is wrong, the labels to flag, suggested labels, and the share of wrong labels. Where an
@@ -175,25 +171,16 @@ def judge_labels(
         if groups.shape != y.shape:
             raise ValueError(f"groups must have shape {y.shape}, one per label, got {groups.shape}")
         if share_labels(groups, y):
-            return _judge_groups(s, y, known, groups, refit, precision=precision, interval=interval, in_sample=in_sample)
+            return _judge_groups(s, y, known, groups, refit, precision=precision, interval=interval)
         units = len(np.unique(groups[known]))
     rule = fit_rule(s[:, known], y[known], ambiguity=ambiguity, model=model, units=units)
     if units < LEAST <= examples:  # the networks would take the examples of a few groups for as many independent ones
-        refit, in_sample = None, True
-    alone = refit is None and not in_sample and not has_parts(scores, labels)
-    return _judgment(rule, s, y, known, precision, z, smooth, refit, units, alone=alone)
+        refit = None
+    return _judgment(rule, s, y, known, precision, z, smooth, refit, units)
 
 
 def _judge_groups(
-    s: Array,
-    y: Array,
-    known: Array,
-    groups: Array,
-    refit: Refit | None,
-    *,
-    precision: float,
-    interval: float,
-    in_sample: bool,
+    s: Array, y: Array, known: Array, groups: Array, refit: Refit | None, *, precision: float, interval: float
 ) -> LabelJudgment:
     """Judge groups that share a label as one: each by the mean scores (M, U, K) of its examples."""
     unit = units_of(groups[known], y[known])
@@ -204,9 +191,7 @@ def _judge_groups(
     if refit is not None:
         again = Refit(unit_means(refit.probs[known], unit), refit.width, refit.kind)
         ambiguity = ambiguous_share(fit_noise(scores, labels).probs(scores), again.probs, labels, width=refit.width)
-    found = judge_labels(
-        scores, labels, precision=precision, interval=interval, ambiguity=ambiguity, refit=again, in_sample=in_sample
-    )
+    found = judge_labels(scores, labels, precision=precision, interval=interval, ambiguity=ambiguity, refit=again)
     given = np.zeros((len(y), s.shape[2]))
     rows: dict[str, Array] = {
         "p_mislabeled": np.full(len(y), np.nan),
@@ -342,25 +327,21 @@ def _judgment(
     smooth: Smooth | None,
     refit: Refit | None,
     units: int,
-    *,
-    alone: bool,
 ) -> LabelJudgment:
     s = np.where(known[None, :, None], s, 0.0)
     n, rows = len(y), rule.judge(s, y)
     wrong = rows.p_mislabeled
     probs = rule.model.probs(s[:, known])
-    if refit is not None:
+    few = len(probs) < LEAST and bool(rule.class_trust.any())  # which networks of small data sets judge, unless all is chance
+    if refit is not None and (few or (len(probs) >= LEAST and skilled(probs, y[known]))):
         twins, groups = (None if one is None else one[known] for one in (refit.twins, refit.groups))
-        refit = replace(refit, probs=refit.probs[known], twins=twins, groups=groups)
-    elif alone:
-        refit = by_itself(probs)
-    if refit is not None and rule.class_trust.any() and (alone or len(probs) < LEAST or skilled(probs, y[known])):
+        again = replace(refit, probs=refit.probs[known], twins=twins, groups=groups)
         signs = signs_of(
             probs, y[known], rule=rows.p_mislabeled[known], apparent=rows.apparent[known],
-            refit=refit, rate=rule.model.rate, kappa=rule.kappa,
+            refit=again, rate=rule.model.rate, kappa=rule.kappa,
         )  # fmt: skip
         wrong = np.full(n, np.nan)
-        wrong[known] = learned_wrong(signs, probs, y[known], refit)
+        wrong[known] = learned_wrong(signs, probs, y[known], again)
     if smooth is not None:
         wrong = np.where(known, smooth(np.where(known, wrong, 0.0)), wrong)
     wrong = np.where(known, wrong, np.nan)

@@ -27,11 +27,6 @@ NEARBY = 5  # side of the window over which wrong labels of pixels are smoothed
 Smooth = Callable[[Array], Array]
 
 
-def has_parts(scores: Any, labels: Any) -> bool:
-    """Whether an example can have several labels: sets of classes, tokens or pixels; arguments as for `judge_labels`."""
-    return bool(isinstance(scores, list | tuple) and len(scores) and as_array(scores[0]).ndim > 1) or as_array(labels).ndim > 1
-
-
 def label_rows(scores: Any, labels: Any) -> tuple[Array, Array, Smooth | None]:
     """Scores (M, R, K) in float32 and labels (R,) with parts as rows; for pixels, a function that smooths values (R,).
 

@@ -36,7 +36,6 @@ LEAST = 150  # examples below which data sets are small; the networks of a kind 
 SUMMARY = 22  # numbers of `summary`
 KINDS = ("embedding", "columns", "table")  # of features, each with networks of its own
 FEW = "few"  # the networks of small data sets
-SCORES = "scores"  # the networks for scores alone, without models fitted to the predicted classes
 WINDOW, LEAST_WINDOW = 0.1, 20  # examples, as a share and at least, of about the same confidence
 QUANTILES = 5  # groups by confidence whose risk and doubt describe a data set
 CLASS_PRIOR = 5.0  # examples by which the risk of a class is drawn to that of all
@@ -72,7 +71,7 @@ class Refit:
     Attributes:
         probs: Their out-of-sample probabilities (N, K).
         width: Number of features D.
-        kind: What the features are (`KINDS`): an embedding, columns of numbers, or a table of mixed columns; `SCORES`: unknown.
+        kind: What the features are (`KINDS`): an embedding, columns of numbers, or a table of mixed columns.
         twins: A number for each example (N,), the same for examples with equal features. None: all differ.
         groups: Group of each example (N,), which cannot vouch for it, as heads do not see the group either. None: all differ.
     """
@@ -84,11 +83,6 @@ class Refit:
     groups: Array | None = None
 
 
-def by_itself(probs: Array) -> Refit:
-    """What stands for a refit where there is none: the probabilities (N, K) themselves, of as many features as examples."""
-    return Refit(probs, len(probs), SCORES)
-
-
 def learned_wrong(signs: Array, probs: Array, labels: Array, refit: Refit) -> Array:
     """The probability that each label of a data set is wrong (N,).
 
@@ -98,7 +92,7 @@ def learned_wrong(signs: Array, probs: Array, labels: Array, refit: Refit) -> Ar
         labels: Class indices (N,).
         refit: Models fitted to the predicted classes.
     """
-    kind = refit.kind if len(labels) >= LEAST or refit.kind == SCORES else FEW
+    kind = refit.kind if len(labels) >= LEAST else FEW
     x = with_summary(signs, summary(signs))
     if kind != "embedding":
         x = np.concatenate([x, table_signs(probs, labels, refit)], axis=1)
