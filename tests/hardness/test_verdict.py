@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_predict
 import mohs
 from mohs.hardness.judgment import judge_labels
 from mohs.hardness.score import score_logits
-from mohs.hardness.table import column, make_table
+from mohs.hardness.table import add_columns, column, make_table
 from mohs.hardness.verdict import PROBABILITIES, probabilities, reasons, verdict, wrong_by_margin
 
 Q = st.floats(0, 1)
@@ -97,6 +97,26 @@ def test_facts_are_shown_in_words() -> None:
         "predicted cat, not dog (margin -12.3); 10% of its neighbors have its label; never learned in 20 epochs",
         "predicted as labeled (margin +7.0); 95% of its neighbors have its label; learned at epoch 2, forgotten 3 times since",
     ]
+
+
+def test_probabilities_are_shown_instead_of_the_margin_where_they_are_known() -> None:
+    table = make_table(
+        {
+            "id": [0, 1, 2],
+            "label": ["dog", "cat", "emu"],
+            "predicted": ["cat", "cat", "dog"],
+            "margin": [-12.34, 2.2, 0.0],
+            "confidence": [4.4e-6, 0.9, 0.375],
+            "top_confidence": [0.997, 0.9, 0.5],
+        }
+    )
+    assert verdict(table).column("why").to_pylist() == [
+        "predicted cat, not dog (cat over 99%, dog under 1%)",
+        "predicted as labeled (90%)",
+        "predicted dog, not emu (dog 50%, emu 38%)",
+    ]
+    by_mean = verdict(add_columns(table, {"mean_margin": np.array([-3.0, 1.0, 0.5])}), by="mean_margin")
+    assert by_mean.column("why").to_pylist()[0] == "predicted cat, not dog (mean margin -3.0)"
 
 
 def test_a_judgment_is_taken_as_it_is() -> None:

@@ -234,13 +234,16 @@ class Places:
 
 
 def reasons(table: pa.Table, by: str) -> list[str]:
-    """Two or three facts per row, in words: the margin, the neighbors, the course of training."""
+    """Two or three facts per row, in words: the prediction, the neighbors, the course of training."""
     names = {name: table.column(name).to_pylist() for name in table.column_names if name in FACTS}
     rows = zip(*names.values(), strict=True)
     return ["; ".join(_facts(dict(zip(names, row, strict=True)), by)) for row in rows]
 
 
-FACTS = ("part", "label", "predicted", *MARGINS, "neighbors", "first_learned", "forgetting", "epochs", "mean_confidence")
+FACTS = (
+    "part", "label", "predicted", "confidence", "top_confidence", *MARGINS, "neighbors", "first_learned", "forgetting", "epochs",
+    "mean_confidence",
+)  # fmt: skip
 
 
 def _plain(label: Any) -> Any:
@@ -250,13 +253,22 @@ def _plain(label: Any) -> Any:
     return f"{label:.0f}" if 1e4 <= abs(label) < 1e15 else f"{label:.4g}"
 
 
+def _percent(share: float) -> str:
+    """A probability in words: 37%, and under 1% or over 99% at the ends."""
+    return "under 1%" if share < 0.01 else "over 99%" if share > 0.99 else f"{share:.0%}"
+
+
 def _facts(row: dict[str, Any], by: str) -> list[str]:
     if row[by] is None or row[by] != row[by]:
         return ["not judged"]
     predicted, label = (_plain(one) for one in (row.get("predicted"), row.get("label")))
     outcome = "predicted as labeled" if predicted == label else f"predicted {predicted}, not {label}"
     part = f"{row['part']}: " if row.get("part") is not None else ""
-    facts = [f"{part}{outcome} ({by.replace('_', ' ')} {row[by]:+.1f})"]
+    how_sure = f"{by.replace('_', ' ')} {row[by]:+.1f}"
+    if by == "margin" and row.get("confidence") is not None and row.get("top_confidence") is not None:
+        own, top = (_percent(row[name]) for name in ("confidence", "top_confidence"))
+        how_sure = own if predicted == label else f"{predicted} {top}, {label} {own}"
+    facts = [f"{part}{outcome} ({how_sure})"]
     if row.get("neighbors") is not None:
         facts.append(f"{row['neighbors']:.0%} of its neighbors have its label")
     epochs = row.get("epochs")
