@@ -111,9 +111,9 @@ def test_probabilities_are_shown_instead_of_the_margin_where_they_are_known() ->
         }
     )
     assert verdict(table).column("why").to_pylist() == [
-        "predicted cat, not dog (cat over 99%, dog under 1%)",
+        "predicted cat (over 99%), not dog (under 1%)",
         "predicted as labeled (90%)",
-        "predicted dog, not emu (dog 50%, emu 38%)",
+        "predicted dog (50%), not emu (38%)",
     ]
     by_mean = verdict(add_columns(table, {"mean_margin": np.array([-3.0, 1.0, 0.5])}), by="mean_margin")
     assert by_mean.column("why").to_pylist()[0] == "predicted cat, not dog (mean margin -3.0)"
@@ -139,7 +139,7 @@ def test_a_judgment_is_taken_as_it_is() -> None:
         s for i, s in enumerate(table.column("label").to_pylist()) if i not in (7, 20)
     ]
     assert column(judged, "p_suggested")[7] == pytest.approx(judgment.p_suggested[7])
-    assert "predicted b, not a" in judged.column("why").to_pylist()[7]
+    assert judged.column("why").to_pylist()[7] == "predicted b (over 99%), not a (under 1%)"
 
 
 TABLE = make_table({"id": [0], "margin": [1.0]})

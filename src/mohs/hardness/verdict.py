@@ -262,13 +262,16 @@ def _facts(row: dict[str, Any], by: str) -> list[str]:
     if row[by] is None or row[by] != row[by]:
         return ["not judged"]
     predicted, label = (_plain(one) for one in (row.get("predicted"), row.get("label")))
-    outcome = "predicted as labeled" if predicted == label else f"predicted {predicted}, not {label}"
     part = f"{row['part']}: " if row.get("part") is not None else ""
-    how_sure = f"{by.replace('_', ' ')} {row[by]:+.1f}"
-    if by == "margin" and row.get("confidence") is not None and row.get("top_confidence") is not None:
-        own, top = (_percent(row[name]) for name in ("confidence", "top_confidence"))
-        how_sure = own if predicted == label else f"{predicted} {top}, {label} {own}"
-    facts = [f"{part}{outcome} ({how_sure})"]
+    own, top = (row.get(name) if by == "margin" else None for name in ("confidence", "top_confidence"))
+    if own is None or top is None:
+        outcome = "predicted as labeled" if predicted == label else f"predicted {predicted}, not {label}"
+        outcome += f" ({by.replace('_', ' ')} {row[by]:+.1f})"
+    elif predicted == label:
+        outcome = f"predicted as labeled ({_percent(own)})"
+    else:
+        outcome = f"predicted {predicted} ({_percent(top)}), not {label} ({_percent(own)})"
+    facts = [part + outcome]
     if row.get("neighbors") is not None:
         facts.append(f"{row['neighbors']:.0%} of its neighbors have its label")
     epochs = row.get("epochs")
