@@ -272,6 +272,14 @@ class LabelRule:
         )
 
 
+def informative(rule: LabelRule, probs: Array, labels: Array) -> bool:
+    """Whether probabilities (N, K) tell enough of the labels (N,) for networks trained on other data sets to judge by them.
+
+    Those of small data sets have seen models that predict little more than the largest class.
+    """
+    return bool(rule.class_trust.any()) if len(labels) < LEAST else skilled(probs, labels)
+
+
 @dataclass(frozen=True, eq=False)
 class RowJudgment:
     """The judgment of n rows by a `LabelRule`.
@@ -331,9 +339,7 @@ def _judgment(
     s = np.where(known[None, :, None], s, 0.0)
     n, rows = len(y), rule.judge(s, y)
     wrong = rows.p_mislabeled
-    probs = rule.model.probs(s[:, known])
-    few = len(probs) < LEAST and bool(rule.class_trust.any())  # which networks of small data sets judge, unless all is chance
-    if refit is not None and (few or (len(probs) >= LEAST and skilled(probs, y[known]))):
+    if refit is not None and informative(rule, probs := rule.model.probs(s[:, known]), y[known]):
         twins, groups = (None if one is None else one[known] for one in (refit.twins, refit.groups))
         again = replace(refit, probs=refit.probs[known], twins=twins, groups=groups)
         signs = signs_of(
