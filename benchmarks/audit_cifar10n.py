@@ -70,7 +70,7 @@ def main() -> None:
             "test_accuracy": (result.history or [{}])[-1].get("test_accuracy"),
         }  # fmt: skip
         print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-        rows.append(row)
+        rows.append({name: None if v != v else v for name, v in row.items()})  # NaN is not JSON
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
 
