@@ -1,4 +1,4 @@
-"""`mohs.audit`: judge every example, then write the report; what the command `mohs audit` runs, with `--stream` or without."""
+"""`mohs.audit` judges every example, then writes the report. The command `mohs audit` runs it, with or without `--stream`."""
 
 from __future__ import annotations
 

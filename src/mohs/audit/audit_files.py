@@ -8,7 +8,7 @@
 Memory holds the sample, a batch and the columns of a block, whatever the number of rows. Blocks are independent: an executor runs
 them in this process or elsewhere, and the same call resumes from those that are done. The folder holds
 
-    audit.json                 whose folder it is
+    audit.json                 the source and the options
     judge.safetensors          the fitted judge
     parts/                     results before the verdict, removed at the end
     hardness/00017.parquet     the table, a part for each block of rows, in the order of the source
@@ -191,7 +191,7 @@ def audit_files(
 
 
 def _judge(source: Source, names: Sequence[Any], folder: Path, tell: Tell, **how: Any) -> FileJudge:
-    """The judge of this folder; fitted unless it is there."""
+    """Load the judge of this folder; fit it first if it does not exist."""
     if not (folder / JUDGE).exists():
         by = "the logits given, which must be out of sample" if "logits" in source.keys else f"heads in {how['folds']} folds"
         tell(f"2/4 judge: {by}, fitted to {min(how['sample'], source.rows):,} rows")
@@ -293,7 +293,7 @@ class Finish:
 
 
 def estimated(total: Tally, threshold: float, judge: FileJudge, names: Sequence[Any], seed: int) -> NoiseEstimate:
-    """The share of wrong labels from the sums over all rows, of which those from the threshold on are flagged."""
+    """Estimate the share of wrong labels from the sums over all rows; rows at or above the threshold are flagged."""
     n, wrong, apparent, unsure, doubted = total["sums"].tolist()
     z = NormalDist().inv_cdf((1 + INTERVAL) / 2)
     means = {"apparent": apparent / n, "unsure": unsure / n, "doubted": doubted / n}
@@ -304,7 +304,7 @@ def estimated(total: Tally, threshold: float, judge: FileJudge, names: Sequence[
 
 
 def judged_by(source: Source, judge: FileJudge, folds: int) -> dict[str, str]:
-    """What judged the rows, in the words of a report."""
+    """How the rows were judged, for the report."""
     if judge.head is None:
         return {"model": "the model that made the logits", "features": "the data", "out of sample": "if the logits are"}
     fitted = f"{judge.examples:,} of {source.rows:,} rows" if source.rows > judge.examples else "all rows"
@@ -313,7 +313,7 @@ def judged_by(source: Source, judge: FileJudge, folds: int) -> dict[str, str]:
 
 
 def notes_of(judge: FileJudge, rows: int) -> list[str]:
-    """What is approximate in the table of a source with this many rows."""
+    """Which parts of the table are approximate for a source with this many rows."""
     notes = [f"p_mislabeled is compared in steps of 1/{BINS} to choose the rows called mislabeled"]
     if rows > judge.examples:
         notes.append(f"heads, noise model, ranks and grades are those of {judge.examples:,} of {rows:,} rows, drawn at random")
@@ -355,7 +355,7 @@ def load_audited_files(folder: Path) -> AuditedFiles:
 
 
 class _Clock:
-    """Seconds between stops, by name."""
+    """Stopwatch: seconds of each stage, by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

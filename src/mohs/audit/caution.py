@@ -13,9 +13,9 @@ WEAK = 0.25  # trust below which flags reach a precision of .75 in 55 % of the a
 
 
 def caution(table: pa.Table, trust: float = 1.0) -> str | None:
-    """What the reader must know before relying on the verdicts; None if nothing speaks against them.
+    """A warning about the verdicts, for the reader; None if they can be relied on.
 
-    trust: `Judgment.trust`, which is also low where there is little to find; so it counts only where labels are flagged.
+    trust: `Judgment.trust`. It is also low where there is little to find, so it counts only if labels are flagged.
     """
     if "residual" in table.column_names:
         return _caution_of_numbers(table)
@@ -36,7 +36,7 @@ def caution(table: pa.Table, trust: float = 1.0) -> str | None:
 
 
 def _caution_of_numbers(table: pa.Table) -> str | None:
-    """The caution of a regression: numbers are never predicted exactly, so their errors count."""
+    """The warning for a regression: numbers are never predicted exactly, so the size of the errors decides."""
     given, predicted = (np.asarray(table.column(name).to_pylist(), dtype=np.float64) for name in ("label", "predicted"))
     error, spread = np.nanmedian(np.abs(given - predicted)), np.nanmedian(np.abs(given - np.nanmedian(given)))
     if error < NO_BETTER * spread:
@@ -48,6 +48,6 @@ def _caution_of_numbers(table: pa.Table) -> str | None:
 
 
 def cautions(table: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts, with a caution if there is one."""
+    """The facts, with the caution added if there is one."""
     text = " ".join(one for one in (facts.get("caution"), caution(table, facts.get("trust", 1.0))) if one)
     return {**facts, "caution": text} if text else facts

@@ -1,8 +1,8 @@
 """Labels that somebody has checked, matched to the examples of an audit.
 
 decisions      of the report or of `mohs review`, on the labels as they are: keep means right; accept, change and exclude wrong
-corrected      what `mohs apply` wrote: labels with a decision are right now. Whether they were before, and how probable that was,
-               the earlier audit tells (`previous`)
+corrected      what `mohs apply` wrote: labels with a decision are right now. The earlier audit (`previous`)
+               says whether they were right before, and how probable that was
 previous       labels that were checked for the earlier audit and have not changed since; its calibration
 """
 
@@ -20,7 +20,7 @@ from mohs.data.corrections import read_corrections
 from mohs.data.examples import Examples
 from mohs.hardness.checked_labels import Calibration, CheckedLabels
 
-Found = dict[int, tuple[bool, Any, bool]]  # by row: wrong, the right class, and whether it was checked as it is
+Found = dict[int, tuple[bool, Any, bool]]  # by row: whether the label is wrong, the right class, and whether it was this label
 
 
 def load_checked(
@@ -60,7 +60,7 @@ def load_checked(
 
 
 def _decided(given: str | Path | Sequence[Mapping[str, str]], examples: Examples) -> Found:
-    """What the decisions on these examples say."""
+    """The labels that these decisions check, by row."""
     decisions, name, numbered = _read(given)
     if not decisions:
         raise DataError(f"{name} holds no decisions: check some labels in the report or in mohs review first")
@@ -112,7 +112,7 @@ def _read(given: str | Path | Sequence[Mapping[str, str]]) -> tuple[Sequence[Map
 
 
 def _still_checked(earlier: AuditResult, examples: Examples) -> Found:
-    """Labels that had been checked for the earlier audit and are the same now, or the ones that they should be."""
+    """Labels that were checked for the earlier audit and have not changed since, or have been corrected."""
     if "checked" not in earlier.table.column_names:
         return {}
     place, names = _places(examples), [str(one) for one in examples.classes]
@@ -131,7 +131,7 @@ def _still_checked(earlier: AuditResult, examples: Examples) -> Found:
 
 
 def _outcomes(corrected: str | Path, earlier: AuditResult) -> list[tuple[float, bool]]:
-    """How probable the earlier audit thought mistakes in the labels that were decided on since, and whether they were some."""
+    """For each label decided on since the earlier audit: its p_mislabeled there, and whether it was wrong."""
     texts = read_corrections(corrected)
     table = earlier.table
     before = table.column("checked").to_pylist() if "checked" in table.column_names else [None] * len(table)

@@ -1,4 +1,5 @@
-"""The decision log of `mohs review`: one JSON object per line, appended and never changed; what holds is a fold over the lines.
+"""The decision log of `mohs review`: one JSON object per line, appended and never changed. The current state is a fold over the
+lines.
 
     {"log": "mohs decisions", "version": 1, "data_hash": "91ab..."}
     {"seq": 1, "at": "2026-11-16T10:00:00.0Z", "by": "ada", "do": "decide", "decision": "change", "items": [["7", "dog", "fox"]]}
@@ -6,10 +7,10 @@
 
 An item is the example's id, its label when it was decided, and the new label. Each line ends with its CRC-32, and the numbers
 `seq` follow each other, so that changed, missing and doubled lines are noticed. A line is written
-and flushed to the disk before `append` returns; a last line without its end was never confirmed and is dropped.
+and flushed to the disk before `append` returns; an incomplete last line was never confirmed and is dropped.
 
 Several reviewers may decide on one example: the last decision that stands counts. "skip" leaves it open, "clear" takes the
-reviewer's earlier decisions on it back, and undo and redo go through a reviewer's own entries.
+reviewer's earlier decisions on it back, and undo and redo step through a reviewer's own entries.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ class Entry:
         return {id_: (label, new) for id_, label, new in self.items}
 
     def plain(self) -> dict[str, Any]:
-        """The entry as it is written."""
+        """The entry as a JSON object."""
         own = {"seq": self.seq, "at": self.at, "by": self.by, "do": self.do}
         return own | ({"decision": self.decision, "items": self.items} if self.do == "decide" else {"of": self.of})
 
 
 @dataclass(frozen=True)
 class Made:
-    """A decision on one example, and who made it when."""
+    """A decision on one example, with its author and time."""
 
     decision: str
     label: str
@@ -78,7 +79,7 @@ class Made:
 
     @property
     def outcome(self) -> tuple[str, str]:
-        """What becomes of the example: excluded, or the label that it has in the end."""
+        """The result for the example: excluded, or its final label."""
         return ("exclude", "") if self.decision == "exclude" else ("label", self.new_label or self.label)
 
 
@@ -88,7 +89,7 @@ class Decisions:
 
     entries: dict[int, Entry] = field(default_factory=dict)
     standing: dict[str, list[int]] = field(default_factory=dict)  # by id: decisions that are not undone, the oldest first
-    done: dict[str, list[int]] = field(default_factory=dict)  # by reviewer: what undo would take back, the last first out
+    done: dict[str, list[int]] = field(default_factory=dict)  # by reviewer: a stack of the entries that undo takes back
     undone: dict[str, list[int]] = field(default_factory=dict)
     last: int = 0
 
@@ -150,7 +151,7 @@ class Decisions:
         return [self._made(self.entries[seq], id_) for seq in self.standing.get(id_, ())]
 
     def decided(self) -> Iterator[tuple[str, Made]]:
-        """Each id with the decision that counts, skips left out."""
+        """Each id with the decision that counts, except skips."""
         for id_ in self.standing:
             made = self.decision(id_)
             if made is not None and made.decision != "skip":
@@ -158,14 +159,14 @@ class Decisions:
 
     def _made(self, entry: Entry, id_: str) -> Made:
         label, new = entry.by_id[id_]
-        kept = entry.decision in ("accept", "change") and new == label  # a change to the label that it has
+        kept = entry.decision in ("accept", "change") and new == label  # the new label equals the old one
         return Made("keep" if kept else entry.decision, label, "" if kept else new, entry.by, entry.at, entry.seq)
 
     def _stand(self, entry: Entry) -> list[str]:
         for id_, _, _ in entry.items:
             seqs = self.standing.setdefault(id_, [])
             seqs.append(entry.seq)
-            seqs.sort()  # a decision that is done again stands where it stood
+            seqs.sort()  # a redone decision returns to its earlier place
         return [id_ for id_, _, _ in entry.items]
 
     def _fall(self, entry: Entry) -> list[str]:
@@ -185,7 +186,7 @@ def fold(entries: Iterable[Entry]) -> Decisions:
 
 
 class DecisionLog:
-    """A log that is open for appending, by one process at a time; `state` is the fold over what it holds."""
+    """A log that is open for appending, by one process at a time; `state` is the fold over its entries."""
 
     def __init__(self, path: Path, data_hash: str) -> None:
         self.path, self.data_hash = path, data_hash
@@ -285,7 +286,7 @@ def encode(line: dict[str, Any]) -> bytes:
 
 
 def decode(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    """A line without its checksum, which is verified."""
+    """Parse a line and verify its checksum."""
     body = line[:-CRC_LENGTH] + b"}"
     if line[-CRC_LENGTH:] != f',"crc":"{zlib.crc32(body):08x}"}}'.encode():
         raise damaged(path, f"line {number} differs from its checksum", lost=LOST, repair=REPAIR)

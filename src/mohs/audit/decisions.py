@@ -36,7 +36,7 @@ from mohs.data.corrections import on_top, read_corrections, read_label_file, sin
 from mohs.hardness.table import check_table_path, classes_of, write_table
 
 COLUMNS = ("id", "data_hash", "label", "decision", "new_label")
-MOST_ROWS = 2_000_000  # of decisions
+MOST_ROWS = 2_000_000  # in a decision file
 SHOWN = 8  # classes that an error message lists
 FIRST_ROW = 2  # as in a spreadsheet, where the header is row 1
 
@@ -186,7 +186,7 @@ def read_labels(table: pa.Table, path: str | Path, *, earlier: pa.Table | None =
 
 
 def _given(table: pa.Table, earlier: pa.Table | None) -> pa.Table:
-    """The labels without any decision."""
+    """The labels before any decision."""
     own = _labels(table, table.column("label").to_pylist(), [""] * len(table))
     return own if earlier is None else on_top(own, earlier)
 
@@ -260,7 +260,7 @@ def _made_of(labels: pa.Table, path: Path) -> bool:
 
 
 def _with_paths_from(labels: pa.Table, file: Path) -> pa.Table:
-    """The labels with the paths of existing files relative to the folder of the file, from which readers of such files start."""
+    """The labels, with paths of existing files relative to the folder of the file, as readers of such files expect."""
     if "path" not in labels.column_names:
         return labels
     folder = file.resolve().parent

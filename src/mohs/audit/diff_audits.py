@@ -58,7 +58,7 @@ def check_common(place: Mapping[str, int], ids: Sequence[str], before: AuditResu
 
 
 def change_of(before: str | None, now: str | None, then_row: int | None, row: int | None) -> str:
-    """The change of one example by its verdicts and its rows in both audits (None: it is not there)."""
+    """The change of one example by its verdict and its row in each audit (None: absent)."""
     if FLAGGED in (before, now):
         return "still" if before == now else "new" if now == FLAGGED else "solved"
     if then_row is None or row is None:
@@ -83,7 +83,7 @@ def _issues(
     earlier, later = ({} if one is None else one.found for one in (before, after))
     for name in (one for one in later if one in earlier):
         if earlier[name].flag.all() and later[name].flag.all():
-            continue  # an issue of the data, not of examples
+            continue  # an issue of the data set, not of single examples
         old, new = (
             [row is not None and bool(flag[row]) for row in rows]
             for flag, rows in ((earlier[name].flag, then), (later[name].flag, now))

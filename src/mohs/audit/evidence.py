@@ -42,7 +42,7 @@ def evidence_table(probs: Array, classes: Sequence[Any], near: Near | None = Non
 
 
 def write_evidence(evidence: pa.Table, path: Path) -> None:
-    """Write the file, in groups that are small enough to read one for one example."""
+    """Write the file, in row groups small enough to be read for a single example."""
     with written_whole(path, sync=False) as part:
         pyarrow.parquet.write_table(evidence, part, row_group_size=EVIDENCE_ROWS)
 
@@ -55,7 +55,7 @@ def on_map(table: pa.Table, features: Any) -> pa.Table:
 
 @torch.no_grad()
 def principal_plane(features: Tensor) -> Array:
-    """features (N, D) -> coordinates (N, 2) float32 along the first two principal components, which a sample is fitted to."""
+    """features (N, D) -> coordinates (N, 2) float32 along the first two principal components of a sample."""
     count = len(features)
     plane = fit_plane(features if count <= SAMPLE else features[torch.linspace(0, count - 1, SAMPLE).long()])
     made = torch.zeros(count, 2)

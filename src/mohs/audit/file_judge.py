@@ -4,7 +4,7 @@
                 without its own fold if it is in the sample: no head saw the label that it judges
     logits      as given: they must be out of sample
 
-The noise model weighs the heads, and a weighted sum of linear heads is one linear head per fold on [x, k(x)]: the features on
+The noise model weights the heads, and a weighted sum of linear heads is one linear head per fold on [x, k(x)]: the features on
 their axes and the kernel of the landmarks. The rule of the judgment (`hardness.judgment.LabelRule`), the ranks in hardness,
 the means of the classes, the references for neighbors and the plane of the map come from the sample as well.
 """
@@ -40,13 +40,14 @@ from mohs.train.fold_heads import FoldScores, fold_scores
 from mohs.train.head_inputs import Axes, RbfUnits
 
 SAMPLE = 50_000  # rows that the judge is fitted to
-REFERENCES = 10_000  # of them, those that neighbors are sought among
-BINS = 4096  # of the histogram of p_mislabeled that decides which rows are flagged
+REFERENCES = 10_000  # rows of the sample among which neighbors are searched
+BINS = 4096  # bins of the histogram of p_mislabeled that decides which rows are flagged
 
 
 @dataclass(frozen=True, eq=False)
 class FoldHead:
-    """All heads, weighed, as one: scores of fold f are axes(x) @ weight[f] + kernel(x) @ kernel_weight[f] + bias[f].
+    """The weighted sum of all heads as a single head: scores of fold f are axes(x) @ weight[f] + kernel(x) @ kernel_weight[f] +
+    bias[f].
 
     Attributes:
         units: The map of the RBF heads, which holds the axes too.
@@ -64,7 +65,7 @@ class FoldHead:
 
     @staticmethod
     def of(made: FoldScores, weights: Array, rows: Array) -> FoldHead:
-        """The heads of these out-of-fold scores, weighed."""
+        """The weighted sum of the heads that made these out-of-fold scores."""
         first = next(iter(made.heads.values()))
         units = next(head.map for head in made.heads.values() if isinstance(head.map, RbfUnits))
         folds, width, classes = first.weight.shape
@@ -98,7 +99,7 @@ class FoldHead:
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """What the sample says about features: their center, the means of the classes, the references, and the plane of the map."""
+    """Statistics of the sample's features: their center, the class means, the references, and the plane of the map."""
 
     center: Tensor
     means: Tensor
@@ -120,11 +121,11 @@ class FileJudge:
     """Judges batches of a source; made by `fit_judge`.
 
     Attributes:
-        rule: The rule, for the weighed score of all heads.
+        rule: The rule, for the weighted score of all heads.
         head: The heads; None if logits are given.
         scale: Factor on given logits, the weight that the noise model gives them.
         probabilities: Whether the given logits are probabilities.
-        geometry: What the sample says about features, if there are any.
+        geometry: Statistics of the sample's features, if it has any.
         places: Ranks in hardness among the sample.
         margins: Ranks by margin among the sample, for the grade.
         examples: Number of rows in the sample.
@@ -218,7 +219,7 @@ def fit_judge(source: Source, classes: Sequence[Any], *, sample: int = SAMPLE, f
         head = FoldHead.of(made, rule.model.weights, rows)
     geometry = None if features is None else Geometry.of(features, labels, rows, len(classes), seed)
     scale = float(rule.model.weights[0])
-    rule = replace(rule, model=replace(rule.model, weights=np.ones(1)))  # of the score that is weighed already
+    rule = replace(rule, model=replace(rule.model, weights=np.ones(1)))  # the score is already weighted
     empty = Ranks(np.empty(0))
     judge = FileJudge(rule, head, scale, probabilities, geometry, Places({}, empty), empty, len(rows))
     columns, _, _ = judge.columns(taken, torch.from_numpy(labels), torch.from_numpy(rows))
@@ -228,7 +229,7 @@ def fit_judge(source: Source, classes: Sequence[Any], *, sample: int = SAMPLE, f
 
 
 def save_judge(judge: FileJudge, file: Path) -> None:
-    """Write the judge, so that an interrupted audit goes on with the same one."""
+    """Write the judge, so that an interrupted audit resumes with the same one."""
     rule, head, near = judge.rule, judge.head, judge.geometry
     tree: dict[str, Any] = {
         "scale": judge.scale,

@@ -18,8 +18,8 @@ from mohs.audit.totals import COLUMNS, Totals, margin_edges
 from mohs.hardness.table import classes_of
 
 SHOWN = 300  # rows that the report lists
-ELSEWHERE = ("data", "fingerprint", "classes")  # facts that the report shows in other places
-SAMPLED = 200_000  # margins that the edges of their histogram come from
+ELSEWHERE = ("data", "fingerprint", "classes")  # facts that the report shows elsewhere
+SAMPLED = 200_000  # margins from which the edges of their histogram are computed
 
 
 def file_result(done: AuditedFiles) -> AuditResult:

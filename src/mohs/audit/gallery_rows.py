@@ -1,9 +1,9 @@
 """Which examples the report shows: in the gallery, and of each issue besides labels.
 
-At most 600: half of them the most likely mislabeled (more where the other groups are small), the rest shared by the other
-groups. Each group holds the examples with that verdict, the most certain first; the hardest are filled up to 60 with the
-hardest of the easy ones. Beside these are the labels to check first (`mohs.hardness.checked_labels`). Of each issue the WORST
-examples are shown, of copies whole groups.
+At most 600: half of them the most likely mislabeled (more if the other groups are small), the rest from the other groups. Each
+group holds the examples with that verdict, the most certain first; the hardest are filled up to 60 with the hardest of the easy
+ones. Beside these are the labels to check first (`mohs.hardness.checked_labels`). Of each issue the WORST examples are shown, of
+copies whole groups.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def gallery_rows(table: pa.Table) -> list[int]:
 
 
 def group_rows(table: pa.Table) -> dict[str, list[int]]:
-    """The same rows by group; what one group does not need goes to the others, in their order."""
+    """The same rows by group; places that one group does not need go to the others, in order."""
     found = {group: surest(table, group) for group in GROUPS}
     left = {group: max(0, SHARES[group] - len(rows)) for group, rows in found.items()}
     spare = sum(left.values())
@@ -63,7 +63,7 @@ def surest(table: pa.Table, group: str) -> list[int]:
 
 
 def ranked_by(group: str) -> str:
-    """The column that orders a group: its own probability; that of a wrong label where this is the question."""
+    """The column that orders a group: its own probability, or for labels in doubt the probability that they are wrong."""
     return "p_mislabeled" if group in ("cannot tell", TO_CHECK) else f"p_{group}"
 
 
@@ -80,7 +80,7 @@ def worst_rows(issues: Issues, name: str) -> list[int]:
     found = issues.found[name]
     rows = np.flatnonzero(found.flag)
     if not len(rows) or len(rows) == len(found.flag):
-        return []  # nobody, or everybody: an issue of the data, not of examples
+        return []  # none or all flagged: an issue of the data set, not of single examples
     if found.group is None:
         order = np.argsort(-found.score[rows], kind="stable")
         return list(rows[order][:WORST].tolist())

@@ -1,7 +1,7 @@
 """Judge labels by features: heads in folds, so that every example is scored by heads that did not see its label.
 
 features     as given, or those of images and texts by an embedder (`mohs.embed`)
-images       their pixels at up to 32 × 32 as well: the noise model weighs both by how likely they make the labels
+images       their pixels at up to 32 × 32 as well: the noise model weights both by how likely they make the labels
 texts        their words as well (wordllama and TF-IDF), where sentence embeddings are the features
 scores       closed-form heads, fitted twice (`train.fold_heads`); a random forest beside them for few features
 judgment     noise model over all heads (`hardness.judgment`)
@@ -50,8 +50,8 @@ from mohs.train.fold_judge import scores_in_folds
 from mohs.train.fold_votes import fold_votes
 from mohs.train.trained import with_origin
 
-PIXELS, PIXELS_FROM = 32, 64  # side of the pixel features; largest side of images whose pixels may tell
-EMBEDDED_FROM = 20  # smallest side of images that are worth embedding
+PIXELS, PIXELS_FROM = 32, 64  # side of the pixel features; largest side of images that are also judged by their pixels
+EMBEDDED_FROM = 20  # smallest side of images that are embedded
 CHUNK = 4096
 
 
@@ -88,7 +88,7 @@ def judge_examples(
     refit: Refit | None = None,
     model: NoiseModel | None = None,
 ) -> LabelJudgment:
-    """The judgment on the examples' labels by scores that are out of sample, people's votes, and labels that were checked."""
+    """Judge the examples' labels by out-of-sample scores, people's votes, and checked labels."""
     labels, groups = examples.labels.numpy(), None if examples.groups is None else examples.groups.numpy()
     judgment = judge_labels(
         scores, labels, precision=options.precision, ambiguity=ambiguity, refit=refit, model=model, groups=groups
@@ -134,7 +134,7 @@ def judged(
 
 
 def features_of(data: Data, options: AuditOptions) -> tuple[dict[str, Any], str]:
-    """The sets of features to judge by, by name, and what they are."""
+    """The sets of features to judge by, by name, and a description."""
     train = data.train
     if train.kind == "features":
         return {"features": torch.as_tensor(train.inputs)}, f"{train.shape[0]:,} features"
@@ -155,7 +155,7 @@ def features_of(data: Data, options: AuditOptions) -> tuple[dict[str, Any], str]
 
 
 def embeds(examples: Examples, options: AuditOptions) -> bool:
-    """Whether an embedder is run: on texts, and on images unless they are tiny and no embedder is named."""
+    """Whether an embedder is run: always on texts; on images unless they are tiny and no embedder is named."""
     if examples.kind == "images":
         return options.embed != "auto" or min(examples.shape[1:]) >= EMBEDDED_FROM
     return examples.kind == "text"
@@ -200,7 +200,7 @@ def kept_scores(file: Path, train: Examples, make: Callable[[], tuple[Mapping[st
     if not file.exists():
         made, heads = make()
         scores = np.stack([np.asarray(one, dtype=np.float32) for one in made.values()])
-        if heads is not None:  # where a class is in one fold, models without the fold do not know it
+        if heads is not None:  # models fitted without the only fold that holds a class do not know that class
             scores[:, alone(train.labels, torch.from_numpy(heads.fold)).numpy()] = np.nan
         tree: dict[str, Any] = {"scores": torch.from_numpy(scores), "names": list(made)}
         if heads is not None:

@@ -2,8 +2,8 @@
 
 The images fall into two halves, class by class. A backbone is fine-tuned on each half, with cross-entropy, early-learning
 regularization (`losses.early_learning`) and averaged weights, and scores the other half, each image and its mirror. So no network
-sees the labels it judges, and the noise model weighs its scores with those of the heads. The heads that are refitted to the
-predicted classes have the same part in the judgment as without fine-tuning (`hardness.judgment`).
+sees the labels it judges, and the noise model weights its scores together with those of the heads. The heads that are refitted to
+the predicted classes have the same part in the judgment as without fine-tuning (`hardness.judgment`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def judge_finetuned(data: Data, options: AuditOptions, folder: Path) -> AuditRes
 
 def tuned_scores(data: Data, options: AuditOptions, folder: Path) -> Array:
     """Log-probabilities (N, K) of each image by the network that was fine-tuned on the other half."""
-    examples = replace(data.train, votes=None)  # the network must not see the votes
+    examples = replace(data.train, votes=None)  # the votes must be hidden from the network
     half = assign_folds(examples.labels, folds=HALVES, seed=options.seed, groups=examples.groups)
     runs = [tuned_run(data, int((half != f).sum()), options) for f in range(HALVES)]
     executor, scores = options.executor, torch.empty(len(examples), len(examples.classes))
@@ -79,7 +79,7 @@ def tuned_scores(data: Data, options: AuditOptions, folder: Path) -> Array:
     work = _Tuning(examples, half, runs, folder, options.device, watch)
     for f, own in enumerate(executor.map(work, range(HALVES), gpu=executor.has_gpu(options.device))):
         scores[half == f] = own
-    scores[alone(examples.labels, half)] = torch.nan  # the network of the other half does not know the class
+    scores[alone(examples.labels, half)] = torch.nan  # the network trained on the other half does not know the class
     return scores.numpy()
 
 

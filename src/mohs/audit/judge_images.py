@@ -1,11 +1,11 @@
 """Judge images by a network trained on them from scratch.
 
 One training with cross-entropy, early-learning regularization (`losses.early_learning`) and averaged weights, or with a recipe
-(`train.robust`; the default for 20,000 images and more on a GPU): such a network hardly memorizes wrong labels, so what it
-believes of its own training examples tells them. Two models are stacked by the noise model: the running mean of each example's
-predictions over training, and the final averaged network on the image and its mirror.
-The scores are in sample, and the network has learned to doubt wrong labels by a little: heads on its features, fitted to labels
-and to predictions (`train.fold_heads`), tell how much of that doubt is noise.
+(`train.robust`; the default for 20,000 images and more on a GPU): such a network hardly memorizes wrong labels, so its
+predictions on its own training examples reveal them. Two models are stacked by the noise model: the running mean of each
+example's predictions over training, and the final averaged network on the image and its mirror. The scores are in sample, and the
+network doubts wrong labels only a little: heads on its features, fitted to labels and to predictions (`train.fold_heads`),
+estimate how much of that doubt is noise.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from mohs.train.run import Run
 from mohs.train.trained import Trained
 
 AUTO_LOSS, EARLY_LEARNING = "cross_entropy", {"name": "early_learning", "weight": 3.0}
-WORK, FEWEST, MOST = 600_000, 10, 30  # training images in all on a CPU, and the bounds of epochs
-LARGE, LARGE_BATCH, LARGE_RATE = 20_000, 512, "sgd:lr=0.2"  # images from which a GPU trains with this batch and optimizer
+WORK, FEWEST, MOST = 600_000, 10, 30  # training images in total on a CPU, and the bounds on epochs
+LARGE, LARGE_BATCH, LARGE_RATE = 20_000, 512, "sgd:lr=0.2"  # on a GPU, with at least this many images
 LEAST_PROBABILITY = 1e-6
 
 
@@ -103,7 +103,7 @@ def planned_run(data: Data, options: AuditOptions) -> Run:
 
 
 def beliefs(trained: Trained, logits: Array) -> Array:
-    """Scores (M, N, K) of what the training and the final network say of each example."""
+    """Scores (M, N, K) of each example: the running mean of the predictions over training, and the final network."""
     final = torch.log_softmax(torch.from_numpy(logits), 1).numpy()
     if trained.targets is None:
         return final[None]
@@ -132,7 +132,7 @@ def unseen(trained: Trained, data: Data, device: str) -> tuple[Array, Array] | N
 
 
 def facts(trained: Trained, options: AuditOptions) -> dict[str, Any]:
-    """What the report says of how it was made."""
+    """Facts for the report about how the judgment was made."""
     return {
         "model": as_spec(trained.run.model)["name"],
         "parameters": sum(p.numel() for p in trained.network.parameters()),

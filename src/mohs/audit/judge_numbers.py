@@ -1,9 +1,9 @@
-"""Judge numbers as labels, the targets of a regression: by residuals of models that did not see them.
+"""Judge numeric labels, the targets of a regression, by the residuals of models that did not see them.
 
 features     as given, or those of images, texts and tables
-predictions  ridge regression out of fold and a random forest out of bag (in groups: out of fold); the one, or their mean, that is
-             nearest to the targets. They are fitted twice, the second time to targets that are moved to the expected ones where
-             they are probably wrong
+predictions  ridge regression out of fold and a random forest out of bag (with groups: out of fold); whichever of the two, or
+             their mean, is nearest to the targets. They are fitted twice, the second time to targets moved toward the
+             expected ones where they are probably wrong
 judgment     residuals compared with their usual spread (`hardness.targets`)
 """
 
@@ -33,7 +33,7 @@ from mohs.train.trained import with_origin
 
 TREES = 200
 PENALTIES = np.geomspace(1e-2, 1e4, 13)
-DIGITS = 4  # of a suggested number
+DIGITS = 4  # significant digits of a suggested number
 
 
 def judge_numbers(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
@@ -65,7 +65,7 @@ def judge_numbers(data: Data, options: AuditOptions, folder: Path) -> AuditResul
 
 
 def believable(predicted: Array, targets: Array) -> Array:
-    """The targets (N,), moved to the expected ones by the probability that they are wrong."""
+    """The targets (N,), moved toward the expected ones in proportion to the probability that they are wrong."""
     wrong = np.nan_to_num(judge_targets(predicted, targets).p_mislabeled)
     expected = score_targets(predicted, targets).column("predicted").to_numpy()
     moved: Array = targets + wrong * np.nan_to_num(expected - targets)
@@ -73,7 +73,7 @@ def believable(predicted: Array, targets: Array) -> Array:
 
 
 def best_predictions(x: Array, targets: Array, groups: Tensor | None, options: AuditOptions) -> tuple[str, Array]:
-    """The model whose predictions (N,) have the smallest median error, and these."""
+    """The model whose predictions have the smallest median error, and those predictions (N,)."""
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.linear_model import RidgeCV
     from sklearn.model_selection import KFold, PredefinedSplit, cross_val_predict

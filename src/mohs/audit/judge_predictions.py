@@ -1,4 +1,4 @@
-"""Judge labels by predictions of your own, which must be out of sample: no model is fitted.
+"""Judge labels by the user's own out-of-sample predictions; no model is fitted.
 
 Examples may have one label, several classes, or a label per token or pixel; the table shows each by its worst label.
 """

@@ -1,4 +1,4 @@
-"""Judge labels by a network that was trained before, instead of training one; there are no dynamics.
+"""Judge labels by an existing network instead of training one; there are no training dynamics.
 
 The noise model (`hardness.noise_model`) is fitted to its logits. For examples that it was trained on the result carries a
 caution: the network may have memorized them.
@@ -74,7 +74,7 @@ def judge_run(data: Data, options: AuditOptions, folder: Path) -> AuditResult:
 
 
 def matched(examples: Examples, trained: Trained) -> Examples:
-    """The examples with labels that are rows of the network's head; an error where the network cannot read them."""
+    """The examples with labels that are rows of the network's head; an error if the network cannot read them."""
     about = RunDirectory(trained.folder).about
     shape = tuple(about["shape"])
     kind = about.get("inputs", {}).get("kind", "images" if len(shape) == 3 else "features")

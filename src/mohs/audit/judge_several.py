@@ -1,4 +1,4 @@
-"""Judge examples that have several labels: every class is a problem of its own, of yes or no, under one noise model.
+"""Judge examples that have several labels: every class is a binary problem, all under one noise model.
 
 features     as given, or those of images, texts and tables
 scores       for each class, heads in folds that tell the examples with it from those without (`train.fold_heads`)
@@ -40,7 +40,7 @@ from mohs.train.fold_judge import LEAST_FOLDS
 from mohs.train.table_views import smooth_view
 from mohs.train.trained import with_origin
 
-FEWEST = 10  # examples with a class, and without it, from which it is judged
+FEWEST = 10  # number of examples with the class, and without it, required to judge it
 LEAST = 1e-12
 
 
@@ -75,7 +75,7 @@ def judge_several(data: Data, options: AuditOptions, folder: Path) -> AuditResul
 
 
 def in_groups(own: torch.Tensor, groups: torch.Tensor) -> bool:
-    """Whether the examples with a label (N,), and those without it, are in enough groups for heads in folds to know both."""
+    """Whether examples with and without a label (N,) are in enough groups that every fold's heads see both."""
     return min(count_groups(groups[part]) for part in (own, ~own)) >= LEAST_FOLDS
 
 
@@ -107,7 +107,7 @@ def result_of_sets(
     parts = score_logits((odds[:, 1] - odds[:, 0]).reshape(own.shape), own, classes=[names[k] for k in judged])
     options.step("verdict", f"flagging at an expected precision of {options.precision:.0%}")
     parts = verdict(parts, judgment=judgment, precision=options.precision)
-    flips, probs = np.zeros(given.shape, bool), given.astype(float)  # of a label that is not judged: as given
+    flips, probs = np.zeros(given.shape, bool), given.astype(float)  # labels that are not judged stay as given
     flips[:, judged] = judgment.flagged.reshape(own.shape)
     probs[:, judged] = judgment.probs[:, 1].reshape(own.shape)
 

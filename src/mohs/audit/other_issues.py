@@ -1,6 +1,6 @@
-"""The issues of the audited data besides their labels: what the judges know goes to `mohs.issues`.
+"""The issues of the audited data besides their labels: what the judges computed is passed on to `mohs.issues`.
 
-Copies, outliers and defects are sought among the training examples; leaks between them and the other splits, or a second data
+Copies, outliers and defects are searched among the training examples; leaks between them and the other splits, or a second data
 set if one is named (`against`). Images of other splits are compared by their pixels, which costs little; texts are embedded.
 """
 
@@ -34,8 +34,8 @@ def other_issues(
 
     Args:
         data: The data; other splits are only compared with the training examples.
-        options: `issues` and `against` say what to look for; what an audit that `previous` names found in the same inputs
-            without labels is not sought again.
+        options: `issues` and `against` say what to look for; results of the audit `previous` on the same inputs that do not
+        depend on labels are reused.
         features: Features (N, D) that the labels were judged by, if there are any.
         near: Rows and cosines of the nearest by these features.
         probs: Out-of-sample probabilities of the classes (N, K).
@@ -119,7 +119,7 @@ def _content(examples: Examples) -> dict[str, Any]:
 
 
 def _contents(parts: Sequence[Examples]) -> dict[str, list[Any]]:
-    """The inputs of several splits, by the name of the argument."""
+    """The inputs of several splits, as the keyword argument for `find_issues`."""
     each = [_content(one) for one in parts]
     return {name: [one[name] for one in each] for name in each[0] if name != "features"}
 

@@ -5,7 +5,7 @@
 Features are judged by heads in folds (`judge_features`), as are images and texts, which are embedded first; tables by linear
 and tree models (`judge_table`); examples with several labels class by class (`judge_several`); numbers as labels by regressions
 (`judge_numbers`); predictions of another model as they are (`judge_predictions`). `embed="none"` and `finetune` judge images by
-a network trained on them (`judge_images`), `run` by a network trained before (`judge_run`). Without data: scikit-learn's digits
+a network trained on them (`judge_images`), `run` judges by an existing network (`judge_run`). Without data: scikit-learn's digits
 with a tenth of the labels changed.
 """
 
@@ -67,13 +67,13 @@ from mohs.train.robust import RECIPES
 WRONG = {"name": "symmetric", "rate": 0.1}
 Judge = Callable[[Data, AuditOptions, Path], AuditResult]
 JUDGES: dict[str, Judge] = {"images": judge_features, "features": judge_features, "text": judge_features, "table": judge_table}
-SPREAD: dict[Judge, str] = {  # what an executor can share out
+SPREAD: dict[Judge, str] = {  # work that an executor can divide
     judge_table: "the linear models and boosted trees, by fold",
     judge_several: "the heads, by label",
     judge_finetuned: "the fine-tunings, by half",
 }
 FOLDERS = ("against", "previous", "checked", "run")  # options that name a file or a folder
-EXCERPT, FIELDS = 280, 8  # characters of a text, fields of a row, that the table shows
+EXCERPT, FIELDS = 280, 8  # characters of a text, and fields of a row, that the table shows
 
 
 def run_audit(
@@ -136,7 +136,7 @@ def share_features(examples: Examples, file: str | Path, options: AuditOptions) 
 def call_of(
     data: Any, open_as: Mapping[str, Any] | None, corrected: str | Path | None, options: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """How the audit was called, so that it can be repeated on other labels; None if that cannot be written down."""
+    """How the audit was called, so that it can be repeated on other labels; None if the arguments cannot be stored."""
     plain = {name: value for name, value in options.items() if name not in CIRCUMSTANCES}
     for name in FOLDERS:
         value = plain.get(name)
@@ -150,21 +150,23 @@ def call_of(
 
 
 def audit_call(folder: str | Path) -> dict[str, Any] | None:
-    """How the audit in the folder was called (`call_of`); None if that was not written down."""
+    """How the audit in the folder was called (`call_of`); None if that was not recorded."""
     made = read_json(Path(folder) / MARK, lost="how the audit was called is lost", repair=REPAIR)
     found: dict[str, Any] | None = made.get("call")
     return found
 
 
 def corrected_before(folder: str | Path) -> pa.Table | None:
-    """The corrections that the audit in the folder was itself given; None without any, or if it was saved from Python."""
+    """The corrections that the audit in the folder was itself given; None if there were none, or if the audit was saved from
+    Python.
+    """
     return earlier_corrections(audit_call(folder)) if (Path(folder) / MARK).exists() else None
 
 
 def repeated_call(
     previous: str | Path, open_as: Mapping[str, Any] | None, corrected: str | Path | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The call of the previous audit with what is given now: other options, or other corrected labels."""
+    """The call of the previous audit, updated with the options and corrected labels given now."""
     load_audit(previous)
     call = audit_call(previous)
     if call is None:
@@ -180,7 +182,7 @@ def repeated_call(
 
 
 def check_still_there(call: Mapping[str, Any], remedy: str) -> None:
-    """Raise if the data of this call are a file or folder, whose whole path `call_of` writes, and it is not there any more."""
+    """Raise if the data of this call are a file or folder (stored by `call_of` as a full path) that no longer exists."""
     data = call.get("data")
     if data is not None and Path(data).is_absolute() and not Path(data).exists():
         raise DataError(f"the audited data are no longer at {data}: {remedy}")
@@ -224,7 +226,7 @@ def can_embed(data: Data, options: AuditOptions) -> bool:
 
 
 def takes_checks(data: Data) -> bool:
-    """Whether labels that somebody has checked calibrate the audit: examples have one class each."""
+    """Whether checked labels can calibrate the audit, which requires one class per example."""
     train = data.train
     parts = isinstance(train.inputs, Predictions) and train.inputs.labels.ndim > 1
     return train.separator is None and not train.numeric and not parts
@@ -270,7 +272,7 @@ def check_options(data: Data, options: AuditOptions) -> None:
 
 
 def check_groups(data: Data, options: AuditOptions) -> None:
-    """Raise where groups would have no effect, or are too few to judge one by others."""
+    """Raise if groups would have no effect, or are too few to judge each by the others."""
     groups = data.train.groups
     if groups is None:
         return
@@ -291,7 +293,7 @@ def check_groups(data: Data, options: AuditOptions) -> None:
 
 
 def check_classes(examples: Examples) -> None:
-    """Raise where each class has one example, and the audit is of classes."""
+    """Raise if every class of a classification audit has only one example."""
     if examples.kind == "predictions" or examples.numeric or examples.separator is not None or examples.votes is not None:
         return
     check_repeated(examples)
@@ -313,13 +315,13 @@ def tidy(folder: Path) -> None:
 
 
 def demonstration(seed: int = 0) -> Data:
-    """Digits with a tenth of the labels moved to another class; the truth is kept beside them."""
+    """Digits with a tenth of the labels changed to another class; the true labels are kept."""
     found = digits()
     return Data(add_noise(found.train, WRONG, seed=seed))
 
 
 def describe(data: Data) -> str:
-    """What was read, in a sentence."""
+    """Describe the data that were read, in one sentence."""
     train = data.train
     lost = f"; {len(train.left_out):,} left out ({first_left_out(train.left_out)})" if train.left_out else ""
     others = " and ".join(f"{name} ({len(part):,})" for name, part in data.splits.items() if name != "train")
@@ -337,7 +339,7 @@ def run_name(data: Data, options: AuditOptions) -> str:
 
 
 def finished(folder: Path, name: str, tell: Tell) -> AuditResult | None:
-    """The findings of this very audit in the folder; None if they are not there, or damaged: then they are made again."""
+    """The stored result of this same audit; None if it is missing or damaged, in which case the audit is repeated."""
     if not (folder / WORDS).exists():
         return None
     try:
@@ -349,7 +351,7 @@ def finished(folder: Path, name: str, tell: Tell) -> AuditResult | None:
 
 
 def with_context(result: AuditResult, data: Data, name: str, folder: Path) -> AuditResult:
-    """The result with what is known of the data and of where it was made."""
+    """The result, with facts about the data and the environment."""
     train = data.train
     around = environment()
     extra: dict[str, Any] = {
@@ -399,12 +401,12 @@ def with_excerpts(table: pa.Table, examples: Examples) -> pa.Table:
 
 
 def _day_or_moment(moment: Any) -> str:
-    """A date without the time where it is midnight."""
+    """A date; with the time unless it is midnight."""
     return str(moment).removesuffix(" 00:00:00")
 
 
 def known_wrong(labels: list[int], truth: list[int], table: pa.Table) -> dict[str, Any]:
-    """Where the truth is known: how many labels are wrong, how many were flagged, and how many of these are."""
+    """If the true labels are known: the number of wrong labels, of flagged labels, and of flagged labels that are wrong."""
     wrong = [given != true for given, true in zip(labels, truth, strict=True)]
     flagged = [verdict == "mislabeled" for verdict in table.column("verdict").to_pylist()]
     hits = sum(a and b for a, b in zip(wrong, flagged, strict=True))

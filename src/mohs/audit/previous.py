@@ -1,11 +1,11 @@
-"""What an earlier audit of the same inputs spares the next one: neighbors, copies and defects do not depend on labels.
+"""Reuse results of an earlier audit of the same inputs: neighbors, copies and defects do not depend on labels.
 
     same training inputs          pairs that may be copies, defects of images, texts and columns; nearest neighbors, if the
                                   features are the same too
     and same inputs elsewhere     leaks between the splits
 
-Features are cached apart (`mohs.embed`). Heads, verdicts and all issues that labels take part in are computed anew. Where
-inputs changed, everything is: a defect means "unlike the other examples".
+Features are cached separately (`mohs.embed`). Heads, verdicts and all issues that depend on labels are computed anew. If inputs
+changed, everything is: a defect means "unlike the other examples".
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mohs.issues.duplicates import Copies
 from mohs.issues.found import Found
 
 INPUTS = ("images", "sizes", "texts", "table")
-DEFECTS = [name for name, about in ISSUES.items() if set(about.needs) <= set(INPUTS)]  # found in each example's content alone
+DEFECTS = [name for name, about in ISSUES.items() if set(about.needs) <= set(INPUTS)]  # issues that depend on content only
 
 
 def hashes_of(splits: Mapping[str, Examples]) -> dict[str, str]:
-    """A hash of the inputs of each split, whatever their labels."""
+    """A hash of the inputs of each split, without their labels."""
     return {name: inputs_hash(examples.inputs)[:16] for name, examples in splits.items()}
 
 
@@ -57,13 +57,13 @@ def check_previous(earlier: AuditResult, examples: Examples, uncorrected: Exampl
 
 
 def same_inputs(earlier: AuditResult, examples: Examples) -> bool:
-    """Whether the earlier audit looked at the same inputs, in the same order."""
+    """Whether the earlier audit had the same inputs, in the same order."""
     known = {} if earlier.issues is None else earlier.issues.inputs
     return known.get("train") == hashes_of({"train": examples})["train"]
 
 
 def kept_neighbors(earlier: AuditResult | None, examples: Examples, features: str) -> Near | None:
-    """The nearest neighbors by these features (what they are, in words), if the earlier audit has them."""
+    """The nearest neighbors by these features (given by their description), if the earlier audit has them."""
     if earlier is None or earlier.evidence is None or "nearest" not in earlier.evidence.column_names:
         return None
     if earlier.facts.get("features") != features or not same_inputs(earlier, examples):
@@ -73,9 +73,9 @@ def kept_neighbors(earlier: AuditResult | None, examples: Examples, features: st
 
 
 def kept_issues(earlier: AuditResult | None, hashes: Mapping[str, str], wanted: str) -> tuple[dict[str, Found], Copies | None]:
-    """The issues of the earlier audit that still hold for inputs with these hashes, and what it knew of copies.
+    """The issues of the earlier audit that still hold for inputs with these hashes, and its pairs of possible copies.
 
-    wanted: What to look for, as `AuditOptions.issues`; an audit that looked for other issues has none to keep.
+    wanted: What to look for, as `AuditOptions.issues`; nothing is kept from an audit that searched for other issues.
     """
     if earlier is None or earlier.issues is None or earlier.issues.inputs.get("train") != hashes["train"]:
         return {}, None

@@ -45,7 +45,7 @@ from mohs.issues.issues_table import Issues
 
 VERSION = 1
 NEEDED = ("id", "label", "verdict", "p_mislabeled", "p_hard", "p_ambiguous")
-COURSES = ("norm", "avh", "accuracy")  # what `dynamics` may follow
+COURSES = ("norm", "avh", "accuracy")  # quantities that `dynamics` may hold
 IN_ESTIMATE = ("transition", "counts")
 MOST_COPIES = 200_000  # examples up to which the pairs are kept: about 200 bytes each
 Array = np.ndarray[Any, Any]
@@ -194,7 +194,7 @@ def pictured_rows(result: AuditResult) -> list[int]:
 
 
 def not_an_audit(folder: Path) -> DataError:
-    """The error for a folder without the files of `save_audit`: what it is instead, and what to give."""
+    """The error for a folder without the files of `save_audit`, saying what the folder is and what to give instead."""
     give = "give the folder of a finished audit"
     if not folder.is_dir():
         return DataError(f"{folder} {'is a file' if folder.exists() else 'does not exist'}: {give}")
@@ -261,7 +261,7 @@ def _save_copies(copies: Copies | None, file: Path) -> None:
 
 
 def _load_issues(folder: Path) -> Issues:
-    """The issues with what is known of copies, if the folder holds it."""
+    """The issues, with the pairs of possible copies if the folder holds them."""
     issues, file = Issues.of_table(read_parquet(folder / ISSUES, lost="the issues are lost", repair=REPAIR)), folder / COPIES
     if not file.exists() and COPIES not in listed(folder):
         return issues

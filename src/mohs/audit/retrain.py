@@ -3,7 +3,7 @@
 An audit that trained a network is repeated with its settings; one that judged by features trains a linear model on them.
 
     with a test or validation set      both are compared on that set unchanged
-    with neither                       a fifth of each class is held out, and both are trained on the rest: a network of the
+    without either                     a fifth of each class is held out, and both are trained on the rest: a network of the
                                        audit has seen every example; held-out examples count with their corrected labels
 
 Examples that were excluded are neither trained on nor held out. The runs are in `retrained/` of the audit's folder, and the
@@ -38,7 +38,7 @@ from mohs.train.run_data import TEST_SEED, TEST_SHARE
 from mohs.train.run_features import embeds, features_for, with_features
 from mohs.train.trained import Trained, load_run
 
-FOLDER, NETWORK = "retrained", "run"  # of the new runs, and of the network that the audit trained, if any
+FOLDER, NETWORK = "retrained", "run"  # folders of the new runs, and of the network that the audit trained, if any
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def retrain(folder: Path, labels: pa.Table, data: Data, *, device: str = "auto",
         watch: Called with an event at each step of training.
 
     Returns:
-        Both runs and their comparison on held-out examples.
+        Both runs, and their comparison on held-out examples.
     """
     given = data.train
     run, _ = with_features(audited_run(folder), Data(given), device=device, progress=counting(watch, "embedding"))
@@ -117,7 +117,7 @@ def audited_run(folder: Path) -> Run:
 
 
 def checked_data(data: Data, data_hash: str) -> Data:
-    """The data, after a check that they are those that were audited."""
+    """The data, validated to be the ones that were audited."""
     if data.train.fingerprint() != data_hash:
         raise DataError(f"{data.name} is not the audited data, or has changed since: give the audited data with --data")
     return data

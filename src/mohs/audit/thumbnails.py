@@ -96,7 +96,7 @@ def _read(examples: Examples, row: int) -> Image | None:
 
     try:
         return picture(examples.inputs[torch.tensor([row])][0])
-    except (DataError, OSError):  # the file is gone: the report shows the example without a picture
+    except (DataError, OSError):  # the file is gone: the report shows no picture for the example
         return None
 
 

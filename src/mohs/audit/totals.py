@@ -1,6 +1,6 @@
 """Counts over all rows of a hardness table: what a report says of examples that it does not list.
 
-Tables are counted one after another, so the parts of a table that does not fit in memory give the counts of the whole.
+Tables are counted one after another, so a table that does not fit in memory can be counted in parts.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from mohs.hardness.table import VERDICTS, column
 
-BINS, DOUBT_BINS = 40, 50  # of margins, and of p_mislabeled
+BINS, DOUBT_BINS = 40, 50  # bins of margins, and of p_mislabeled
 NARROWEST = 1e-9  # half the width of a histogram whose values are all equal
-COLUMNS = ("label", "suggested_label", "verdict", "mohs", "margin", "p_mislabeled")  # what is counted
+COLUMNS = ("label", "suggested_label", "verdict", "mohs", "margin", "p_mislabeled")  # columns that are counted
 Array = np.ndarray[Any, Any]
 Counts = Counter[tuple[Any, Any]]
 

@@ -1,6 +1,6 @@
 """Training by hardness: length of the features, AVH and accuracy at every epoch, for five bins of the final grade.
 
-The AVH paper's Figure 4, with the grades 1–2, 3–4, ... 9–10 of your own examples instead of bins of human agreement.
+The AVH paper's Figure 4, with the grades 1–2, 3–4, ... 9–10 instead of bins of human agreement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def course_by_hardness(trace: Mapping[str, Tensor], table: pa.Table) -> dict[str
 
 
 def settled_variability(trace: Mapping[str, Tensor]) -> Array:
-    """Standard deviation of the confidence (N,) over the epochs, without the first tenth, in which little has been learned."""
+    """Standard deviation of the confidence (N,) over the epochs, except the first tenth, in which little has been learned."""
     confidence = trace["confidence"].float().numpy()
     late = confidence[min(len(confidence) - 1, max(1, len(confidence) // 10)) :]
     seen = ~np.isnan(late)
