@@ -75,7 +75,7 @@ def products(features: Tensor, weight: Tensor) -> Tensor:
 
 
 def _norm(x: Tensor) -> Tensor:
-    """Length over the last dimension; the gradient is 0 where the length is rounding error of unit vectors."""
+    """Norm over the last dimension; its gradient is 0 where the norm is within the rounding error of unit vectors."""
     squares = (x * x).sum(-1)
     noise = squares <= (4 * torch.finfo(x.dtype).eps) ** 2
     return torch.where(noise, squares.detach().sqrt(), squares.masked_fill(noise, 1.0).sqrt())

@@ -22,7 +22,7 @@ ENABLED = os.environ.get("MOHS_KERNELS", "on").lower() not in ("off", "0", "fals
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 Plain = Callable[[Tensor], Tensor]  # logits -> the same result by ordinary differentiable operations
 SHORT = (torch.float32, torch.bfloat16, torch.float16)
-_keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private: absent in some versions
+_keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # private; absent in some versions
 
 
 def takes(logits: Tensor) -> bool:
@@ -73,7 +73,7 @@ def keeps_graph() -> bool:
 
 
 def apply_eagerly(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """`function.apply` in fewer operations: without what it does in Python for transforms of torch.func, if there is none."""
+    """`function.apply` without its Python overhead for torch.func transforms, when none is active."""
     if torch._C._are_functorch_transforms_active():
         return function.apply(*arguments)
     return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Launch a Triton kernel at little cost to the host: a kernel already compiled for such arguments is called directly.
+"""Launch a Triton kernel with little host overhead: a kernel that is already compiled for such arguments is called directly.
 
 Triton inspects every argument at each call, which for small batches takes longer than the kernel does. Here the compiled
 kernel is looked up by what Triton specializes on: dtypes, integers and compile-time constants, which are the same in all calls
@@ -25,8 +25,8 @@ Given = tuple[Tensor | int | None, ...]
 class Launcher:
     """A kernel with its grid, integers and compile-time constants, to be called with tensors of the same dtypes each time.
 
-    Those that are None are so in every call. A number instead of a tensor stands for that row of `left`, a contiguous tensor of
-    two dimensions: many arrays from one allocation, without the time that a view of each takes.
+    An argument that is None is None in every call. A number instead of a tensor means that row of `left`, a contiguous tensor of
+    two dimensions: many arrays from one allocation, without the cost of creating a view of each.
     """
 
     __slots__ = ("_given", "_ready", "_rows", "constants", "integers", "kernel", "programs", "warps")
@@ -34,8 +34,8 @@ class Launcher:
     def __init__(self, kernel: Any, programs: int, warps: int, integers: tuple[int, ...], constants: tuple[Any, ...]) -> None:
         self.kernel, self.programs, self.warps, self.integers, self.constants = kernel, programs, warps, integers, constants
         self._ready: dict[Any, tuple[Any, Any, Any]] = {}  # by device, and by alignment if a pointer is not aligned
-        self._given: list[int] = []  # places of the tensors, in calls without `left`
-        self._rows: tuple[list[int], list[tuple[int, int]]] = ([], [])  # in calls with it, and of its rows: where they begin
+        self._given: list[int] = []  # positions of the tensors, in calls without `left`
+        self._rows: tuple[list[int], list[tuple[int, int]]] = ([], [])  # in calls with `left`; and the offsets of its rows
 
     def __call__(self, tensors: Given, floats: tuple[float, ...] = (), left: Tensor | None = None) -> None:
         """Run the kernel, whose parameters are tensors, integers, floats and constants; the first is a tensor or a row."""
@@ -47,7 +47,7 @@ class Launcher:
             with torch.cuda.device(device):
                 self(tensors, floats, left)
             return
-        # numbers, since for a tensor the driver would be asked for its address
+        # addresses as numbers: passing a tensor would make the launcher query the driver
         addresses: list[int | None] = [None] * len(tensors)
         bits = 0
         if left is None:
@@ -111,7 +111,7 @@ def launch(
     floats: tuple[float, ...],
     constants: tuple[Any, ...],
 ) -> None:
-    """Run a kernel by the `Launcher` of such calls.
+    """Run a kernel through the cached `Launcher` for such arguments.
 
     Args:
         kernel: A function under `triton.jit`, of a module.

@@ -5,8 +5,9 @@
 
 A curve ℓ gives its value and emphasis together, so autograd sees one operation from the logits to the loss. Only pₒ/n and p_y/n
 matter, so for few classes, where PyTorch's softmax is slow, exp(z − z_y) replaces p, and beyond |m| = 60, where p_y or n would
-underflow, exp(z − max over the others) replaces pₒ. At 128 × 10 an operation costs its call, not its arithmetic: count them.
-One (N, K) array is allocated, and the gradient reuses it unless the graph is kept. Second derivatives take the plain version.
+underflow, exp(z − max over the others) replaces pₒ. At 128 × 10 an operation costs its call, not its arithmetic, so their number
+matters. One (N, K) array is allocated, and the gradient reuses it unless the graph is kept. Second derivatives take the plain
+version.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mohs.margin._choose import Plain, apply_eagerly, eager, keeps_graph, needs_
 INF = float("inf")
 ZERO = torch.zeros((), device="cpu")
 FEW = 48  # classes
-SAFE = 60.0  # e⁻⁶⁰ is far from float32's smallest number
+SAFE = 60.0  # e⁻⁶⁰ is far above float32's smallest number
 Pair = Callable[[Tensor], tuple[Tensor, Tensor]]  # m (N, 1, ...) -> ℓ(m), w = −dℓ/dm
 
 
@@ -38,7 +39,7 @@ def quick_margin(logits: Tensor, index: Tensor, plain: Plain) -> Tensor:
 
 
 def times(number: float, y: Tensor) -> Tensor:
-    """number · y, for small y in half the time: the factor of a product is converted to a tensor first, `alpha` is not."""
+    """number · y, in half the time for small y: the factor of a product is first converted to a tensor, `alpha` is not."""
     return torch.add(ZERO, y, alpha=number)
 
 
@@ -122,7 +123,7 @@ class _QuickLoss(torch.autograd.Function):
 
 
 def _margins(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """logits (N, K, ...), index (N, 1, ...) -> m, what the other classes weigh (0 at the label), and the sum of these."""
+    """logits (N, K, ...), index (N, 1, ...) -> m, the weights of the other classes (0 at the label), and their sum."""
     wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
     if logits.shape[1] < FEW:
         z = logits if logits.dtype == wide else logits.to(wide)
@@ -141,7 +142,7 @@ def _margins(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _from_logits(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The margins of logits of any size, infinite ones included: the others weigh exp(z − max)."""
+    """The margins of logits of any size, infinite ones included: the other classes have weight exp(z − max)."""
     own, others = logits.gather(1, index), logits.scatter(1, index, -INF)
     top = others.amax(1, keepdim=True)
     top.masked_fill_(top == -INF, 0.0)  # all other classes are masked: the sum is 0 and m = +inf

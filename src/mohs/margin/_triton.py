@@ -22,7 +22,7 @@ from torch import Tensor
 from mohs.margin._launch import Launcher
 
 IN_REGISTERS = 8192  # classes that a program holds; with more, few programs would run at a time
-SMALL = 1 << 22  # entries that are multiplied by 1 in less time than a kernel of ours is launched
+SMALL = 1 << 22  # entries that torch multiplies by 1 in less time than one of these kernels is launched
 INF = tl.constexpr(float("inf"))
 
 
@@ -83,7 +83,7 @@ def offsets(rows, inner, stride_n, stride_d):
 
 @triton.jit
 def load(z_ptr, start, cols, live, classes, stride_k, dtype: tl.constexpr):
-    """A tile of logits; −inf beyond the classes and in rows that do not count."""
+    """A tile of logits; −inf beyond the classes and in masked rows."""
     where = start[:, None] + cols.to(tl.int64)[None, :] * stride_k
     return tl.load(z_ptr + where, mask=live[:, None] & (cols < classes)[None, :], other=-INF).to(dtype)
 
@@ -119,7 +119,7 @@ def margin_tile(
     dtype: tl.constexpr, classes: tl.constexpr, WIDTH: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """Of one tile: m, the base of the exponentials and their sum, for each row; an ignored label is read as class 0."""
+    """m, the base of the exponentials and their sum for each row of a tile; an ignored label is read as class 0."""
     if WIDTH:
         stride_n = WIDTH
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
@@ -234,7 +234,7 @@ def tl_dtype(dtype: torch.dtype) -> Any:
 def margin_forward(
     logits: Tensor, labels: Tensor, ignore_index: int, *, out: tuple[Tensor, Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """logits (N, K) or (N, K, D), labels (N · D,) -> m, top and total, (N · D,) each, or where `out` has room for as many."""
+    """logits (N, K) or (N, K, D), labels (N · D,) -> m, top and total, (N · D,) each, written to `out` if it is given."""
     if out is None:
         kept = torch.float64 if logits.dtype == torch.float64 else torch.float32
         m = torch.empty(labels.shape[0], dtype=kept, device=logits.device)
@@ -249,7 +249,7 @@ def margin_forward(
 def margin_launcher(
     shape: tuple[int, ...], steps: tuple[int, ...], dtype: torch.dtype, labels: torch.dtype, ignore_index: int
 ) -> Launcher:
-    """For logits of this shape, strides and dtype, and labels of this dtype."""
+    """The launcher for logits of this shape, strides and dtype, and labels of this dtype."""
     how, steps = layout(shape), padded(steps)
     constants = (tl_dtype(dtype), how.classes, width(steps, steps), how.tile, how.block, how.loop)
     return Launcher(margin_kernel, how.programs, how.warps, (how.rows, how.inner, *steps, ignore_index), constants)
@@ -298,7 +298,7 @@ def _gradient_launcher(
     skip: bool,
     factors: int,
 ) -> Launcher:
-    """For logits of this shape, these strides and those of the gradient, and tensors of these dtypes, the logits first."""
+    """The launcher for logits of this shape, strides of logits and gradient, and tensors of these dtypes, the logits first."""
     how, steps, grad_steps = layout(shape), padded(steps), padded(grad_steps)
     kind = (tl_dtype(dtypes[0]), how.classes, width(steps, grad_steps), opposite, skip, factors)  # type: ignore[arg-type]
     integers = (how.rows, how.inner, *steps, *grad_steps, ignore_index)
@@ -308,7 +308,7 @@ def _gradient_launcher(
 def scale_(x: Tensor, factor: Tensor, second: Tensor | None = None, launcher: Launcher | None = None) -> Tensor:
     """x (dense, of any strides) ← factor · x, in place; factor and a second one, if given, are scalars on the device.
 
-    launcher: from `scale_launcher` for so many entries, if it is at hand.
+    launcher: from `scale_launcher` for this number of entries, if already available.
     """
     if second is None and x.numel() <= SMALL:
         return x.mul_(factor)
@@ -320,7 +320,7 @@ def scale_(x: Tensor, factor: Tensor, second: Tensor | None = None, launcher: La
 
 @lru_cache(1024)
 def scale_launcher(entries: int, dtype: torch.dtype, second: bool) -> Launcher:
-    """For so many entries of this dtype, and scalars of float32: one, or two."""
+    """The launcher for this number of entries of this dtype, and one or two float32 scalars."""
     return Launcher(scale_kernel, min(1056, -(-entries // 4096)), 8, (entries,), (second, 4096))
 
 
