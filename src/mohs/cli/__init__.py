@@ -79,7 +79,7 @@ def root(
 
 
 def _warning_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
-    """A warning of mohs without its place in the code; others as Python writes them."""
+    """Format a warning: one of mohs without its place in the code, others as Python does."""
     own = Path(filename).is_relative_to(Path(mohs.__file__).parent)
     return f"Warning: {message}\n" if own else PYTHON_WARNING(message, category, filename, lineno, line)
 
@@ -93,7 +93,7 @@ def main() -> None:
         typer.echo(AGAIN, err=True)
         sys.exit(INTERRUPTED)
     except SystemExit as stop:
-        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):  # typer exits without a word
+        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):  # typer exits without a message
             typer.echo(AGAIN, err=True)
         raise
     except ModuleNotFoundError as error:

@@ -118,7 +118,7 @@ def _opened(source: str, target: str, *, image_size: int | None, unlabeled: bool
 
 
 def _only(done: Adapted, target: Data) -> Path | None:
-    """A grid of the images that only the last round's selection took; None if there are none."""
+    """A grid of the images that only the last round selected; None if there are none."""
     from mohs.report.image_grid import picture_grid
 
     number = len(done.rounds) - 1

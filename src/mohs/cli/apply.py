@@ -111,7 +111,7 @@ def _applied(
 
 
 def _audited(run: Path, findings: AuditResult, data: str | None, how: Mapping[str, Any]) -> Data:
-    """The data that were audited, with the options of their audit: as given, else where they were."""
+    """The data that were audited, with the options of their audit: from the path given, else from where they were."""
     from mohs._core.errors import DataError
     from mohs.audit.pipeline import audit_call, audited_data, check_still_there
     from mohs.audit.retrain import checked_data
@@ -135,7 +135,7 @@ def _retrained(run: Path, labels: pa.Table, data: Data, *, device: str, quiet: b
 
 
 def _plain(done: Retrained) -> dict[str, Any]:
-    """The comparison for JSON: what was before, and what is after the correction."""
+    """The comparison before and after the correction, for JSON."""
     found = done.compared
     return {
         "changed": done.changed,

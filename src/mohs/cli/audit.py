@@ -29,7 +29,7 @@ Examples:
   mohs audit photos/ --gate "mislabeled<0.02"   for continuous integration
   mohs audit shards/ --stream                   embeddings larger than memory
   mohs audit photos/ --gate "leak<=0"           no copies in another split"""
-NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "not_judged", "noise")  # what a gate may bound, besides issues
+NAMES = ("easy", "hard", "ambiguous", "mislabeled", "cannot_tell", "not_judged", "noise")  # gates may bound these, and issues
 Loss = Annotated[
     str,
     typer.Option(
@@ -192,7 +192,7 @@ def audit(
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
-    """Whether an option was typed: the others have their defaults, or the values of --previous."""
+    """Whether an option was given on the command line; others take their defaults, or the values of --previous."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mohs.train.run import Run
 
 USAGE = "give two run folders, or --loss at least twice or --recipe with at most one DATA"
-DEMONSTRATION = ["cross_entropy", "gradient_rescaling"]  # without arguments, for five epochs
-LOSSES_TO_BEAT = ["cross_entropy", "gce:q=0.7"]  # with recipes alone: without and with a robust loss
+DEMONSTRATION = ["cross_entropy", "gradient_rescaling"]  # compared without arguments, for five epochs
+LOSSES_TO_BEAT = ["cross_entropy", "gce:q=0.7"]  # compared if only recipes are given: without and with a robust loss
 ACCURACY = "accuracy on held-out examples in % (labels as given)"
 EPILOG = """\b
 Examples:
@@ -104,7 +104,7 @@ def settings_of(words: list[str], losses: list[str], recipes: list[str], **share
             raise ValueError(f"{option} {twice[0]} is given twice")
     shared |= {"data": words[0] if words else None, "record": False}
     if recipes and shared.get("epochs") is None:
-        shared["epochs"] = RECIPE_EPOCHS  # the same budget for all
+        shared["epochs"] = RECIPE_EPOCHS  # every run has the same budget
     made = {name: run_with(loss=name, **shared) for name in losses}
     return made | {name: run_with(recipe=name, **shared) for name in recipes}
 

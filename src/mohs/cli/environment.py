@@ -155,7 +155,7 @@ def check_package(name: str, module: str) -> Package:
     try:
         if version is None and module not in sys.modules and importlib.util.find_spec(module) is None:
             return Package(name, None)
-        logging.disable(logging.INFO)  # some packages turn messages on for all others
+        logging.disable(logging.INFO)  # some packages enable messages of all other packages
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module(module)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Row = dict[str, str]
-WIDEST = 44  # columns for a formula that is followed by a focus
+WIDEST = 44  # width of the formula column, if a focus follows
 RECIPES = "recipes"
 TABLES = {  # kind: module and name of its table, and what it lists
     "losses": ("mohs.losses", "LOSSES", "losses (--loss)"),

@@ -76,7 +76,7 @@ def review(
         typer.launch(address)
     try:
         serve(opened, access, by, sock)
-    except KeyboardInterrupt:  # the usual end
+    except KeyboardInterrupt:  # Ctrl+C is how the server is stopped
         if not quiet:
             typer.echo(f"{len(opened.decided()):,} examples are decided in {opened.source.log}", err=True)
     finally:

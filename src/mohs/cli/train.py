@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mohs.train.run import Run
     from mohs.train.trained import Trained
 
-FEW_IMAGES, LEAST_SIDE = 10_000, 20  # images up to which, and pixels from which on, pretrained features are recommended
+FEW_IMAGES, LEAST_SIDE = 10_000, 20  # pretrained features are recommended for at most this many images, of at least this side
 EPILOG = """\b
 Examples:
   mohs train photos/ --model resnet18 --epochs 30
@@ -96,7 +96,7 @@ def _trained(run: Run, data: Data, how: dict[str, Any], *, quiet: bool) -> Train
 
     def count(event: dict[str, Any]) -> None:
         nonlocal finished
-        if "epoch" in event and "what" not in event:  # not of the embedding
+        if "epoch" in event and "what" not in event:  # excluding the embedding
             finished = event["epoch"] if "step" in event else event["epoch"] + 1
         watch(event)
 
@@ -110,7 +110,7 @@ def _trained(run: Run, data: Data, how: dict[str, Any], *, quiet: bool) -> Train
 
 
 def _interrupted(finished: int | None, epochs: int) -> str:
-    """What is kept of a training that was interrupted after this number of epochs, and how to go on."""
+    """Message after an interruption: what has been saved, and how to resume."""
     if finished is None:
         return "interrupted before training began; run the same command again"
     if not finished:
