@@ -5,9 +5,9 @@
 A hardness score correlates negatively with agreement. Signs are kept, except when scores are compared by strength: there each
 score is multiplied by the sign of its correlation, which slightly overestimates the strength of an uncorrelated score.
 Intervals are percentiles over resampled examples: 10,000 examples × 1,000 resamples take 0.3 s for Spearman, 0.2 s for
-Pearson and 1.5 s for Kendall on one core. There are few annotators and most agree: half the panel of CIFAR-10H predicts the
-other half with ρ = 0.54 only, so even a perfect score stays far below 1.
-Chen et al., "Angular Visual Hardness" (ICML 2020), section 4, Table 1 (bins) and Tables 2, 6-9 (`fisher_z`).
+Pearson and 1.5 s for Kendall on one core. There are few annotators and most agree: half the panel of CIFAR-10H predicts the other
+half with only ρ = 0.54, so even a perfect score stays far below 1. Chen et al., "Angular Visual Hardness" (ICML 2020), section 4,
+Table 1 (bins) and Tables 2, 6-9 (`fisher_z`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
     "steiger",
 ]
 
-CIFAR10H_EDGES = (0.0, 0.6, 0.8, 0.95, 1.0, 1.0)  # 44 % of its images are unanimous, hardly any is below 0.4
+CIFAR10H_EDGES = (0.0, 0.6, 0.8, 0.95, 1.0, 1.0)  # 44 % of CIFAR-10H's images are unanimous, hardly any is below 0.4
 AVH_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -108,7 +108,7 @@ def correlation(
 def by_bins(score: Any, agreement: Any, *, edges: Sequence[float] = CIFAR10H_EDGES, **options: Any) -> list[Bin]:
     """The correlation within bins of agreement, options as for `correlation`; NaN for a bin in which all annotators agree.
 
-    Bins are (low, high], the first one [low, high]; an edge given twice makes a bin of that single value.
+    Bins are (low, high], the first one [low, high]; an edge that is given twice makes a bin for that single value.
     """
     (x,), a = _paired({"score": score}, agreement)
     if len(edges) < 2 or any(low > high for low, high in pairwise(edges)):
@@ -132,7 +132,7 @@ def paired_bootstrap(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Difference:
-    """How much stronger a's correlation with agreement is than b's, both over the same resampled examples."""
+    """The difference in strength between a's and b's correlation with agreement, over the same resampled examples."""
     _check_options(kind, interval, resamples)
     pair, a = _paired({"score_a": score_a, "score_b": score_b}, agreement)
     drawn = resampled(pair, a, kind, resamples=resamples, seed=seed)

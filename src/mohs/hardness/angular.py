@@ -24,9 +24,9 @@ from mohs.angle import angle, common_dtype, unit
 from mohs.margin import checked_labels, readable
 from mohs.margin._choose import takes
 
-CHUNK_ENTRIES = 2**21  # 8 MB of float32 angles at a time, which fit in the caches
+CHUNK_ENTRIES = 2**21  # 8 MB of float32 angles at a time, which fit in the CPU's caches
 STEEP = 0.999  # beyond this cosine arccos loses digits
-LENGTHS = (1e-12, 1e18)  # between these a float32 length is exact; other rows are normalized in the careful form
+LENGTHS = (1e-12, 1e18)  # norms between these are exact in float32; other rows are normalized by the careful form
 
 
 @torch.no_grad()

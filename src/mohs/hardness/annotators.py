@@ -5,9 +5,9 @@
 
 π, w and the frequencies maximize the likelihood of all votes, by expectation maximization (Dawid and Skene, "Maximum likelihood
 estimation of observer error-rates using the EM algorithm", Applied Statistics 28, 1979). Most annotators vote on few examples,
-so each row of π_a is drawn to everybody's confusions with the annotator's own accuracy, as if by 50 more votes, and that
-accuracy to everybody's, as if by 10. One more vote g, from an average annotator π, raises the expected accuracy of the
-consensus by
+so each row of π_a is shrunk toward the confusions of all annotators at this annotator's accuracy, as if by 50 more votes, and
+that accuracy toward the accuracy of all, as if by 10. One more vote g, from an average annotator π, raises the expected accuracy
+of the consensus by
 
     gain = Σ_g max_t q_t π[t, g] − max_t q_t                      q: P(true | votes)
 
@@ -29,7 +29,7 @@ from mohs._core.arrays import as_array
 from mohs._core.validation import check_between
 from mohs.hardness.noise_model import TINY, Array, softmax
 
-PULL, ROW_PULL = 10.0, 50.0  # votes that everybody's accuracy counts for in that of one annotator, and this in each row of π
+PULL, ROW_PULL = 10.0, 50.0  # prior votes for the accuracy of one annotator, and for each row of π
 ROUNDS, SETTLED = 200, 1e-6
 NONE = -1
 
@@ -255,7 +255,7 @@ class _Fit:
 
     @classmethod
     def start(cls, votes: Votes, n: int, k: int, logs: Array | None) -> _Fit:
-        """From the share of votes for each class, and of the model as one more vote."""
+        """Start from the share of votes for each class, with the model as one more vote."""
         shares = votes.tally(n) + 0.1 / k
         if logs is not None:
             shares += np.exp(logs)
@@ -301,7 +301,7 @@ class _Fit:
             self._fit_weight()
 
     def _fit_weight(self) -> None:
-        """w by Newton steps on Σ q log softmax(w s): the sharpness of the model's probabilities that the votes support."""
+        """w by Newton steps on Σ q log softmax(w s): how sharp the model's probabilities are, judged by the votes."""
         assert self.logs is not None
         for _ in range(5):
             p = softmax(self.weight * self.logs)
@@ -312,7 +312,7 @@ class _Fit:
 
 
 def _quality(votes: Votes, fit: _Fit, interval: float) -> pa.Table:
-    """Each annotator's share of right votes, with an interval that counts how unsure the true classes are."""
+    """Each annotator's share of right votes, with an interval that accounts for the uncertainty of the true classes."""
     from scipy.stats import beta
 
     a = len(votes.annotators)
@@ -362,7 +362,7 @@ def _missing(values: Array) -> Array:
 
 
 def _is(compared: Any) -> bool:
-    """A comparison as bool; one with pandas.NA is neither true nor false, and the vote is missing."""
+    """A comparison as bool; a comparison with pandas.NA means that the vote is missing."""
     try:
         return bool(compared)
     except TypeError:

@@ -2,7 +2,7 @@
 
 An item is (input, label), (input, label, id) or a mapping: its label under one of LABELS, an id under one of IDS, a path under
 one of PATHS, and the input under one of INPUTS; without any of these, all other entries are passed to the model by keyword
-(`pixel_values`, `input_ids`). A graph of PyTorch Geometric is its own input and has its label as `y`; a single graph is a batch
+(`pixel_values`, `input_ids`). A graph of PyTorch Geometric is the input itself, with its label in `y`; a single graph is a batch
 of nodes. Inputs that are mappings, tuples or lists are the model's keywords or arguments.
 
 A data set, or a DataLoader that samples one in order, at random or by DistributedSampler, is read in the data set's own order,

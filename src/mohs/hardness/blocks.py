@@ -1,6 +1,6 @@
 """Blocks: the rows of a source measured a block at a time, each block written to a part file with a done marker.
 
-A block is measured by whichever process its executor chooses; its rows, their ids and its files do not depend on that. A block
+The executor chooses which process measures a block; the rows, ids and files of a block do not depend on the choice. A block
 that is done is not measured again. Memory holds a batch of the source and the columns of a block.
 """
 
@@ -44,7 +44,7 @@ class Block:
 def blocks_of(units: Sequence[Unit]) -> list[Block]:
     """The units in blocks."""
     groups: list[list[Unit]] = []
-    room = 0  # rows that the last block may still take
+    room = 0  # rows that still fit in the last block
     for unit in units:
         if unit.rows > room:
             groups.append([])
@@ -70,8 +70,8 @@ class BlockWork:
     Attributes:
         source: The source.
         classes: Class names in the order of the head's rows.
-        measure: From a batch to its columns, and to sums that are added over the batches of a block.
-        tally: From the columns of a block, and its first row, to what else is combined over all blocks.
+        measure: Function of a batch that returns its columns, and sums to be added over the batches of a block.
+        tally: Function of a block's columns and its first row that returns what else is combined over all blocks.
         folder: Where the parts are.
         keys: Columns of the source to read beside the labels.
     """
@@ -151,7 +151,7 @@ def class_names(source: Source, classes: Sequence[Any] | None = None) -> list[An
         return list(classes)
     seen = [np.unique(_labels(source, unit)) for unit in source.units]
     every = np.unique(np.concatenate(seen))
-    if source.num_classes == 0:  # no head: the classes are those that the labels have
+    if source.num_classes == 0:  # no head: the classes are the distinct labels
         return [value.item() if isinstance(value, np.generic) else value for value in every]
     try:
         return encode(every, num_classes=source.num_classes)[1]

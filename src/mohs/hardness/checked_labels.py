@@ -1,12 +1,12 @@
-"""What a few checked labels tell about all others: p_mislabeled, calibrated on the data set itself.
+"""Calibrate p_mislabeled on the data set itself, by a few labels that somebody has checked.
 
-Labels and features alone do not tell natural ambiguity from mistakes, so p_mislabeled is too high on some data sets and too low
-on others. Labels that somebody has checked tell which. With l the log-odds of p_mislabeled, those of a wrong label are
+Labels and features alone cannot distinguish natural ambiguity from mistakes, so p_mislabeled is too high on some data sets and
+too low on others. Checked labels show which. With l the log-odds of p_mislabeled, the calibrated log-odds of a wrong label are
 
     l₀ + c + e^s (l − l₀),    l₀ = −2.5,   c ~ N(0, 1),   s ~ N(0, 0.4²)
 
-for c and s of the highest posterior probability. Without checked labels they are 0, and p_mislabeled stays. Which labels are
-checked may depend on p_mislabeled: the most doubtful ones bias nothing.
+with c and s of the highest posterior probability. Without checked labels they are 0, and p_mislabeled is unchanged. Which labels
+are checked may depend on p_mislabeled: choosing the most doubtful ones causes no bias.
 
 l₀ and the widths come from 1,326 draws of tables with wrong labels, judged by networks that had not seen the table: the marginal
 likelihood is highest for widths of 1.4 and 0.6, uncorrelated at l₀. With 70 % of that a little less is flagged, and more of it
@@ -27,9 +27,9 @@ from mohs.hardness.learned_odds import log_odds
 from mohs.hardness.noise_model import Array
 
 PIVOT, SHIFT, SLOPE = -2.5, 1.0, 0.4  # l₀, and the standard deviations of c and s
-MOST, EXACT = 6.0, {"ftol": 1e-12, "gtol": 1e-8}  # bounds in widths, and tolerances, of the search for c and s
+MOST, EXACT = 6.0, {"ftol": 1e-12, "gtol": 1e-8}  # bounds (in standard deviations) and tolerances of the search for c and s
 LEAST = 1e-6  # distance of p_mislabeled from 0 and 1 below which it is cut
-TO_CHECK, AMONG, BEYOND = 20, 2, 1.5  # labels to check first; of twice as many, or of half as many again as are flagged
+TO_CHECK, AMONG, BEYOND = 20, 2, 1.5  # labels to check first, out of twice as many, or of 1.5 times as many as are flagged
 
 
 class Calibration(NamedTuple):
@@ -61,8 +61,9 @@ class CheckedLabels:
         rows: The examples (n,), indices.
         wrong: Whether the label of each was found wrong (n,).
         labels: The class that each should have instead (n,), a name; None where it is unknown, or where the label is right.
-        fresh: Whether the label of each was checked as it is, so that its own probability tells (n,). A label that was corrected
-            is right because it was corrected.
+        fresh: Whether each current label is the one that was checked (n,), so that its probability can be compared with the
+        outcome.
+            A corrected label is right because it was corrected.
         earlier: Probability and outcome of labels that were checked in an earlier audit, and may have been corrected since.
         before: The calibration that the earlier audit used already.
     """
@@ -80,10 +81,10 @@ class Checks:
     """What checked labels changed.
 
     Attributes:
-        number, wrong: Number of labels whose check is news, and how many of them were wrong.
-        expected: How many were expected to be.
-        others, others_before: Expected share of wrong labels among those that nobody has checked, now and without the checks.
-        calibration: What turns the judge's probabilities into these.
+        number, wrong: Number of newly checked labels, and how many of them were wrong.
+        expected: How many were expected to be wrong.
+        others, others_before: Expected share of wrong labels among the unchecked ones, with and without the checks.
+        calibration: The calibration from the judge's probabilities to these.
         outcome: "right" or "wrong" for each checked example, by its index.
     """
 
@@ -120,7 +121,7 @@ def recalibrate(p: Array, rows: Sequence[int] | Array, wrong: Sequence[bool] | A
         wrong: Whether the label of each was found wrong (n,).
 
     Returns:
-        The probabilities (N,) in the same order of size; those of the checked labels are 0 or 1.
+        The probabilities (N,), ranked as before; those of the checked labels are 0 or 1.
     """
     rows, wrong = np.asarray(rows, dtype=int), np.asarray(wrong, dtype=bool)
     calibrated = fit_calibration(p[rows], wrong)(p).copy()
@@ -150,10 +151,10 @@ def fit_calibration(p: Array, wrong: Array) -> Calibration:
 
 
 def labels_to_check(p: Array, checked: Sequence[int] = (), *, flagged: int = 0, number: int = TO_CHECK) -> Array:
-    """The labels whose check teaches most (n,), indices, the most doubtful first.
+    """The labels whose check is most informative (n,), indices, the most doubtful first.
 
-    They are spread evenly over the most doubtful ones: half as many again as are flagged, because the limit of what is flagged
-    moves, and at least twice as many as are checked, because what is checked need not be flagged any more.
+    They are spread evenly over the most doubtful labels: 1.5 times as many as are flagged, because the calibration may move the
+    threshold of flagging, and at least twice as many as are checked, because checked labels may no longer be flagged.
 
     Args:
         p: Probability that each label is wrong (N,); NaN where it is unknown.

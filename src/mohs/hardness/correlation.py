@@ -50,7 +50,7 @@ def coefficients(scores: Sequence[Array], y: Array, kind: str) -> list[float]:
 
 
 def resampled(scores: Sequence[Array], y: Array, kind: str, *, resamples: int, seed: int) -> Array:
-    """The same in every resample of the examples: (resamples, scores)."""
+    """The correlations in every resample of the examples: (resamples, scores)."""
     weighted = KINDS[kind](scores, y)
     rng = np.random.default_rng(seed)
     drawn = np.full((resamples, len(scores)), np.nan)

@@ -1,4 +1,5 @@
-"""Training dynamics of an example: what each update measures, which statistics are kept, and the columns computed from them.
+"""Training dynamics of an example: the measurements of each update, the statistics that are kept, and the columns computed from
+them.
 
     aum              mean of z_y − max_{k≠y} z_k            mean_margin       mean of m
     mean_confidence  mean of p = σ(m)                       variability       standard deviation of p (divide by n)
@@ -51,7 +52,7 @@ def observe(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     """logits (B, K), labels (B,) -> gap, margin, confidence, confidence of the predicted class (B,) each."""
     own, top, others = gap_parts(logits, labels.unsqueeze(1))
     gap = (own - top).squeeze(1)
-    total = others.sub_(top).exp_().sum(1)  # over the other classes, the largest of which counts 1
+    total = others.sub_(top).exp_().sum(1)  # sum over the other classes, relative to the largest of them
     margin = gap - total.log()
     confidence = margin.sigmoid()
     return gap, margin, confidence, torch.where(gap > 0, confidence, (1 - confidence) / total)
@@ -71,7 +72,7 @@ def advance(before: Tensor, seen: tuple[Tensor, ...], named: tuple[Tensor, Tenso
     now = updates if epoch is None else torch.full_like(updates, epoch)
     learned = torch.where(right, torch.minimum(first, now), first)
     added = torch.stack([torch.ones_like(gap), gap, margin, confidence, confidence, forgotten.to(gap.dtype)]).double()
-    added[4].mul_(added[3])  # squared in float64, or a steady example's variability would be rounding
+    added[4].mul_(added[3])  # squared in float64, or the variability of a constant example would be rounding error
     return added, torch.stack(
         [gap, margin, confidence, predicted.to(gap.dtype), label.to(gap.dtype), updates + 1, learned, now, top]
     )

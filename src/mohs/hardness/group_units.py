@@ -1,7 +1,8 @@
-"""Groups whose examples share a label, such as the images of a patient, are judged as one: their units, and means over these.
+"""Units: the examples of a group that share a label, such as the images of a patient, which are judged together.
 
-A label that belongs to a patient is wrong for all of the patient's images or for none, and twenty images that look wrong are one
-sign of it, not twenty. So the examples of a group with the same label form a unit, whose scores are the means of theirs.
+A label that belongs to a patient is wrong for all of the patient's images or for none, and twenty images that look mislabeled are
+one piece of evidence, not twenty. So the examples of a group with the same label form a unit, whose scores are the means of
+theirs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-SHARED = 0.9  # share of the examples whose label is the commonest of their group, from which on labels belong to groups
+SHARED = 0.9  # labels belong to groups if at least this share of the examples has the commonest label of its group
 
 
 def share_labels(groups: Array, labels: Array) -> bool:
@@ -24,13 +25,13 @@ def share_labels(groups: Array, labels: Array) -> bool:
 
 
 def units_of(groups: Array, labels: Array) -> Array:
-    """A number for each example (N,), the same for those of one group with one label."""
+    """A number for each example (N,), equal for examples with the same group and label."""
     unit: Array = np.unique(np.stack([groups, labels]), axis=1, return_inverse=True)[1]
     return unit.reshape(-1)
 
 
 def unit_means(values: Array, unit: Array) -> Array:
-    """The means (U, ...) over the examples (N, ...) of each unit; NaN where one is NaN."""
+    """The means (U, ...) over the examples (N, ...) of each unit; NaN if any is NaN."""
     count = int(unit.max()) + 1
     sums = np.zeros((count, *values.shape[1:]))
     np.add.at(sums, unit, values)

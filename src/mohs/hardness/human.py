@@ -3,11 +3,11 @@
     human_i = min(1, p_i / a_y)        p_i: probability of the label y of example i
                                        a_y: mean of p over the 5 % of the examples with label y that have the highest p
 
-A model that is trained on votes predicts votes, slips included: people who did not look, or who mistook one button for another.
-What people miss even on the easiest examples of a class is such a slip and says nothing about an example, so it is divided out:
-other people make other slips. Trained on CIFAR-10N's votes this predicts CIFAR-10H's people better (Spearman's ρ .513 instead of
+A model that is trained on votes also predicts slips: votes of people who did not look, or who pressed the wrong button. Votes
+against the easiest examples of a class are such slips. They say nothing about an example, so they are divided out: other people
+make other slips. Trained on CIFAR-10N's votes this predicts CIFAR-10H's people better (Spearman's ρ .513 instead of
 .497, four networks), and further votes of CIFAR-10N's own people worse (.333 instead of .347): for those use `confidence`.
-Average the probabilities of several models, not their logits: each is a guess at the same share. See results/human.md.
+Average the probabilities of several models, not their logits: each is an estimate of the same share. See results/human.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from mohs.hardness.classes import encode
 
-EASIEST = 0.05  # share of a class whose label everybody should choose
+EASIEST = 0.05  # share of a class for which everyone should choose the label
 Array = np.ndarray[Any, Any]
 
 
@@ -27,7 +27,7 @@ def predict_agreement(probs: Any, labels: Any) -> Array:
 
     Args:
         probs: Probabilities of the classes (N, K) by a model trained on people's votes (`mohs.train(..., votes=...)`) that did
-            not see these examples; or (M, N, K) by several such models, whose mean counts.
+            not see these examples; or (M, N, K) by several such models, which are averaged.
         labels: Class indices (N,).
 
     Returns:
@@ -60,7 +60,7 @@ def easiest(confidence: Any, labels: Any, classes: int) -> Array:
 
 
 def agreement_of(confidence: Any, labels: Any, means: Array) -> Array:
-    """Confidences (n,) over that of the easiest examples of their class, at most 1."""
+    """Confidences (n,) divided by the mean confidence of the easiest examples of their class, at most 1."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share: Array = np.minimum(1, np.asarray(confidence, dtype=np.float64) / means[np.asarray(labels)])
     return share

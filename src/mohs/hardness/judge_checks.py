@@ -1,4 +1,4 @@
-"""How likely each label is wrong, by a model and by labels that somebody has checked."""
+"""How likely each label is wrong, by a model and by checked labels."""
 
 from __future__ import annotations
 

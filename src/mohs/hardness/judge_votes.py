@@ -21,7 +21,7 @@ def judge_by_votes(judgment: LabelJudgment, votes: Votes, labels: Array, *, prec
         precision: Expected share of the flagged examples whose label is wrong.
 
     Returns:
-        The judgment, in which P(true) is the consensus of votes and model; its `consensus` has the rest.
+        The judgment, in which P(true) is the consensus of votes and model; details are in its `consensus`.
     """
     n, k = judgment.probs.shape
     known = ~np.isnan(judgment.p_mislabeled)

@@ -1,34 +1,34 @@
-"""How likely each given label is wrong: the noise model, how much it may be trusted, and which labels to flag.
+"""How likely each given label is wrong: the noise model, the trust in it, and the labels to flag.
 
 P(true | given) comes from the noise model (`noise_model`), fitted to scores of models that did not see the labels.
 
-Labels alone cannot tell an ambiguous example from noise that depends on the example: both leave p unsure. The features can:
-heads fitted anew to the predicted classes stay unsure near a boundary that examples crowd, and become sure where wrong labels
-alone had made them doubt. With d the mean doubt 1 − max p, d' that of the refitted heads, D features and N examples,
+Labels alone cannot distinguish an ambiguous example from noise that depends on the example: both make p uncertain. The features
+can: heads refitted to the predicted classes stay uncertain near a crowded class boundary, and become certain where only wrong
+labels had made them doubt. With d the mean doubt 1 − max p, d' that of the refitted heads, D features and N examples,
 
     t = (d'/d)/min(½, √(D/N)),   ambiguity = t²/0.85 if t < 0.85, else 1
 
 because a boundary estimated in D dimensions from N examples is uncertain by about √(D/N): t was never below 1.05 on 35 clean
 data sets of 2 to 3,072 features (results/audit/ambiguity.csv). If the ambiguity is below 1, the true class has probabilities
-q = softmax(f log p), with f such that the mean doubt falls to that share, and the rest of the doubt is noise, alike for all
-classes of an example:
+q = softmax(f log p), with f such that the mean doubt falls to that share; the rest of the doubt is noise, equal for all classes
+of an example:
 
     P(right | given = g) = q_g/p_g · p_top/q_top      top: the predicted class, whose label is right
 
-A model that expects to err often makes some of those errors confidently, and they look like wrong labels. So the odds of a
+A model that expects to err often makes some errors with confidence, and these look like wrong labels. So the odds of a
 wrong label in the noise model are multiplied by
 
     r = 1 − κ u/e,  κ = ¼ √(50 K/N),  at least 1/50     e = mean P(wrong), u = mean(1 − max p): the errors the model expects
     r_g = r min(1, 2 n̂_g/n_g)²                           n_g examples labeled g, n̂_g predicted g
 
-which leaves a strong judge alone and silences one that knows too little, or that does not know the class g: rare classes are
-not wrong labels. r_g = 0 for a judge that agrees with the labels no more often than by chance, as where it always contradicts
-them because examples with equal features have different labels on purpose. Where examples come in groups, N counts groups,
+which hardly affects a strong judge and silences one that is weak, or weak on class g: rare classes are not wrong labels. r_g = 0
+for a judge that agrees with the labels no more often than by chance, for example because examples with equal features have
+different labels by design. Where examples come in groups, N counts groups,
 and groups that share a label are judged as one (`group_units`).
 
 Labels that look merely ambiguous are wrong in about 5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w) for
-w = r_g o/(1 + r_g o), o = P(wrong)/P(right). This is the rule. Where the refitted heads are at hand, it is one of the signs
-from which `learned_odds` tells p_mislabeled.
+w = r_g o/(1 + r_g o), o = P(wrong)/P(right). This is the rule. Where there are refitted heads, it is one of the signals from
+which `learned_odds` computes p_mislabeled.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from mohs.hardness.learned_odds import LEAST, Refit, learned_wrong, signs_of
 from mohs.hardness.noise_model import TINY, Array, NoiseModel, fit_noise, softmax
 
 SKEPTICISM, PER_CLASS, LEAST_TRUST = 1 / 4, 50, 0.02
-STEADY, MOST_UNSTEADY = 0.85, 0.5  # t beyond which all doubt is ambiguity; largest ratio that is asked for
+STEADY, MOST_UNSTEADY = 0.85, 0.5  # t beyond which all doubt is ambiguity; largest value of √(D/N) in t
 MOST_SHARP = 10.0  # largest f
-SKILL = 0.1  # share of the labels beyond the largest class that a judge must predict for its doubt to mean anything
+SKILL = 0.1  # skill (share of labels predicted beyond the largest class) that a judge needs for its doubt to be meaningful
 UNKNOWN_CLASS = 1e-6  # trust in the judgment of a class that is never predicted
-BEYOND_CHANCE = 2.0  # standard deviations beyond chance at which predictions must agree with the labels
-AMBIGUOUS = 0.05  # share of labels doubted for ambiguity alone that are wrong
-SLACK = 0.2  # how far below the asked precision the probability of a flagged example may be
+BEYOND_CHANCE = 2.0  # standard deviations by which agreement with the labels must exceed chance
+AMBIGUOUS = 0.05  # share of wrong labels among those that look merely ambiguous
+SLACK = 0.2  # how far below the target precision the probability of a flagged example may be
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,17 +67,17 @@ class LabelJudgment:
 
     Attributes:
         p_mislabeled: Probability that the given label is wrong (N,).
-        flagged: The largest set whose expected precision is the one asked for (N,).
+        flagged: The largest set with at least the target expected precision (N,).
         cannot_tell: Not flagged, but the judge does not support the label either (N,).
         suggested: Most probable class (N,), an index; the given one unless another is more probable.
         p_suggested: Its probability (N,).
         probs: Probabilities of the true class (N, K) that ignore the given label.
-        posterior: Probabilities of the true class (N, K), given the label, before skepticism.
+        posterior: Probabilities of the true class (N, K), given the label, before the factor r.
         rate, low, high: Share of wrong labels with its interval.
         trust: The factor r; small if the judge is too weak.
         model: The fitted noise model.
-        consensus: What people and the judge say together, where people voted (`judge_votes`).
-        checks: What labels changed that somebody has checked (`judge_checks`).
+        consensus: Consensus of people and judge, where people voted (`judge_votes`).
+        checks: The effect of checked labels (`judge_checks`).
     """
 
     p_mislabeled: Array
@@ -101,7 +101,7 @@ class LabelJudgment:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a report says of the judgment."""
+        """Facts about the judgment, for the report."""
         trust: dict[str, Any] = {"trust": round(self.trust, 3)}
         if self.checks is None:
             return trust
@@ -174,7 +174,7 @@ def judge_labels(
             return _judge_groups(s, y, known, groups, refit, precision=precision, interval=interval)
         units = len(np.unique(groups[known]))
     rule = fit_rule(s[:, known], y[known], ambiguity=ambiguity, model=model, units=units)
-    if units < LEAST <= examples:  # the networks would take the examples of a few groups for as many independent ones
+    if units < LEAST <= examples:  # the networks would treat the examples of a few groups as independent
         refit = None
     return _judgment(rule, s, y, known, precision, z, smooth, refit, units)
 
@@ -217,7 +217,7 @@ def ambiguous_share(probs: Array, again: Array, labels: Array, *, width: int) ->
         width: Number of features D.
     """
     doubt, doubt_again = (float((1 - p.max(1)).mean()) for p in (probs, again))
-    if not skilled(probs, labels):  # a judge without skill is sure of the largest class, and steady in that
+    if not skilled(probs, labels):  # a judge without skill always predicts the largest class
         return 1.0
     t = doubt_again / max(doubt, TINY) / min(MOST_UNSTEADY, math.sqrt(width / len(labels)))
     return 1.0 if t >= STEADY else t * t / STEADY
@@ -231,7 +231,7 @@ def skilled(probs: Array, labels: Array) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class LabelRule:
-    """What the labels of many examples tell about any of them: the noise model, and how much it may be trusted.
+    """The fitted rule that judges any example: the noise model, and the trust in it.
 
     Attributes:
         model: The fitted noise model.
@@ -273,9 +273,9 @@ class LabelRule:
 
 
 def informative(rule: LabelRule, probs: Array, labels: Array) -> bool:
-    """Whether probabilities (N, K) tell enough of the labels (N,) for networks trained on other data sets to judge by them.
+    """Whether probabilities (N, K) predict the labels (N,) well enough for networks trained on other data sets to judge by them.
 
-    Those of small data sets have seen models that predict little more than the largest class.
+    The networks for small data sets were also trained on weak models, which predict little more than the largest class.
     """
     return bool(rule.class_trust.any()) if len(labels) < LEAST else skilled(probs, labels)
 
@@ -285,7 +285,7 @@ class RowJudgment:
     """The judgment of n rows by a `LabelRule`.
 
     p_mislabeled, suggested, p_suggested, probs and posterior are those of `LabelJudgment`. supported: whether the judge gives
-    the label at least ½ (n,). apparent: P(wrong) before skepticism (n,); unsure: the doubt 1 − max p (n,).
+    the label at least ½ (n,). apparent: P(wrong) before the factor r (n,); unsure: the doubt 1 − max p (n,).
     """
 
     p_mislabeled: Array
@@ -301,7 +301,7 @@ class RowJudgment:
 def fit_rule(
     scores: Array, labels: Array, *, ambiguity: float = 1.0, model: NoiseModel | None = None, units: int | None = None
 ) -> LabelRule:
-    """The rule that finite scores (M, N, K) and labels (N,) give.
+    """Fit the rule to finite scores (M, N, K) and labels (N,).
 
     ambiguity, model: as for `judge_labels`; units: number of groups, by default N.
     """
@@ -427,7 +427,9 @@ def sharpness(p: Array, share: float) -> float:
 
 
 def kept_right(p: Array, q: Array, y: Array) -> Array:
-    """P(right | given) (N,): P(given) by p, of the true class by q (N, K), the same share of labels kept in all classes."""
+    """P(right | given) (N,): p predicts the given label, q the true class (N, K), and the share of correct labels is the same in
+    all classes.
+    """
     rows, top = np.arange(len(y)), p.argmax(1)
     kept = np.minimum(1, p[rows, top] / q[rows, top].clip(TINY))
     right: Array = np.where(y == top, 1.0, np.minimum(1, kept * q[rows, y] / p[rows, y].clip(TINY)))
@@ -435,7 +437,7 @@ def kept_right(p: Array, q: Array, y: Array) -> Array:
 
 
 def _with_noise(posterior: Array, q: Array, y: Array, wrong: Array) -> Array:
-    """The posterior (N, K) where a label may also be wrong by noise that p had taken for ambiguity."""
+    """The posterior (N, K) if a label may also be wrong by noise that p attributes to ambiguity."""
     others = q.copy()
     others[np.arange(len(y)), y] = 0
     others /= others.sum(1, keepdims=True).clip(1e-300)
@@ -444,7 +446,7 @@ def _with_noise(posterior: Array, q: Array, y: Array, wrong: Array) -> Array:
 
 
 def class_trust(p: Array, labels: Array) -> Array:
-    """min(1, 2 n̂_g/n_g)² of each class (K,), at least 1e-6: small for a class that is hardly predicted."""
+    """min(1, 2 n̂_g/n_g)² of each class (K,), at least 1e-6: small for a class that is rarely predicted."""
     given, predicted = (np.bincount(one, minlength=p.shape[1]) for one in (labels, p.argmax(1)))
     trust: Array = np.maximum(np.minimum(1, 2 * predicted / np.maximum(given, 1)) ** 2, UNKNOWN_CLASS)
     return trust
@@ -467,7 +469,7 @@ def choose_flags(p: Array, precision: float) -> Array:
 
 
 def least_alone(precision: float) -> float:
-    """Probability from which on a single label is flagged: halfway from `precision` to 1, for its precision is either 0 or 1."""
+    """Smallest probability at which a single label is flagged: halfway between `precision` and 1."""
     return (1 + precision) / 2
 
 

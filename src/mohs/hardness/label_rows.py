@@ -1,8 +1,8 @@
 """Scores and labels of any shape as rows to judge: scores (M, R, K) of M models and labels (R,).
 
 Where an example has several labels, every labeled part is a row (`parts`): several classes are binary problems, z_k against 0,
-under one noise model. Most parts are of one class (absent, outside, background), and models differ in how they treat the
-others. So the logarithm of each class's frequency, with either sign, counts as two more models, which the fit weighs. Wrong
+under one noise model. Most parts are of one class (absent, outside, background), and models differ in how they treat the others.
+So the logarithm of each class's frequency, with either sign, counts as two more models with fitted weights. Wrong
 labels of pixels come in patches: w becomes √(w w̄), w̄ its mean over the 5 × 5 pixels around.
 """
 
@@ -22,7 +22,7 @@ from mohs.hardness.parts import parts_of, several_classes
 from mohs.margin import NO_LABEL
 
 LEAST_PROBABILITY = 1e-7
-ROUNDING = 1e-3  # how far a row of probabilities may be from 1, as half precision leaves it
+ROUNDING = 1e-3  # how far the sum of a row of probabilities may be from 1, as in half precision
 NEARBY = 5  # side of the window over which wrong labels of pixels are smoothed
 Smooth = Callable[[Array], Array]
 
@@ -67,7 +67,7 @@ def binary_scores(scores: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def smooth_grid(given: Array, values: Array) -> Array:
-    """√(v v̄) of the values v (R,) of the given entries (N, d1, ...); v̄: mean over the given entries next to it and itself."""
+    """√(v v̄) of the values v (R,) of the given entries (N, d1, ...); v̄: mean over the entry and the given entries around it."""
     from scipy.ndimage import uniform_filter
 
     size = (1, *[NEARBY] * (given.ndim - 1))
@@ -109,8 +109,8 @@ def _checked(scores: Array, labels: Array) -> tuple[Array, Array]:
 def log_scores(scores: Array) -> Array:
     """Scores (N, K) of one model; their logarithms if all rows without NaN and infinity are probabilities.
 
-    Raises ValueError if none of these rows is negative and most, but not all, sum to 1. Negative ones may sum to 1 and be no
-    probabilities, as those of a regression on one-hot labels.
+    Raises ValueError if none of these rows is negative and most, but not all, sum to 1. Rows with negative entries may sum to 1
+    without being probabilities, for example from a regression on one-hot labels.
     """
     known = np.isfinite(scores).all(1)
     rows = scores[known]

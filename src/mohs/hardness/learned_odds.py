@@ -1,21 +1,22 @@
 """How likely each label is wrong, learned from data sets whose wrong labels are known.
 
-The rule of `judgment` weighs noise against ambiguity by one number for a whole data set. Which of the two it is shows in more
-than that: whether models fitted to the predicted classes contradict a label too, whether labels move from one class to another
-but not back, how sure the models are elsewhere. Small networks were trained on such signs of data sets with labels made
-wrong in known places (`benchmarks/train_judge.py`; results/audit/README.md says on which, and how they do on others):
+The rule of `judgment` balances noise and ambiguity by one number for a whole data set. Other signs help to distinguish them:
+whether models fitted to the predicted classes contradict a label too, whether labels move from one class to another but not
+back, how certain the models are elsewhere. Small networks were trained on such signs of data sets with known wrong labels
+(`benchmarks/train_judge.py`; results/audit/README.md lists these data sets, and results on others):
 
     p_mislabeled = sigmoid(mean over the networks of w₃ · tanh(W₂ tanh(W₁ x + b₁) + b₂) + b₃)
 
-x are the signs of `SIGNS` and how they are distributed over the data set (`summary`), standardized and cut at ±4. What the
-rule says is among them. Rows of a table are often ambiguous by nature, pictures and texts seldom: there are networks for
-embeddings, for columns of numbers, and for tables of mixed columns, which trees judge too. The last two also see how often
+x holds the signs `SIGNS`, the rule's odds among them, and their distribution over the data set (`summary`), standardized and
+clipped at ±4. Rows of a table are often ambiguous by nature, images and texts seldom: there are networks for embeddings, for
+columns of numbers, and for tables of mixed columns, which trees judge too. The last two also see how often
 predictions contradict labels, from the least confident predictions to the most confident ones (`risks_of`): natural ambiguity
-vanishes where the models are sure, random mistakes do not. And they see how the labels of rows with equal features differ
-(`twins_of`), as in a table of a few categories: where no examples lie between the classes, models become sure of any of them.
+vanishes where the models are certain, random mistakes do not. And they see how the labels of rows with equal features (twins)
+differ (`twins_of`), as in a table with few categories: if no examples lie between the classes, models become certain of any of
+them.
 
-Fewer than `LEAST` examples have networks of their own, for features of every kind, which see all of this: with a dozen examples
-per class, doubt and contradictions mean less than they do with hundreds.
+Data sets of fewer than `LEAST` examples have separate networks, for features of every kind, which see all of this: with a dozen
+examples per class, doubt and contradictions mean less than with hundreds.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from mohs.hardness.noise_model import Array
 
 WEIGHTS = "learned_odds.json"
 LEAST = 150  # examples below which data sets are small; the networks of a kind saw 200 to 10,000, those of small ones 20 to 250
-SUMMARY = 22  # numbers of `summary`
-KINDS = ("embedding", "columns", "table")  # of features, each with networks of its own
+SUMMARY = 22  # length of `summary`
+KINDS = ("embedding", "columns", "table")  # kinds of features, each with its own networks
 FEW = "few"  # the networks of small data sets
-WINDOW, LEAST_WINDOW = 0.1, 20  # examples, as a share and at least, of about the same confidence
+WINDOW, LEAST_WINDOW = 0.1, 20  # neighborhood of about the same confidence: share of the examples, and minimum number
 QUANTILES = 5  # groups by confidence whose risk and doubt describe a data set
-CLASS_PRIOR = 5.0  # examples by which the risk of a class is drawn to that of all
-CUT = 4.0  # standard deviations at which signs are cut, so that unfamiliar data meet no extrapolation
+CLASS_PRIOR = 5.0  # prior examples that shrink the risk of a class toward the overall risk
+CUT = 4.0  # standard deviations at which signs are clipped, to avoid extrapolation to unfamiliar data
 SIGNS = (
-    "rule",  # log odds of a wrong label by the rule
+    "rule",  # log-odds of a wrong label by the rule
     "apparent",  # the same by the noise model alone
     "margin",  # log p_given − log p of the likeliest other class
     "refit margin",  # the same by models fitted to the predicted classes
@@ -49,9 +50,9 @@ SIGNS = (
     "refit doubt",
     "agreement",  # whether both predict the same class
     "confusion",  # log share of the examples predicted as the other class that have this label
-    "direction",  # log ratio of such labels to those the other way round
-    "class size",  # log ratio of examples predicted as the given class to those labeled so
-    "all doubt",  # from here on one number per data set: log mean doubt
+    "direction",  # log ratio of such labels to those in the opposite direction
+    "class size",  # log ratio of examples predicted as the given class to examples labeled as it
+    "all doubt",  # from here on, one number per data set: log mean doubt
     "all refit doubt",
     "disagreement",  # share of labels that are not predicted
     "apparent rate",  # share of wrong labels by the noise model
@@ -66,14 +67,15 @@ SIGNS = (
 
 @dataclass(frozen=True, eq=False)
 class Refit:
-    """What models say that were fitted to the predicted classes.
+    """Predictions of models that were fitted to the predicted classes.
 
     Attributes:
         probs: Their out-of-sample probabilities (N, K).
         width: Number of features D.
         kind: What the features are (`KINDS`): an embedding, columns of numbers, or a table of mixed columns.
         twins: A number for each example (N,), the same for examples with equal features. None: all differ.
-        groups: Group of each example (N,), which cannot vouch for it, as heads do not see the group either. None: all differ.
+        groups: Group of each example (N,), which is no evidence for its label, as heads do not see the group either. None: all
+        differ.
     """
 
     probs: Array
@@ -100,7 +102,9 @@ def learned_wrong(signs: Array, probs: Array, labels: Array, refit: Refit) -> Ar
 
 
 def table_signs(probs: Array, labels: Array, refit: Refit) -> Array:
-    """What all networks but those of embeddings see besides signs and summary (N, R); arguments as for `learned_wrong`."""
+    """The inputs of all networks, except those for embeddings, besides signs and summary (N, R); arguments as for
+    `learned_wrong`.
+    """
     twins = np.arange(len(labels)) if refit.twins is None else refit.twins
     return np.concatenate([risks_of(probs, labels, refit.probs), twins_of(twins, labels, refit.groups)], axis=1)
 
@@ -121,7 +125,7 @@ def judged_by(net: Mapping[str, Any], x: Array) -> Array:
 
 
 def summary(signs: Array) -> Array:
-    """How the signs (N, S) of a data set are distributed: quantiles, and shares of its labels (SUMMARY,)."""
+    """The distribution of the signs (N, S) over a data set: quantiles, and shares of its labels (SUMMARY,)."""
     rule, apparent, margin, refit, doubt, refit_doubt = signs[:, :6].T
     against, refit_against = margin < 0, refit < 0
     low = (0.05, 0.2, 0.5)
@@ -148,7 +152,7 @@ def summary(signs: Array) -> Array:
 
 
 def signs_of(probs: Array, labels: Array, *, rule: Array, apparent: Array, refit: Refit, rate: float, kappa: float) -> Array:
-    """The signs (N, S) that a label is wrong.
+    """The signs (N, S) of a wrong label.
 
     Args:
         probs: Probabilities of the true class (N, K) that ignore the labels.
@@ -196,10 +200,10 @@ def signs_of(probs: Array, labels: Array, *, rule: Array, apparent: Array, refit
 def risks_of(probs: Array, labels: Array, refit: Array) -> Array:
     """How often predictions contradict labels (N, R), by the confidence of the models and of the refitted ones.
 
-    Of each label: the share of contradictions among examples of about the same confidence, itself left out; the rank of that
-    confidence; how much smaller the share is among the most confident fifth and half. Of its class, of the predicted one and
-    of the likeliest other one: the share among the labels and the confident predictions. Of the data set: share of
-    contradictions and mean doubt in fifths of the examples, from the least confident to the most confident.
+    For each label: the share of contradictions among other examples of about the same confidence; the rank of that confidence;
+    how much smaller the share is among the most confident fifth and half. For its class, the predicted class and the most
+    probable other class: the share among the labels and the confident predictions. For the data set: share of contradictions
+    and mean doubt in fifths of the examples, from the least confident to the most confident.
 
     Args:
         probs: Probabilities of the true class (N, K) that ignore the labels.
@@ -233,9 +237,9 @@ def risks_of(probs: Array, labels: Array, refit: Array) -> Array:
 def twins_of(features: Array, labels: Array, groups: Array | None = None) -> Array:
     """How the labels of examples with equal features differ (N, R).
 
-    Of each label: the number of its twins, the examples with the same features; the share of them with the same label, and
-    with their commonest one. Of the data set: the number of distinct rows; the share of the examples that have twins; how
-    often two twins differ in their labels, over all and in the purest third of the examples with twins.
+    For each label: the number of its twins, the examples with the same features; the share of them with the same label, and
+    with their commonest label. For the data set: the number of distinct rows; the share of the examples that have twins; how
+    often the labels of two twins differ, over all and in the purest third of the examples with twins.
 
     Args:
         features: A number for each example (N,), the same for equal features.
@@ -247,7 +251,7 @@ def twins_of(features: Array, labels: Array, groups: Array | None = None) -> Arr
     np.add.at(counts, (row, labels), 1)
     others = counts[row]
     if groups is None:
-        others[np.arange(n), labels] -= 1  # of its twins alone
+        others[np.arange(n), labels] -= 1  # counts among its twins only
     else:
         _, own = np.unique(np.stack([row, groups]), axis=1, return_inverse=True)
         siblings = np.zeros((own.max() + 1, counts.shape[1]))
@@ -281,7 +285,7 @@ def _share(found: Array) -> float:
 
 
 def _risk_nearby(against: Array, order: Array) -> Array:
-    """The share of contradictions (N,) among the examples next to each in this order (N,), itself left out."""
+    """The share of contradictions (N,) among the neighbors of each example in this order (N,), excluding the example."""
     n, sorted_ = len(order), against[order].astype(float)
     width = min(n - 1, max(LEAST_WINDOW, int(WINDOW * n)))
     first = np.clip(np.arange(n) - width // 2, 0, n - width - 1)
@@ -306,7 +310,7 @@ def _margin(probs: Array, labels: Array, other: Array) -> Array:
 
 
 def log_odds(p: Array, least: float) -> Array:
-    """log p/(1 − p), with p at least this far from 0 and 1."""
+    """log p/(1 − p), with p clipped to this distance from 0 and 1."""
     p = p.clip(least, 1 - least)
     odds: Array = np.log(p / (1 - p))
     return odds

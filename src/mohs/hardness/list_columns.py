@@ -1,6 +1,6 @@
 """Columns of lists of numbers as matrices: a row of a Parquet file is a row of the matrix.
 
-Lists, large lists and lists of fixed size, of any kind of number; an empty entry becomes NaN. An empty row, or one of
+Reads lists, large lists and lists of fixed size, of any numeric type; a null entry becomes NaN. An empty row, or one of
 another length, raises an error that names file, column and row.
 """
 
@@ -18,7 +18,7 @@ from mohs._core.errors import DataError
 
 
 def matrix(column: pa.Array, name: str, file: str, first_row: int, width: int) -> np.ndarray[Any, Any]:
-    """A column of n lists of `width` numbers -> (n, width), float64 where they are, else float32."""
+    """A column of n lists of `width` numbers -> (n, width), in float64 if the numbers are, else float32."""
     lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(lengths != width)
     if wrong.size:
@@ -32,7 +32,7 @@ def matrix(column: pa.Array, name: str, file: str, first_row: int, width: int) -
 
 
 def width_of(files: Iterable[pyarrow.parquet.ParquetFile], column: str, names: Sequence[str]) -> int:
-    """Length of this column's lists, from its type or its first row; names: of the files, for errors."""
+    """Length of this column's lists, from its type or its first row; names: file names, for errors."""
     for file, name in zip(files, names, strict=True):
         width = _width(file, column, name)
         if width:

@@ -1,7 +1,7 @@
 """From logits, features and head to the rows of a hardness table: measurements of chunks, columns of all rows, the table.
 
     measure(logits, index, features, weight)       a chunk of rows -> its measurements
-    overall(columns)                               all rows -> norm_in_class, human and the grade mohs, which need the others
+    overall(columns)                               all rows -> norm_in_class, human and the grade mohs, which depend on all rows
     table_of(columns, classes)                     columns by row of the head -> a table by class name
     finished(columns, classes)                     all three for columns that hold every row
 
@@ -48,7 +48,7 @@ def measure(logits: Tensor, index: Tensor, features: Tensor | None = None, weigh
 
 
 def overall(columns: Mapping[str, Any], *, human: bool = False) -> Columns:
-    """The columns that depend on all rows, from margin, norm and label of all rows; human: the score of that name too."""
+    """The columns that depend on all rows, from margin, norm and label of all rows; human: include that score."""
     made: Columns = {"mohs": grade_column(-np.asarray(columns["margin"], np.float64))}
     if "norm" in columns:
         made["norm_in_class"] = norm_in_class(torch.as_tensor(columns["norm"]), torch.as_tensor(columns["label"])).numpy()
@@ -87,7 +87,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 def finished(columns: Columns, classes: Sequence[Any], *, device: torch.device | None = None, human: bool = False) -> pa.Table:
     """The table of columns that hold every row, with row numbers as ids if there are no others.
 
-    `features` among them are replaced by neighbors, computed on this device.
+    A column `features` is replaced by neighbors, computed on this device.
     """
     columns = {"id": np.arange(len(columns["label"])), **columns}
     if "features" in columns:

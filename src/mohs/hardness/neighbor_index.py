@@ -4,9 +4,9 @@
     more, with faiss          a graph of navigable small worlds (HNSW; Malkov & Yashunin, TPAMI 2020) over all examples
     more, without it          all examples, among SAMPLED drawn at random: fine for agreement, but copies are missed
 
-Examples enter the graph, and are searched for, cluster by cluster: those that are compared then lie side by side in memory, which
-takes a third off the time at 10⁵ examples. faiss is the extra `neighbors`. Of the indexes of usearch, hnswlib and faiss, all of
-which find the same neighbors, hnswlib is the fastest but unmaintained; see results/issues.md.
+Examples are inserted into the graph, and searched, cluster by cluster: examples that are compared are then adjacent in memory,
+which saves a third of the time at 10⁵ examples. faiss is the extra `neighbors`. Of the indexes of usearch, hnswlib and faiss, all
+of which find the same neighbors, hnswlib is the fastest but unmaintained; see results/issues.md.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mohs.hardness.neighbors import NONE, cosines_among, directions_of, nearest_
 
 EXACT, GPU_EXACT = 50_000, 500_000
 CPU = torch.device("cpu")
-SAMPLED, FEWEST, COSINES = 50_000, 10_000, 2.5e9  # references drawn at random: at most, at least, and comparisons in all
-LINKS, BUILD, SEARCH = 16, 48, 48  # of a node of the graph; candidates while building and searching
-ROUNDS, PER_CENTER = 3, 32  # of k-means for the order, and examples per center that it sees
+SAMPLED, FEWEST, COSINES = 50_000, 10_000, 2.5e9  # references drawn at random: maximum, minimum, and total number of comparisons
+LINKS, BUILD, SEARCH = 16, 48, 48  # links per node of the graph; candidates while building and searching
+ROUNDS, PER_CENTER = 3, 32  # k-means for the order: iterations, and examples per center
 
 
 def has_index() -> bool:
@@ -32,7 +32,7 @@ def has_index() -> bool:
 
 
 def can_search(examples: int, device: torch.device = CPU) -> bool:
-    """Whether all of this many examples can be searched in reasonable time."""
+    """Whether the neighbors of this many examples can be searched in reasonable time."""
     return is_exact(examples, device) or has_index()
 
 
@@ -42,7 +42,7 @@ def is_exact(examples: int, device: torch.device = CPU) -> bool:
 
 
 def how_nearest(examples: int, device: torch.device = CPU) -> str:
-    """How the neighbors of this many examples are searched, in words."""
+    """A description of how the neighbors of this many examples are searched."""
     if is_exact(examples, device):
         return "exact"
     return (
@@ -51,7 +51,7 @@ def how_nearest(examples: int, device: torch.device = CPU) -> str:
 
 
 def references(examples: int) -> int:
-    """Number of examples that neighbors are sought among without an index."""
+    """Number of examples among which neighbors are searched without an index."""
     return examples if examples <= EXACT else max(FEWEST, min(SAMPLED, int(COSINES / examples)))
 
 
@@ -72,7 +72,7 @@ def many_nearest(features: Tensor, *, k: int = 10, device: torch.device = CPU) -
 
 @torch.no_grad()
 def nearest_of(queries: Tensor, directions: Tensor, rows: Tensor, *, k: int) -> tuple[Tensor, Tensor]:
-    """The k nearest of each query (N, D) among the unit vectors `directions` (N, D) at these rows, its own row left out."""
+    """The k nearest of each query (N, D) among the unit vectors `directions` (N, D) at these rows, excluding its own row."""
     if is_exact(len(rows), queries.device) or not has_index():
         return cosines_among(queries, directions[rows], rows, k=k)
     import faiss

@@ -4,8 +4,8 @@
 
 Exact up to N = `references` (50,000); beyond it neighbors are searched among that many examples, sampled with `seed`, so time is
 O(N · references) and memory O(N k) and one block of cosines, never N × N. Features without a direction (all zero, or holding
-NaN or ∞) have no neighbors and are not neighbors of others; if fewer than k other examples remain, all of them count. Copies of
-an example are ordinary neighbors. Ties in cosine are broken arbitrarily.
+NaN or ∞) have no neighbors and are not neighbors of others; with fewer than k other examples, all of them are neighbors. Copies
+of an example are ordinary neighbors. Ties in cosine are broken arbitrarily.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from mohs.angle import check_vectors, unit
 from mohs.hardness.ranks import drawn_rows
 
 NONE = -1  # no neighbor, no label
-COLUMNS, ENTRIES = 2**16, 2**25  # references and cosines in a block: 128 MB; few tall blocks cost less than many small ones
-GROUP = 16  # the best k of a row lie in the k groups of this many with the best leaders: most entries are read once
+COLUMNS, ENTRIES = 2**16, 2**25  # references and cosines per block: 128 MB; a few tall blocks cost less than many small ones
+GROUP = 16  # size of groups: the best k of a row lie in the k groups with the best maxima, so most entries are read once
 VOTES = 2**16  # rows whose neighbors are compared with one another at a time
 
 

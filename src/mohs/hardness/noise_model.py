@@ -4,14 +4,14 @@
     P(given = g) = Σ_t p_t T[t, g]                T[t, g]: how often an example of class t is labeled g
     P(true = t | given = g) = p_t T[t, g] / P(given = g)
 
-a and T maximize the likelihood of the given labels: errors near a class boundary make p less sharp, labels that confident
-predictions contradict fill T off its diagonal. Penalties keep the fit sober where there are few examples: each row of T is
-drawn to even noise as if by 100 more examples, (Σ a)² is penalized, the rate has a Beta(½, 10) prior, and the fit
-starts once from little noise and once from much, of which the likelier is kept.
+a and T maximize the likelihood of the given labels: errors near a class boundary make p less sharp, labels that contradict
+confident predictions fill T off its diagonal. Penalties regularize the fit when examples are few: each row of T is shrunk toward
+uniform noise as if by 100 more examples, (Σ a)² is penalized, the rate has a Beta(½, 10) prior, and the fit starts once from
+little noise and once from much; the more likely result is kept.
 
-Models that were fitted to wrong labels of a class pair predict them: p is then as unsure as the labels are. So sharper
-predictions, 2 a and 8 a, with a T that is freer to follow the labels, replace the fit if they make held-out labels likelier;
-or as likely, where all predictions are equally unsure: ambiguity varies from example to example, noise does not.
+Models that were fitted to wrong labels of a class pair predict them: p is then as uncertain as the labels. So sharper
+predictions, 2 a and 8 a, with a T that is freer to follow the labels, replace the fit if they make held-out labels more likely,
+or equally likely if all predictions are equally uncertain: ambiguity varies from example to example, noise does not.
 
 During the fit arrays are class by class, (K, N): sums over few classes are then sums of long rows, which NumPy vectorizes.
 
@@ -29,20 +29,20 @@ import numpy as np
 from scipy.optimize import minimize
 
 Array = np.ndarray[Any, Any]
-MOST_ENTRIES = 200_000  # rows × classes that the model is fitted to; more change no digit that matters
-STRENGTH = 100.0  # examples that even noise counts for in each row of T
+MOST_ENTRIES = 200_000  # rows × classes that the model is fitted to; more change no relevant digit
+STRENGTH = 100.0  # prior examples of uniform noise in each row of T
 SHARPNESS = 0.05  # penalty on (Σ a)²/2
-RATE_PRIOR = (0.5, 10.0)  # wrong and right labels believed beforehand
+RATE_PRIOR = (0.5, 10.0)  # Beta prior on the rate: wrong and right labels
 ROUNDS, SETTLED = 10, 5e-5
 SHARPER, LOOSE, HALVES, STEPS = (2.0, 8.0), (3.0, 20.0), 3, 15  # factors on a, strengths of T, folds and EM steps to compare
-GAIN, GAIN_SHARE = 5.0, 0.01  # log-likelihood that sharper predictions must gain on held-out labels: in all, per example
-MOST_NOISE = 0.45  # rate beyond which sharper predictions are not believed
+GAIN, GAIN_SHARE = 5.0, 0.01  # log-likelihood that sharper predictions must gain on held-out labels: in total, per example
+MOST_NOISE = 0.45  # rate beyond which sharper predictions are rejected
 TINY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseModel:
-    """Weights of the M models (M,), T[true, given] (K, K), and the share of wrong labels before skepticism."""
+    """Weights of the M models (M,), T[true, given] (K, K), and the share of wrong labels before `judgment` scales it."""
 
     weights: Array
     transition: Array = field(repr=False)
@@ -53,7 +53,7 @@ class NoiseModel:
         return softmax(np.tensordot(self.weights, scores, 1).astype(np.float64))
 
     def posterior(self, probs: Array, labels: Array) -> Array:
-        """What `probs` gives (N, K), labels (N,) -> probabilities of the true class (N, K), given the label."""
+        """Output of `probs` (N, K), labels (N,) -> probabilities of the true class (N, K), given the label."""
         joint = probs * self.transition.T[labels]
         posterior: Array = joint / (joint.sum(1, keepdims=True) + 1e-300)
         return posterior
@@ -80,13 +80,13 @@ def fit_noise(scores: Array, labels: Array) -> NoiseModel:
 
 @dataclass(frozen=True, eq=False)
 class Transition:
-    """T[true, given] during the fit: G of its K columns in full; the others, of classes that no label has, are even.
+    """T[true, given] during the fit: G of its K columns are stored; the others, of classes that no label has, are uniform.
 
     Attributes:
         given: The classes (G,) that labels have, sorted.
         columns: Their columns, as rows (G, K).
         rest: Entry of each row (K,) in every other column, off the diagonal.
-        own: Entry of each row (K,) on the diagonal, where its column is among the others.
+        own: Diagonal entry of each row (K,), if its column is not stored.
     """
 
     given: Array
@@ -96,7 +96,7 @@ class Transition:
 
     @staticmethod
     def even(rate: float, classes: int, given: Array) -> Transition:
-        """The same share of wrong labels in all classes, spread evenly over the others."""
+        """Uniform noise: the same share of wrong labels in all classes, spread evenly over the other classes."""
         off, on = rate / max(classes - 1, 1), 1 - rate
         columns = np.full((len(given), classes), off)
         columns[np.arange(len(given)), given] = on
@@ -127,7 +127,7 @@ class Transition:
 
 
 def _sharpened(p: Array, y: Array, transition: Transition, rate: float) -> tuple[float, Transition, float]:
-    """A factor on the weights with the T and rate that go with it, if they make held-out labels likelier; else those given.
+    """A factor on the weights with the T and rate that go with it, if they make held-out labels more likely; else the given ones.
 
     p: (K, N).
     """
@@ -160,7 +160,7 @@ def _sharpened(p: Array, y: Array, transition: Transition, rate: float) -> tuple
 
 
 def saturated(p: Array) -> bool:
-    """Whether predictions p (N, K) are equally unsure everywhere, as wrong labels make a judge that tells the classes apart."""
+    """Whether predictions p (N, K) are equally uncertain everywhere, as wrong labels make a judge that separates the classes."""
     top, predicted = p.max(1), p.argmax(1)
     ceilings = np.array([np.quantile(top[predicted == k], 0.9) if (predicted == k).any() else 1.0 for k in range(p.shape[1])])
     near = float((top >= ceilings[predicted] - 0.1).mean())

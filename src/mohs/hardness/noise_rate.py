@@ -1,23 +1,24 @@
-"""How many labels are wrong, which classes they come from, and the loss that such labels call for.
+"""How many labels are wrong, which classes they come from, and the loss to train with.
 
     out of sample   the noise model (`noise_model`): rate = mean of p_mislabeled; counts[g, t] = sum over the examples labeled
                     g of P(true = t)
-    dynamics        lost: aum < 0 and, where it was recorded, mean confidence < 1/3 (late learners win for long); rate =
-                    min(share lost, weight of the lower of two Gaussians fitted to aum); true class: the predicted one
+    dynamics        lost: aum < 0 and, where it was recorded, mean confidence < 1/3 (it is higher if the example was
+                    learned late); rate = min(share lost, weight of the lower of two Gaussians fitted to aum); true class:
+                    the predicted one
 
-The interval reaches from what is sure to everything on which model and label disagree, because noise on hard examples cannot
-be told from a model's mistakes.
+The interval ranges from what is certain to everything on which model and label disagree, because noise on hard examples cannot be
+distinguished from a model's mistakes.
 
     out of sample   low: the apparent rate less twice the errors that the model expects to make, or half of the wrong labels
                     that are expected among those flagged, if that is more; high: the largest of the rate, the apparent rate
                     and the share of labels that are not the predicted class; each with its 95 % interval
-    dynamics        low: Wilson's lower bound for labels that lose by more than labels usually win by; high: his upper bound
-                    for aum < 0
+    dynamics        low: Wilson's lower bound for labels whose negative margin exceeds a typical positive one; high: the
+                    upper bound for aum < 0
 
 Two kinds of noise are underestimated, although the interval should hold them: wrong labels on examples that a model finds
 hard too, and one class labeled as a certain other one so often (about 30 % and more) that the two look alike. A network that
 has memorized wrong labels hides them from its dynamics: record one trained with a robust loss.
-Kind: "class-dependent" if the wrong labels are spread over the class pairs less evenly than chance has it (total variation,
+Kind: "class-dependent" if the wrong labels are spread over the class pairs less evenly than by chance (total variation,
 simulated, p < 0.01), by at least 0.1; "none found" if the lower bound and the expected share of wrong labels among the flagged
 ones are below 0.01.
 """
@@ -113,7 +114,7 @@ def estimate_noise(
         table: Table of a `Recorder` with aum, label and predicted; mean_confidence is used if it was recorded. Examples that
             were never seen are skipped.
         classes: Class names in the order of the columns of probs.
-        interval: Coverage of the interval from dynamics; that from probs is a 95 % interval.
+        interval: Coverage of the interval from dynamics; the one from probs is always a 95 % interval.
         seed: Random seed of the simulation that decides the kind.
 
     Returns:
@@ -141,7 +142,7 @@ def estimate_noise(
 
 
 def estimate_from(judgment: LabelJudgment, given: Array, names: Sequence[Any], *, seed: int = 0) -> NoiseEstimate:
-    """The estimate that follows from a judgment of labels (N,), class indices."""
+    """The estimate from a judgment of labels (N,), class indices."""
     known = ~np.isnan(judgment.p_mislabeled)
     given = given[known]
     counts = expected_counts(judgment.posterior[known], judgment.p_mislabeled[known], given)
@@ -229,7 +230,7 @@ def _from_dynamics(labels: Any, table: Any, classes: Sequence[Any] | None, inter
     seen = ~np.isnan(aum)
     if not seen.any():
         raise ValueError("table has no example with an aum: nothing was recorded")
-    shown, aum = table.filter(seen), aum[seen]  # without missing values its integers are integers again
+    shown, aum = table.filter(seen), aum[seen]  # without missing values its integers become integers again
     own = column(shown, "label") if labels is None else np.asarray(labels)[seen]
     predicted = column(shown, "predicted")
     names = list(classes or classes_of(table) or _names(own, predicted))
@@ -245,8 +246,8 @@ def _from_dynamics(labels: Any, table: Any, classes: Sequence[Any] | None, inter
     np.add.at(counts, (given, true), 1.0)
     moved = (given != true).sum()
     keep = min(1.0, rate * len(aum) / moved) if moved else 0.0
-    counts = np.diag(counts.sum(1)) * (1 - keep) + counts * keep  # no more leave the diagonal than the rate says
-    usual = np.median(aum[~behind]) if not behind.all() else 0.0  # margin of a label that wins
+    counts = np.diag(counts.sum(1)) * (1 - keep) + counts * keep  # the off-diagonal share does not exceed the rate
+    usual = np.median(aum[~behind]) if not behind.all() else 0.0  # typical positive margin
     clear = min(rate, float((aum < -usual).mean()))
     low = wilson(clear, len(aum), interval)[0]
     high = wilson(float(behind.mean()), len(aum), interval)[1]
@@ -255,7 +256,7 @@ def _from_dynamics(labels: Any, table: Any, classes: Sequence[Any] | None, inter
 
 
 def _names(*columns: Array) -> list[Any]:
-    """Class names of a table that does not know them: integers from 0, or the names that occur."""
+    """Class names of a table that does not store them: integers from 0, or the names that occur."""
     values = np.unique(np.concatenate(columns))
     return list(range(int(values[-1]) + 1)) if values.dtype.kind in "iu" and values[0] >= 0 else values.tolist()
 

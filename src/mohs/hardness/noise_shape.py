@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-FEWEST = 20  # values that two Gaussians are fitted to
+FEWEST = 20  # values to which two Gaussians are fitted
 NONE_BELOW = 0.01
 UNEVEN, LEVEL, DRAWS = 0.1, 0.01, 999
 
@@ -36,7 +36,7 @@ def noise_kind(wrong: Array, *, low: float, seed: int) -> str:
     total = int(found.sum().round())
     if low < NONE_BELOW or total == 0:
         return "none found"
-    even = np.where(rights, 0.0, wrong.sum(1, keepdims=True))  # each true class by its size, all other classes alike
+    even = np.where(rights, 0.0, wrong.sum(1, keepdims=True))  # each true class by its size, all other classes equally likely
     even = (even / even.sum()).ravel()
     chance = _chance(total, even, seed)
     apart = np.abs(found.ravel() / found.sum() - even).sum() / 2
@@ -67,7 +67,7 @@ def _chance(total: int, even: Array, seed: int) -> Array:
     random, upto = np.random.default_rng(seed), even.cumsum()
     found = np.empty(DRAWS)
     for i in range(DRAWS):
-        if total < len(even):  # most cells stay empty: visit the others only
+        if total < len(even):  # most cells stay empty: visit only the others
             cells, counts = np.unique(np.searchsorted(upto, random.random(total) * upto[-1], "right"), return_counts=True)
             found[i] = (np.abs(counts / total - even[cells]).sum() + 1 - even[cells].sum()) / 2
         else:

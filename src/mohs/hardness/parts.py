@@ -44,7 +44,7 @@ class Parts:
 
 
 def several_classes(logits: Sequence[int], labels: Sequence[int]) -> bool:
-    """Whether labels of this shape, for logits of that shape (N, K), say of every class whether the example has it."""
+    """Whether labels of this shape, for logits of that shape (N, K), are indicators of every class."""
     return len(labels) == 2 and tuple(labels) == tuple(logits)
 
 
@@ -52,7 +52,7 @@ def parts_of(logits: Any, labels: Any) -> Parts:
     """The parts of examples by their logits and labels, in the order of the examples.
 
     Args:
-        logits: (N, K), (N, K, d1, ...), (N, d1, ..., K) where only this fits, or a list of (T, K).
+        logits: (N, K), (N, K, d1, ...), (N, d1, ..., K) if only this fits, or a list of (T, K).
         labels: (N, K), (N, d1, ...), or a list of (T,).
     """
     if isinstance(logits, list | tuple):
@@ -113,9 +113,9 @@ def by_example(table: Any) -> pa.Table:
             several labels, before or after `verdict`.
 
     Returns:
-        The row of the part whose label is most probably wrong or, without a verdict, has the lowest margin. Its id is the
-        example's, its grade that among examples. Examples are in the order of the table, and one whose parts all lack scores
-        keeps its first row.
+        The row of the part whose label is most probably wrong or, without a verdict, has the lowest margin. It has the id of the
+        example, and a grade among examples. Examples are in the order of the table, and one whose parts all lack scores keeps its
+        first row.
     """
     table = as_table(table)
     for name in ("example", "part"):

@@ -1,6 +1,6 @@
 """Ranks of values among those of all examples, or of a sample of them that fits in memory.
 
-rows = drawn_rows(N, k, seed=0)       k of N rows, one in each of k equal stretches: no memory beyond the k
+rows = drawn_rows(N, k, seed=0)       k of N rows, one in each of k equal intervals, in O(k) memory
 ranks = Ranks.of(values[rows])        all values up to k, a sample beyond
 ranks.rank(values)                    from 0 (the lowest) to 1 (the highest), ties in the middle
 ranks.grade(values)                   from 1 to 10 by decile
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def drawn_rows(count: int, most: int, *, seed: int = 0) -> Array:
-    """Rows in rising order: all of `count`, or `most` of them drawn at random, one in each of `most` equal stretches."""
+    """Rows in rising order: all of `count`, or `most` of them drawn at random, one in each of `most` equal intervals."""
     if count <= most:
         return np.arange(count)
     edges = np.arange(most + 1) * count // most
@@ -27,13 +27,13 @@ def drawn_rows(count: int, most: int, *, seed: int = 0) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The values (n,) that others are ranked among, in rising order, without NaN."""
+    """Reference values (n,), in rising order, without NaN, among which other values are ranked."""
 
     values: Array
 
     @staticmethod
     def of(values: Any) -> Ranks:
-        """Ranks among these values, NaN left out."""
+        """Ranks among these values, ignoring NaN."""
         values = np.asarray(values, np.float64)
         return Ranks(np.sort(values[~np.isnan(values)]))
 

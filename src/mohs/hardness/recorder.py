@@ -4,12 +4,12 @@
     ... recorder.update(ids, logits, labels) ...          once per step; then recorder.end_epoch() and recorder.table()
 
 The state is O(N) and lives on the logits' device; an update never synchronizes with the host. Every row of an update counts; with
-`epoch=` an id counts once per epoch, however often it occurs (padded batches, resumed epochs). A bad row (an
-id or label out of range, logits that are NaN or infinite; −∞ may mask a class that is not the label) raises at once
-on the CPU, and none of its batch is recorded; on other devices it is skipped, counted, and reported by `end_epoch()` or
-`table()`. Where an example has several labels (logits (B, K, d1, ...), or labels (B, K) of 0 and 1), every part whose label
-is not −100 is a row: part j of example i is number i·P + j of a `Recorder(N, positions=P)` (`parts`). Under torch.distributed
-call `end_epoch()` on every rank: each then holds the whole record, as a single process would.
+`epoch=` an id counts only once per epoch (padded batches, resumed epochs). A bad row (an id or label out of range, logits that
+are NaN or infinite; −∞ may mask a class that is not the label) raises at once on the CPU, and none of its batch is recorded; on
+other devices it is skipped, counted, and reported by `end_epoch()` or `table()`. Where an example has several labels (logits (B,
+K, d1, ...), or labels (B, K) of 0 and 1), every part whose label is not −100 is a row: part j of example i is number i·P + j of a
+`Recorder(N, positions=P)` (`parts`). Under torch.distributed call `end_epoch()` on every rank: each then holds the whole record,
+as a single process would.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Recorder:
         self.num_examples, self.positions, self.head = num_examples, positions, head
         self.track = possible if track is None else tuple(name for name in possible if name in track)
         self._quick = self.track == ("aum",)
-        self._sums, self._state = blank(num_examples + 1, self.track)  # the last entry collects the rows that do not count
+        self._sums, self._state = blank(num_examples + 1, self.track)  # the last entry collects rows to ignore
         self._merged = torch.zeros(num_examples + 1, dtype=torch.float64)  # counts at the last merge over ranks
         self._turn = torch.zeros(num_examples + 1, dtype=torch.int64)
         self._bad = torch.zeros(len(BAD), dtype=torch.int64)
@@ -102,7 +102,7 @@ class Recorder:
                 self._add_gap(ids, logits, labels) if self._quick else self._add(ids, logits, labels, features, epoch)
         except (RuntimeError, IndexError, FloatingPointError):
             kept = labels != NO_LABEL
-            if not kept.all():  # on the CPU: looked for only now, as most batches have none
+            if not kept.all():  # on the CPU, search for the bad row only now, as most batches have none
                 own = None if features is None else features[kept]
                 return self.update(ids[kept], logits[kept], labels[kept], own, epoch=epoch)
             _name_bad_row(ids, logits, labels, self.num_examples)
@@ -133,7 +133,7 @@ class Recorder:
                 raise ValueError(f"rows cannot be recorded: {_counted(counts)}; nothing of this batch was recorded")
             self._bad += counts
             left_out = strange | ignored | broken
-            total = (seen.gap - seen.margin).exp()  # over the other classes, the largest of which counts 1
+            total = (seen.gap - seen.margin).exp()  # sum over the other classes, relative to the largest of them
             top = torch.where(seen.gap > 0, seen.confidence, (1 - seen.confidence) / total)
             parts = (part.masked_fill(left_out, 0.0) for part in (seen.gap, seen.margin, seen.confidence, top))
             self._keep(ids.masked_fill(left_out, self.num_examples), tuple(parts), (seen.predicted, labels), epoch)
@@ -204,7 +204,7 @@ class Recorder:
     def _flat(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Parts as rows: ids and labels (B',), logits (B', K), features (B', D); on the CPU without those to ignore."""
+        """Parts as rows: ids and labels (B',), logits (B', K), features (B', D); on the CPU, without parts to ignore."""
         if several_classes(logits.shape, labels.shape):
             if "mean_avh" in self.track:
                 raise ValueError("AVH needs one label per example: create the Recorder of several classes without a head")
@@ -225,7 +225,7 @@ class Recorder:
     def _check(
         self, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor | None, epoch: int | None
     ) -> tuple[Tensor, Tensor]:
-        """Shapes and types; the record is moved to where the logits are, as are ids and labels."""
+        """Validate shapes and types; move the record, ids and labels to the device of the logits."""
         check_logits(logits, classes=2)
         for name, given in (("ids", ids), ("labels", labels)):
             if given.dim() != 1 or logits.dim() != 2 or given.shape[0] != logits.shape[0]:
@@ -243,7 +243,9 @@ class Recorder:
         return ids.to(logits.device, torch.int64), labels.to(logits.device, torch.int64)
 
     def _drop_bad(self, ids: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Send bad and ignored rows to the last row of the record, with harmless values, and count the bad, all on the device."""
+        """Send bad and ignored rows to the last row of the record, with harmless values, and count the bad ones, all on the
+        device.
+        """
         kept = labels != NO_LABEL
         strange = kept & ((ids < 0) | (ids >= self.num_examples))
         wrong = kept & ~strange & ((labels < 0) | (labels >= logits.shape[1]))
@@ -280,7 +282,7 @@ class Recorder:
         epoch: int | None,
         hardness: Tensor | None = None,
     ) -> None:
-        """Add what a batch shows to the record: gap, margin, confidence, top confidence; prediction and label; AVH."""
+        """Add the statistics of a batch to the record: gap, margin, confidence, top confidence; prediction and label; AVH."""
         before = self._state.index_select(1, ids)  # (9, B)
         added, after = advance(before, seen, named, epoch)
         if hardness is not None:
@@ -320,7 +322,7 @@ class Recorder:
 
 
 def _counted(counts: Tensor) -> str:
-    """How many rows (3,) are bad, and why; empty if none are."""
+    """Describe how many rows (3,) are bad, and why; empty if none are."""
     return ", ".join(f"{n} with {what}" for what, n in zip(BAD, counts.tolist(), strict=True) if n)
 
 

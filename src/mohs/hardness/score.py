@@ -224,7 +224,7 @@ def _score_batch(
         parts = parts_of(logits, labels)
         logits, labels, example = parts.logits, parts.labels, parts.example
         places = {"class" if several else "position": parts.place}
-        head = () if several else (features[kept.to(features.device)], head[1])  # one angle for K labels says little
+        head = () if several else (features[kept.to(features.device)], head[1])  # one angle is not informative for K labels
     if not several and (logits.shape != (len(example), weight.shape[0]) or head[0].shape[0] != len(example)):
         raise ValueError(
             f"the model gives logits of shape {tuple(logits.shape)} for {len(batch)} examples, but layer {found.name!r} has "

@@ -2,9 +2,9 @@
 
 First the rows of every block are measured and written to a part file (`blocks`). Then the columns that need all rows are added
 and the parts are copied, in order, into the table, which is renamed to its final name when complete. These columns come from
-tallies of the blocks: the shortest and longest features of each class, and the margins of up to RANKED rows, among which the
-grades are places. The grades are exact up to that many rows, and `Scored.notes` says so beyond. Memory does not grow with the
-number of rows. A killed process leaves its parts beside the table; the same call goes on from the blocks that are done.
+tallies of the blocks: the shortest and longest features of each class, and the margins of up to RANKED rows, which give the
+grades. The grades are exact up to that many rows, and `Scored.notes` says so beyond. Memory does not grow with the number of
+rows. A killed process leaves its parts beside the table; the same call resumes from the blocks that are done.
 
 Under torch.distributed rank r takes blocks r, r + W, r + 2W, ..., and rank 0 writes the table (the folder must be shared).
 Rows whose logits hold NaN or +∞, and repeated ids, do not prevent the table from being written: `Scored.problem` names the first.
@@ -41,8 +41,8 @@ from mohs.hardness.table import check_table_path, table_writer
 
 HARDEST = 5
 NEIGHBORS = 10
-RANKED = 2**20  # rows whose margins the grades are places among
-COMPARED = 2**21  # rows up to which every id is compared with every other
+RANKED = 2**20  # maximum number of rows whose margins give the grades
+COMPARED = 2**21  # with at most this many rows, all ids are compared for duplicates
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """Examples that neighbors are sought among: directions (R, D), their rows in rising order (R,) and labels (R,)."""
+    """Reference examples among which neighbors are searched: directions (R, D), rows in rising order (R,) and labels (R,)."""
 
     directions: torch.Tensor
     rows: torch.Tensor
@@ -67,7 +67,7 @@ class References:
 
     @staticmethod
     def of(features: torch.Tensor, rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> References:
-        """Those of these features (R, D) that have a direction."""
+        """References from features (R, D), without those that have no direction."""
         directions, usable = directions_of(features.float())
         return References(directions[usable], torch.from_numpy(rows)[usable], torch.from_numpy(labels)[usable])
 
@@ -96,7 +96,7 @@ class ByHead:
 
 @dataclass(frozen=True, eq=False)
 class ScoreTally:
-    """What is combined over the blocks: the margins of drawn rows, the range of norms in each class, the hardest rows."""
+    """Statistics to combine over the blocks: the margins of drawn rows, the range of norms in each class, the hardest rows."""
 
     rows: int
     classes: int
@@ -146,7 +146,7 @@ def score_files(
     seed: int = 0,
     executor: Executor | None = None,
 ) -> Scored:
-    """Write the table of a source as .parquet or .csv; with neighbors searched among up to this many references.
+    """Write the table of a source as .parquet or .csv, with neighbors searched among up to `references` examples.
 
     human: Add the share of people who would choose the label, by a model that was trained on votes (`human`).
     """

@@ -3,8 +3,7 @@
     hardness = sign · column                        grade = ⌈10 · (place − ½) / N⌉        place: rank from 1, the easiest first
 
 Equal hardness gets an equal grade, that of the middle of its ranks, so identical examples (or a single one) are graded 5; with
-fewer than ten examples some grades do not occur. An example without a value (NaN) has no
-grade, and does not count in N.
+fewer than ten examples some grades do not occur. An example without a value (NaN) has no grade and is not counted in N.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     logits (N, K), labels (N,)                     or features (N, D), labels (N,) and the head: weight (K, D), bias (K,)
     ids (N,), paths (N,), classes (K,)             optional; if both logits and features are given, the logits are the model's own
 
-In Parquet logits and features are columns of lists; the head is a file of its own. A folder of .npy files has an array in each,
+In Parquet, logits and features are columns of lists; the head is a separate file. A folder of .npy files has an array in each,
 under these names: features.npy, labels.npy. A unit is a row group, or a range of rows of an array; only a batch of its logits
 and features is in memory at a time (a .npz file is loaded whole). The shards of a folder are read in the order of their
 names. Errors name the file, the key and the row (from 0).
@@ -48,7 +48,7 @@ Read = Callable[["Unit", tuple[str, ...], int], Iterator[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Unit:
-    """Rows that are scored and written together: their place in the file and among all rows."""
+    """Rows that are scored and written together: their positions in the file and among all rows."""
 
     file: str
     group: int
@@ -91,12 +91,12 @@ class Source:
         return digest.hexdigest()[:16]
 
     def read(self, unit: Unit, *keys: str) -> Iterator[dict[str, Any]]:
-        """Batches of those of the unit's columns that exist; matrices and labels as arrays."""
+        """Batches of the unit's columns, as far as they exist; matrices and labels as arrays."""
         batch = max(1, BATCH_ENTRIES // max(self.num_classes, self.width))
         yield from self.reader(unit, tuple(key for key in keys if key in self.keys), batch)
 
     def take(self, rows: np.ndarray[Any, Any], *keys: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Those of the columns that exist, at these rows, which must be in rising order."""
+        """The columns that exist, at these rows, which must be in rising order."""
         parts: dict[str, list[Any]] = {key: [] for key in keys if key in self.keys}
         for unit in self.units:
             first = unit.first
@@ -143,7 +143,7 @@ def open_source(path: str | Path, *, weight: Path | None = None, headless: bool 
 
 
 class NpyFile:
-    """An array in a .npy file of which rows are read when they are asked for: `NpyFile(path)[10:20]`."""
+    """An array in a .npy file whose rows are read on access: `NpyFile(path)[10:20]`."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -75,7 +75,8 @@ def norm(features: Tensor) -> Tensor:
 
 @torch.no_grad()
 def norm_in_class(norms: Tensor, labels: Tensor) -> Tensor:
-    """Norms (N,) scaled from 0 to 1 within each label's class, as AVH's Hypothesis 4 tests them; 0 in a class of one length.
+    """Norms (N,) scaled from 0 to 1 within each label's class, as AVH's Hypothesis 4 tests them; 0 in a class whose norms are all
+    equal.
 
     A norm that is NaN or infinite gives NaN in its own row and does not affect its class.
     """

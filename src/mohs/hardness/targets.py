@@ -1,12 +1,12 @@
 """Numbers as labels: how likely each target of a regression is wrong, from predictions that did not see it.
 
-    r = y − (α + β ŷ)                               ŷ: prediction; α, β: because forests and the like predict too near the mean
+    r = y − (α + β ŷ)                               ŷ: prediction; α, β: as forests, for one, predict too close to the mean
     P(r) = (1 − ε) t₄(r/s)/s + ε c(r/S)/S           t₄: Student's distribution, c: Cauchy's, S: standard deviation of y
     s = σ exp(2 b (rank(ŷ) − ½))                    rank: from 0 to 1; b: targets may vary more where they are large
     p_mislabeled = ε c(r/S)/S / P(r)
 
 α, β, σ and ε maximize the likelihood, by expectation maximization, with the prior of the noise model on ε (`noise_model`). b is 0
-unless ½ or 1, of either sign, makes the targets much likelier.
+unless ±½ or ±1 makes the targets much more likely.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def judge_targets(predictions: Any, targets: Any, *, precision: float = 0.8) -> 
     """Judge the targets of a regression by out-of-sample predictions.
 
     Args:
-        predictions: (N,), or (M, N) of several models, which are averaged. The targets must have had no part in their own
-            predictions: cross-validation, or out-of-bag. A row with NaN or infinity is not judged.
+        predictions: (N,), or (M, N) of several models, which are averaged. No prediction may depend on its own target: use
+        cross-validation, or out-of-bag predictions. A row with NaN or infinity is not judged.
         targets: Given targets (N,).
         precision: Expected precision: share of the flagged targets that are wrong.
 

@@ -2,12 +2,12 @@
 
     p_mislabeled = w                          by the noise model (`noise_model`); q = 1 − w
     p_ambiguous  = q α                        α = 1 − (1 − 4q(1 − q))(1 − (2v)²): undecided, or wavering (v: variability)
-    p_hard       = q (1 − α) r⁴               r: the example's rank in hardness, from 0 to 1; ½ for the hardest sixth
+    p_hard       = q (1 − α) r⁴               r: the example's rank in hardness, from 0 to 1; r⁴ > ½ for the hardest sixth
     p_easy       = q (1 − α) (1 − r⁴)
 
-"mislabeled" is the largest set of examples whose mean p_mislabeled is at least the precision asked for; "cannot tell" are
-examples outside it whose label the judge does not support either, because it is too weak there. The rest get the most
-probable of the other three.
+"mislabeled" is the largest set of examples whose mean p_mislabeled is at least the target precision; "cannot tell" are the other
+examples whose label the judge does not support either, because it is too weak there. The rest get the most probable of the other
+three verdicts.
 
 A table with a `LabelJudgment` of full scores (what `mohs.audit` makes) is judged by it. From a table alone, as
 `mohs.score_logits` and `Recorder.table` give, the same model is fitted to two numbers per example: the probability of the
@@ -99,7 +99,7 @@ def verdict_columns(wrong: Array, flagged: Array, unsupported: Array, *, variabi
     Args:
         wrong: Probability of a wrong label; NaN: not judged.
         flagged: Whether the row is among those called mislabeled.
-        unsupported: Whether it is among those of which nothing can be told.
+        unsupported: Whether the row is among those that the judge cannot decide.
         variability: Standard deviation of the confidence over training; 0 if there was none.
         place: Rank in hardness, from 0 to 1.
     """
@@ -114,7 +114,7 @@ def _suggestions(table: pa.Table, judgment: LabelJudgment | None, wrong: Array, 
     label, predicted = table.column("label").to_pylist(), table.column("predicted").to_pylist()
     if judgment is not None:
         other = judgment.suggested.tolist()
-        if judgment.suggested.dtype.kind != "f":  # an index; numbers are suggested as they are
+        if judgment.suggested.dtype.kind != "f":  # suggestions are class indices, except for numeric targets
             classes = classes_of(table)
             if classes is None:
                 raise ValueError("the table does not know its classes: make it with classes=")
@@ -165,7 +165,9 @@ def wrong_by_margin(margins: Array, top: Array | None, classes: int) -> tuple[Ar
 
 
 def _wrong(own: Array, first: Array, rest: Array, agrees: Array, others: Array, classes: int) -> tuple[Array, Array]:
-    """The same from log-probabilities of the label, of the other leading class (unless the label leads) and of each other."""
+    """As `wrong_by_margin`, from the log-probabilities of the label, of the predicted class (unless it is the label), and of each
+    other class.
+    """
     fits = []
     for tau in TEMPERATURES:
         p = _tempered(own, first, rest, agrees, others, tau)
@@ -175,7 +177,7 @@ def _wrong(own: Array, first: Array, rest: Array, agrees: Array, others: Array, 
         at = int(np.argmax(values))
         fits.append((values[at], float(tau), float(RATES[at]), top))
     value, tau, rate, top = max(fits, key=lambda fit: fit[0])
-    if saturated(np.stack([top, 1 - top], 1)):  # as in the noise model: as likely, and noise rather than ambiguity
+    if saturated(np.stack([top, 1 - top], 1)):  # as in the noise model: equally likely, and noise rather than ambiguity
         sharp = [fit for fit in fits if np.median(fit[3]) > 0.985 and fit[0] >= value - max(GAIN, GAIN_SHARE * len(own))]
         _, tau, rate, _ = max(sharp, key=lambda fit: fit[0], default=(value, tau, rate, top))
     p = _tempered(own, first, rest, agrees, others, tau)
@@ -234,7 +236,7 @@ class Places:
 
 
 def reasons(table: pa.Table, by: str) -> list[str]:
-    """Two or three facts per row, in words: the prediction, the neighbors, the course of training."""
+    """Two or three facts per row as text: the prediction, the neighbors, the training dynamics."""
     names = {name: table.column(name).to_pylist() for name in table.column_names if name in FACTS}
     rows = zip(*names.values(), strict=True)
     return ["; ".join(_facts(dict(zip(names, row, strict=True)), by)) for row in rows]
@@ -247,14 +249,16 @@ FACTS = (
 
 
 def _plain(label: Any) -> Any:
-    """A number with four digits, all of them if it has more before the point: 0.1235, 26061, 1e+20; any other label as it is."""
+    """A number with four digits, or all digits before the point if there are more: 0.1235, 26061, 1e+20; any other label as it
+    is.
+    """
     if not isinstance(label, float):
         return label
     return f"{label:.0f}" if 1e4 <= abs(label) < 1e15 else f"{label:.4g}"
 
 
 def _percent(share: float) -> str:
-    """A probability in words: 37%, and under 1% or over 99% at the ends."""
+    """A probability as text: 37%, or under 1% and over 99% at the ends."""
     return "under 1%" if share < 0.01 else "over 99%" if share > 0.99 else f"{share:.0%}"
 
 
