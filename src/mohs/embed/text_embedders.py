@@ -29,12 +29,12 @@ from mohs._core.errors import DataError, RunError
 from mohs.embed.embedder import Embedder, Run, Spec, hash_file, spread_places, unit_rows
 
 WEIGHTS, TOKENIZER = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
-FITTED = 20_000  # texts that TF-IDF and its SVD are fitted to at most
+FITTED = 20_000  # maximum number of texts that TF-IDF and its SVD are fitted to
 WIDTH = 256  # dimensions of the reduced TF-IDF
-VOCABULARY = 2**15  # terms of each kind at most
+VOCABULARY = 2**15  # maximum number of terms of each kind
 LONGEST = 4000  # characters of a text that are read: about 600 words
 BATCH = 2048
-FEW = 20  # texts from which on a term must occur in two of them
+FEW = 20  # with at least this many texts, a term must occur in two of them
 FITTED_VERSION = f"{FITTED}-{WIDTH}-{VOCABULARY}-{LONGEST}-sklearn{version('scikit-learn')}"
 Array = np.ndarray[Any, Any]
 Encode = Callable[[Sequence[str]], Array]
@@ -124,11 +124,11 @@ class WordLlama:
 
 
 def _fit_axes(sample: Sequence[str], documents: Callable[[Sequence[str]], Any], terms: Sequence[dict[str, Any]]) -> Encode | None:
-    """TF-IDF of several kinds of terms, reduced by SVD to at most WIDTH dimensions; None where texts share no term.
+    """TF-IDF of several kinds of terms, reduced by SVD to at most WIDTH dimensions; None if texts share no term.
 
     Args:
         sample: texts to fit to.
-        documents: turns texts into what the vectorizers read.
+        documents: function from texts to the documents of the vectorizers.
         terms: options of a TfidfVectorizer for each kind of terms.
     """
     from scipy.sparse import hstack
@@ -155,7 +155,7 @@ def _fit_axes(sample: Sequence[str], documents: Callable[[Sequence[str]], Any], 
 
 
 def _function(encoders: Sequence[Encode], *, fitted_to: Sequence[str] | None = None) -> Run:
-    """Blocks side by side; centered and scaled to the same total variance where they are fitted to texts."""
+    """Concatenate blocks; centered and scaled to the same total variance if they are fitted to texts."""
     scales: list[tuple[Any, Any]] = [(0.0, 1.0)] * len(encoders)
     if fitted_to is not None:
         scales = [_scale(encode([one for one in fitted_to if one] or list(fitted_to))) for encode in encoders]
@@ -171,7 +171,7 @@ def _function(encoders: Sequence[Encode], *, fitted_to: Sequence[str] | None = N
 
 
 def _scale(block: Array) -> tuple[Array, float]:
-    """The mean of a block, and the root of its total variance."""
+    """The mean of a block, and the square root of its total variance."""
     mean = block.mean(0)
     return mean, float(np.sqrt(((block - mean) ** 2).sum(1).mean())) or 1.0
 

@@ -20,12 +20,12 @@ from mohs._core.files import written_whole
 from mohs._core.forward import row_slices
 from mohs.data.examples import Data, Examples
 
-ROWS = 8192  # per row group of a Parquet file
+ROWS = 8192  # rows per row group of a Parquet file
 ENDINGS = (".npz", ".parquet")
 
 
 def check_out(path: str | Path) -> Path:
-    """The path; raises unless its ending is one that is written."""
+    """The path; raises unless its extension is supported."""
     path = Path(path)
     if path.suffix.lower() not in ENDINGS:
         raise ValueError(f"{path}: features are written to files that end in {' or '.join(ENDINGS)}")
@@ -88,6 +88,6 @@ def _write_parquet(data: Data, file: Path) -> None:
 
 
 def _ids(examples: Examples) -> list[Any]:
-    """Keys of the examples, or their places; text if they are of several types."""
+    """Keys of the examples, or their positions; as text if they have several types."""
     keys = list(range(len(examples)) if examples.keys is None else examples.keys)
     return keys if len({type(key) for key in keys}) <= 1 else [str(key) for key in keys]
