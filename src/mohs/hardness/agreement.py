@@ -6,8 +6,8 @@ A hardness score correlates negatively with agreement. Signs are kept, except wh
 score is multiplied by the sign of its correlation, which slightly overestimates the strength of an uncorrelated score.
 Intervals are percentiles over resampled examples: 10,000 examples × 1,000 resamples take 0.3 s for Spearman, 0.2 s for
 Pearson and 1.5 s for Kendall on one core. There are few annotators and most agree: half the panel of CIFAR-10H predicts the other
-half with only ρ = 0.54, so even a perfect score stays far below 1. Chen et al., "Angular Visual Hardness" (ICML 2020), section 4,
-Table 1 (bins) and Tables 2, 6-9 (`fisher_z`).
+half with only ρ = 0.54, so even a perfect score stays far below 1.
+Chen et al., "Angular Visual Hardness" (ICML 2020), section 4, Table 1 (bins) and Tables 2, 6-9 (`fisher_z`).
 """
 
 from __future__ import annotations
