@@ -25,7 +25,7 @@ def use_device(device: str | torch.device) -> None:
 
 
 def on_cpu(device: str | torch.device) -> bool:
-    """Whether a run uses the CPU; without this, Accelerate takes processes of torchrun that have no GPU for separate runs."""
+    """Whether a run uses the CPU; without this, Accelerate treats torchrun processes without a GPU as separate runs."""
     return str(device) == "cpu" or not torch.accelerator.is_available()
 
 

@@ -6,12 +6,12 @@
     gaussian_noise       x + N(0, sd²), from pixels of 0 to 1 or features; floating point; the AMC paper uses sd 0.15
     random_resized_crop  a box with a `scale` of the area and a `ratio` of width to height, enlarged to the image
     rand_augment         two of ten operations at random strength (`augment_strong`)
-    cutout               a gray square somewhere
+    cutout               a gray square at a random place
     corrupt              some numbers from another input, for features
     mixup                a mean of two inputs, and of their labels
 
-`draw(n, generator, shape)` gives tensors of n rows each, on the generator's device, for n inputs of that shape (a process
-may take some of the rows), and `apply(x, *drawn)` is a pure function of tensors, which a CUDA graph may capture;
+`draw(n, generator, shape)` returns tensors of n rows each, on the generator's device, for n inputs of that shape (a process may
+use some of the rows), and `apply(x, *drawn)` is a pure function of tensors, which a CUDA graph may capture;
 `augment(x, generator)` does both. Images are (N, C, H, W), uint8 or floating point; the type is kept unless noted.
 """
 
@@ -176,7 +176,7 @@ class Sequential:
 
     @property
     def mixes(self) -> bool:
-        """Whether inputs are mixed, so that their labels have to be mixed too."""
+        """Whether inputs are mixed, so that their labels must be mixed too."""
         return any(isinstance(step, mixup) for step in self.steps)
 
     def mix_targets(self, targets: Tensor, *drawn: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What augmentations share: random numbers drawn first, one row per input, and the checks of their shape."""
+"""Code shared by augmentations: random numbers, one row per input, drawn before they are applied, and checks of shapes."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
     corrupt       a `share` of the numbers replaced by those of x', the batch in reverse order: features (Bahri et al. 2022)
     mixup         λ x + (1 − λ) x', with x' the batch in reverse order and λ ~ Beta(α, α), at least ½ (Zhang et al. 2018)
 
-The first two change a `share` of the images and leave the others as they are: a network that only sees changed images is
-worse on those that are not. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph
+The first two change a `share` of the images and leave the others unchanged: a network that only sees changed images is worse on
+unchanged ones. As in `augment`, random numbers are drawn first and `apply` is a pure function that a CUDA graph
 may capture. Mixing changes the labels as well: `Sequential.mix_targets`.
 """
 
@@ -27,11 +27,11 @@ from mohs.models.blocks import check_whole
 from mohs.train.augment_base import Drawn, augmented, check_images, coin, uniform
 from mohs.train.warp import as_floats
 
-FAR = 9.0  # the center of a square that does not touch the image
+FAR = 9.0  # center of a square outside the image
 
 
 def sometimes(numbers: Sequence[Tensor], unchanged: Sequence[float], share: float, generator: torch.Generator) -> Drawn:
-    """The random numbers (n,) each for a share of the inputs; for the others the values that leave them as they are."""
+    """The random numbers, (n,) each, for a share of the inputs; for the others the values that change nothing."""
     drawn = torch.stack(list(numbers))
     kept = drawn.new_tensor(unchanged).unsqueeze(1)
     return torch.where(coin(drawn.shape[1], generator, share), drawn, kept).unbind()
@@ -39,7 +39,7 @@ def sometimes(numbers: Sequence[Tensor], unchanged: Sequence[float], share: floa
 
 @dataclass(frozen=True, kw_only=True)
 class rand_augment:  # noqa: N801  (augmentations are called like functions)
-    """Some of ten operations at random strength, each image its own. Floating point."""
+    """Some of ten operations at random strength, drawn per image. Floating point."""
 
     formula: ClassVar[str] = "two of ten operations"
     purpose: ClassVar[str] = "strong augmentation of images, as in the robust recipe"
@@ -63,7 +63,7 @@ class rand_augment:  # noqa: N801  (augmentations are called like functions)
         return (chosen * strengths * coin(n, generator, self.share).unsqueeze(1),)
 
     def apply(self, x: Tensor, *drawn: Tensor) -> Tensor:
-        """drawn: strengths (n, operations) from −1 to 1; 0 leaves the image as it is."""
+        """drawn: strengths (n, operations) from −1 to 1; 0 changes nothing."""
         strengths = drawn[0].view(*drawn[0].shape, 1, 1, 1).unbind(1)  # (n, 1, 1, 1) each
         images = moved(as_floats(x), *drawn[0][:, :5].unbind(1))
         brightness, contrast, saturation, sharpness, posterize, solarize, autocontrast = strengths[5:]
@@ -93,7 +93,7 @@ def moved(images: Tensor, turn: Tensor, across: Tensor, down: Tensor, right: Ten
 
 @dataclass(frozen=True, kw_only=True)
 class cutout:  # noqa: N801
-    """A square of each image, partly outside it at times, set to the image's mean. Floating point."""
+    """A square of each image, which may lie partly outside, set to the image's mean. Floating point."""
 
     formula: ClassVar[str] = "a square of the image becomes gray"
     purpose: ClassVar[str] = "strong augmentation of images, as in the robust recipe"
@@ -124,7 +124,7 @@ class cutout:  # noqa: N801
 
 @dataclass(frozen=True, kw_only=True)
 class corrupt:  # noqa: N801
-    """A share of the numbers of each input replaced by those of the one at the mirrored place of its batch. Features."""
+    """A share of the numbers of each input replaced by those of its partner in the reversed batch. Features."""
 
     formula: ClassVar[str] = "a share of x from another input"
     purpose: ClassVar[str] = "features: the second view of the robust recipe"
@@ -145,7 +145,7 @@ class corrupt:  # noqa: N801
 
 @dataclass(frozen=True, kw_only=True)
 class mixup:  # noqa: N801
-    """Each input mixed with the one at the mirrored place of its batch, and its label likewise. Floating point."""
+    """Each input, and its label, mixed with its partner in the reversed batch. Floating point."""
 
     formula: ClassVar[str] = "λ x + (1 − λ) x', λ ~ Beta(α, α) ≥ ½"
     purpose: ClassVar[str] = "wrong labels, calibration; images and features"

@@ -109,7 +109,7 @@ def build(
 
 
 def own_views(network: Network) -> bool:
-    """Whether these are two networks of which each has views of its own."""
+    """Whether these are two networks, each with its own views."""
     return isinstance(network, Twins) and network.own_views
 
 
@@ -129,7 +129,7 @@ def build_network(
     model: str | Mapping[str, Any] | None = None,
     scale: Scale | None = None,
 ) -> Network:
-    """The run's network, or the two of its recipe; model: another one than the run's."""
+    """The run's network, or the two networks of its recipe; model: overrides the run's model."""
     seeds = [run.seed, run.seed + SECOND] if run.recipe is not None and recipe_of(run).networks == 2 else [run.seed]
     made = [
         create_model(model or run.model, shape=shape, num_classes=num_classes, head=run.head, scale=scale, seed=seed)

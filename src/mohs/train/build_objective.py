@@ -28,7 +28,7 @@ BY_DATA = {
     "transition": "transition",
     "epochs": "epochs",
 }
-TRANSITIONS = {"symmetric": symmetric_transition, "pair": pair_transition}  # of the noise that a run adds
+TRANSITIONS = {"symmetric": symmetric_transition, "pair": pair_transition}  # noise that a run adds
 
 
 def build_objective(run: Run, network: Network, train: Examples) -> Objective:
@@ -52,7 +52,7 @@ def build_loss(run: Run, train: Examples) -> Callable[..., Tensor]:
 
 
 def facts_of(run: Run, train: Examples) -> dict[str, Any]:
-    """What losses may ask of the run and its training set."""
+    """Facts about the run and its training set that fields of losses may depend on."""
     classes = len(train.classes)
     known: dict[str, Any] = {"class_counts": class_counts(train.labels, classes).tolist(), "num_classes": classes}
     known |= {"num_examples": len(train), "in_features": 1, "epochs": run.epochs}

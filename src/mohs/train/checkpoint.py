@@ -19,7 +19,7 @@ from torch import Tensor
 from mohs._core.checksums import reading
 from mohs._core.files import written_whole
 
-TENSOR, NUMBERED = "<tensor>", "<numbered>"  # in the JSON: a tensor belongs here; the keys of this dict were integers
+TENSOR, NUMBERED = "<tensor>", "<numbered>"  # markers in the JSON: a tensor belongs here; the keys of this dict were integers
 REPAIR = "remove this file and run the same command again"
 
 
@@ -39,11 +39,11 @@ def load_tree(path: Path, *, lost: str = "its contents are lost", repair: str = 
 
 
 def host_copy(tree: Any) -> Any:
-    """The tree as it is now, its tensors copied to the CPU, so that it can be written while training goes on."""
+    """A snapshot of the tree, its tensors copied to the CPU, so that it can be written while training continues."""
     tensors: dict[str, Tensor] = {}
     plain = _strip(tree, "", tensors)
     made: dict[str, Tensor] = {}
-    for device in {tensor.device for tensor in tensors.values()}:  # one transfer from each
+    for device in {tensor.device for tensor in tensors.values()}:  # one transfer per device
         here = [(name, tensor) for name, tensor in tensors.items() if tensor.device == device]
         here.sort(key=lambda item: -item[1].element_size())  # so that each is aligned for its type
         held = torch.cat([tensor.reshape(-1).view(torch.uint8) for _, tensor in here])

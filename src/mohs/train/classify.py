@@ -1,4 +1,6 @@
-"""Classes of new inputs by a finished run: the inputs are read, and embedded if the run trained on features, as its own were."""
+"""Classes of new inputs by a finished run: they are read, and embedded if the run trained on features, in the same way as its
+own.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def new_inputs(run: Run, folder: Path, classes: Sequence[Any], data: Any, *, tex
 
 
 def check_predictions_path(path: Path, examples: Examples) -> None:
-    """Raise, before any work, if there is a file other than predictions of the same inputs, which are replaced."""
+    """Raise, before any work, if the file exists and holds anything but predictions of the same inputs, which are replaced."""
     if not path.exists():
         return
     nothing = predictions_table(torch.zeros(len(examples), len(examples.classes)), examples)
@@ -83,7 +85,7 @@ def check_predictions_path(path: Path, examples: Examples) -> None:
 
 
 def _like(given: dict[str, Any], folder: Path, classes: list[Any]) -> Examples:
-    """Examples of the kind and shape that the run in this folder was trained on: none, or rows of its table."""
+    """Examples of the kind and shape that the run in this folder was trained on: zero rows, or rows of its table."""
     inputs: Any = Texts([]) if given["kind"] == "text" else None
     if given["kind"] == "table":
         inputs = TableRows(fitted_to(folder))
@@ -112,7 +114,7 @@ def predictions_table(probs_of: Tensor, examples: Examples, *, probs: bool = Fal
 
 
 def with_left_out(table: pa.Table, left_out: Sequence[LeftOut]) -> pa.Table:
-    """The table with a row for each input that was left out, at its place among the inputs, and the column left_out."""
+    """The table with the column left_out and a row, in the order of the inputs, for each input that was skipped."""
     taken = {one.place for one in left_out if one.place is not None}
     free = (place for place in range(len(table) + len(taken)) if place not in taken)
     rows: list[tuple[float, int | None, LeftOut | None]] = [(next(free), row, None) for row in range(len(table))]
@@ -129,5 +131,5 @@ def with_left_out(table: pa.Table, left_out: Sequence[LeftOut]) -> pa.Table:
 
 
 def _name(one: LeftOut, column: str) -> Any:
-    """The id or the path of an input that was left out."""
+    """The id or the path of an input that was skipped."""
     return one.path if column == "path" or one.key is None else one.key

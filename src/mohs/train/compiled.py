@@ -33,7 +33,7 @@ class Compiled:
             self.fast, self.shape = torch.compile(self.network.outputs, dynamic=False, mode=mode), x.shape
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)  # float32 is intended
-                warnings.filterwarnings("ignore", "The CUDA Graph is empty", UserWarning)  # torch's own warm-up graph
+                warnings.filterwarnings("ignore", "The CUDA Graph is empty", UserWarning)  # from the warm-up of torch's graphs
                 return self._compiled(x, labels)
         return self._compiled(x, labels) if x.shape == self.shape else self.network.outputs(x, labels)
 

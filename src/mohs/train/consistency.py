@@ -1,10 +1,10 @@
-"""Consistency of two views: what the network predicts of an image as it is, it is taught to predict of a changed one.
+"""Consistency of two views: the network's prediction on an image is the target for a strongly augmented view of it.
 
     q ∝ (p(x) π / m)^(1/T),      R = mean of −⟨q, log p(x′)⟩                x: first view; x′: second, strongly augmented view
 
 q gets no gradient. π are the class shares of the labels and m is the running mean of p by class: distribution alignment, which
-keeps hard classes from dying out. Labels take no part, so that wrong ones do no harm here, and a network that has to find the
-same class in very different views has less room to memorize them.
+keeps hard classes from dying out. Labels are not used, so wrong ones do no harm here, and a network that must find the same class
+in very different views has less capacity to memorize them.
 Xie et al., "Unsupervised data augmentation" (NeurIPS 2020); Berthelot et al., "ReMixMatch" (ICLR 2020) for the alignment.
 """
 

@@ -1,6 +1,6 @@
 """Inputs cached on the device: copied once, however many runs train or are evaluated on them.
 
-A copy lives as long as a run holds it; inputs that were modified in place since are copied again.
+A copy lives as long as a run holds it; inputs that have been modified in place are copied again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-ROOM = 0.5  # share of a GPU's free memory that data may take
+ROOM = 0.5  # share of a GPU's free memory that data may use
 
 Copies = dict[tuple[torch.device, int], "weakref.ref[Tensor]"]  # by device and version of the inputs
 _copies: WeakTensorKeyDictionary = WeakTensorKeyDictionary()

@@ -31,7 +31,7 @@ from mohs._core.errors import DataError
 from mohs._core.files import written_whole
 from mohs.train.checkpoint import REPAIR, load_tree, save_tree
 
-SYNC = 5.0  # seconds: more frequent checkpoints are not all synced to the disk
+SYNC = 5.0  # seconds; of more frequent checkpoints, not all are synced to the disk
 PACKAGES = ("mohs", "torch", "numpy", "accelerate", "torchvision", "timm")
 
 
@@ -65,7 +65,7 @@ class RunDirectory:
 
     @property
     def repair(self) -> str:
-        """How to get a damaged result of this run back."""
+        """How to restore a damaged result of this run."""
         return f"remove the folder {self.path} and run the command that trained it again"
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ class RunDirectory:
         return [lines[epoch] for epoch in sorted(lines)]
 
     def part(self, name: str, load: Callable[..., Any], *, lost: str) -> Any:
-        """A result that not every run has, None if this one has not; the error if it is damaged, so that the rest can be used."""
+        """An optional result; None if this run does not have it, or the error if it is damaged, so that the rest can be used."""
         file = self.path / name
         if not file.exists() and name not in listed(self.path):
             return None
@@ -90,7 +90,9 @@ class RunDirectory:
             return error
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Append the line of an epoch; an epoch that was repeated after an interruption has two, of which the last counts."""
+        """Append the line of an epoch; an epoch that was repeated after an interruption has two lines, of which the last
+        counts.
+        """
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -106,12 +108,12 @@ class RunDirectory:
             return state
 
     def reading_checkpoint(self) -> AbstractContextManager[Any]:
-        """Report what reading or using the checkpoint raises as damage of it."""
+        """A context in which an error from reading or using the checkpoint is reported as damage to the file."""
         again = "remove this file to train again from the beginning"
         return reading(self.path / "checkpoint.safetensors", lost="the training cannot resume", repair=again)
 
     def save_checkpoint(self, tree: Any) -> None:
-        """Replace the checkpoint; if the machine itself crashes, the last few seconds of them may be lost."""
+        """Replace the checkpoint; if the machine itself crashes, the checkpoints of the last few seconds may be lost."""
         file = self.path / "checkpoint.safetensors"
         save_tree(tree, file, sync=not file.exists() or self.unsaved_seconds() > SYNC)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mohs._core.validation import check_between
 
-AVERAGED = 0.1  # share of all steps that an average looks back on by default
+AVERAGED = 0.1  # default averaging window, as a share of all steps
 
 
 def average_decay(steps: int) -> float:

@@ -3,11 +3,11 @@
     x̃ = (x − mean)/scale                                         scale: one for all features, or one for each (see below)
     φ(x) = K_LL^(−½) k(x̃),   k_l(x̃) = exp(−2 |x̃ − x̃_l|²/d²)      x̃_l: L rows drawn as landmarks; d²: median |x̃_l − x̃_m|²
 
-then centered and divided by one number, so that entries have mean square 1. Without landmarks φ(x) = x̃. Features that share a
-unit (pixels, embeddings: no deviation beyond 10 medians) are divided by one number, which does not amplify nearly constant
-ones; features with units of their own are each divided by their own deviation. Landmarks are distinct rows, drawn by a hash of
-their values: the map does not depend on the order of the rows, and a weight of 2 is the same as two copies. Nor does it depend
-on labels, so it may be fitted on all rows, held out or not.
+then centered and divided by one number, so that entries have mean square 1. Without landmarks φ(x) = x̃. Features with a common
+unit (pixels, embeddings: no deviation beyond 10 medians) are divided by one number, which does not amplify nearly constant ones;
+features with different units are each divided by their own deviation. Landmarks are distinct rows, drawn by a hash of their
+values: the map does not depend on the order of the rows, and a weight of 2 is the same as two copies. Nor does it depend on
+labels, so it may be fitted on all rows, held out or not.
 Williams & Seeger, "Using the Nyström method to speed up kernel machines" (NIPS 2000).
 """
 
@@ -24,10 +24,10 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs._core.forward import row_slices
 
-CHUNK_ENTRIES = 2**22  # features at a time
+CHUNK_ENTRIES = 2**22  # entries at a time
 DRAWN = 8192  # rows used to center the kernel units
-OWN_UNITS = 10.0  # deviations this many times the median are a sign of different units
-LEAST_EIGENVALUE = 1e-4  # of the largest: smaller directions of the kernel are rounding
+OWN_UNITS = 10.0  # a deviation this many times the median means different units
+LEAST_EIGENVALUE = 1e-4  # relative to the largest: smaller eigenvalues of the kernel are rounding errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ def feature_scale(deviation: Tensor) -> Tensor:
 
 
 def moments(features: Any, sample_weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (D,) of each feature in float64; 0 for one that is constant but for rounding."""
+    """Mean and standard deviation (D,) of each feature in float64; 0 for one that is constant up to rounding."""
     if sample_weight is None:
         sample_weight = torch.ones(len(features), dtype=torch.float64)
     w = (sample_weight / sample_weight.sum()).double()

@@ -22,8 +22,8 @@ from mohs.train.augment import Sequential
 from mohs.train.device_cache import fits, on_device
 from mohs.train.warp import as_floats
 
-NUMBERS = 1 << 22  # random numbers drawn at once, at most
-TAIL = 8  # a last batch with fewer examples is left out, with any number of processes
+NUMBERS = 1 << 22  # maximum number of random numbers drawn at once
+TAIL = 8  # a last batch with fewer examples is dropped, with any number of processes
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Draw:
 
     Attributes:
         ids: Rows (b,) of the training set.
-        drawn: Random numbers of the augmentation, of one network after the other if each has its own views.
+        drawn: Random numbers of the augmentation, of each network in turn if networks have their own views.
         share: Weight of this process's mean loss: its examples · processes / batch size, so that the mean over processes
             is the mean over the batch.
         read: Inputs that were read ahead, if data are not kept on the device.
@@ -45,7 +45,7 @@ class Draw:
 
 
 class Feed:
-    """Batches of these examples, for process `rank` of `ranks`; networks: the number of networks with views of their own."""
+    """Batches of these examples, for process `rank` of `ranks`; networks: the number of networks with their own views."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Feed:
         return as_floats(self._each([self.second.apply(x, *drawn[first:]) for drawn in self._drawn(draw)]))
 
     def _inputs(self, draw: Draw) -> Tensor:
-        """The inputs of a batch as they are, on the device."""
+        """The inputs of a batch without augmentation, on the device."""
         x = self.inputs[draw.ids] if self.resident else self._read(draw.ids) if draw.read is None else draw.read
         return x.to(self.device, non_blocking=True)
 
@@ -103,7 +103,9 @@ class Feed:
         return self.augment is not None and self.augment.mixes
 
     def mix_targets(self, targets: Tensor, draw: Draw) -> Tensor:
-        """Soft labels of a batch (b, ..., K), mixed as `load` mixes its inputs; (b, networks, K) with views of their own."""
+        """Soft labels of a batch (b, ..., K), mixed as `load` mixes its inputs; (b, networks, K) if networks have their own
+        views.
+        """
         if self.augment is None:
             return targets
         own = targets.unbind(1) if self.networks > 1 else [targets]
@@ -115,7 +117,7 @@ class Feed:
         return [draw.drawn[i * count : (i + 1) * count] for i in range(self.networks)]
 
     def _each(self, made: list[Tensor]) -> Tensor:
-        """What was made for each network, as one tensor."""
+        """Stack one tensor per network."""
         return made[0] if self.networks == 1 else torch.stack(made, 1)
 
     def _cuts(self) -> list[tuple[int, int]]:

@@ -5,14 +5,14 @@
     rbf_ridge   ridge regression to the labels on RBF units
     neighbors   votes of the nearest neighbors by cosine, weighted by rank
 
-Rows fall into F folds, class by class; the scores of a fold's rows come from fits without that fold. The linear heads need
-sums over folds only (Gram matrices Σ x xᵀ and class sums Σ x y), so leaving folds out costs a subtraction and a small solve.
+Rows fall into F folds, class by class; the scores of a fold's rows come from fits without that fold. The linear heads only need
+sums over folds (Gram matrices Σ x xᵀ and class sums Σ x y), so leaving folds out costs a subtraction and a small solve.
 Each head's regularization is the one under which its out-of-fold scores make the given labels likeliest.
 
 Second fit: a noise model says how likely each class is for every row, from heads that saw neither the row's fold nor the fold
-that is to be scored (fits without two folds); halfway between the given label and that posterior lie the targets of the
-second fit. So wrong labels mislead it less, and no label has a part in its own scores. A third fit has the predicted classes for
-targets: how unsure it is tells ambiguous examples from noise (`hardness.judgment`).
+that is to be scored (fits without two folds); the targets of the second fit lie halfway between the given label and that
+posterior. So wrong labels mislead it less, and no label takes part in its own scores. A third fit has the predicted classes as
+targets: its uncertainty distinguishes ambiguous examples from noise (`hardness.judgment`).
 
 The linear heads of the second fit are kept (`FoldScores.heads`): they score rows that they were not fitted to (`FittedHead`).
 """
@@ -37,12 +37,12 @@ from mohs.hardness.noise_model import NoiseModel, fit_noise
 from mohs.train.feature_map import check_features
 from mohs.train.head_inputs import BLOCK, Axes, RbfUnits, principal_axes, rbf_units, uneven
 
-FOLDS, MORE_FOLDS, FEW = 5, 10, 2000  # folds, and those of up to so many examples: each head then sees more of them
-WIDTH, LANDMARKS, MANY = 256, 400, 12_000  # axes, landmarks; examples beyond which neighbors are not sought on a CPU
+FOLDS, MORE_FOLDS, FEW = 5, 10, 2000  # folds; more folds for at most FEW examples, so that each head sees more of them
+WIDTH, LANDMARKS, MANY = 256, 400, 12_000  # axes, landmarks; with more examples than MANY neighbors are not searched on a CPU
 GPU_WIDTH, GPU_LANDMARKS, GPU_MANY = 1024, 3000, 200_000
 LDA_STRENGTHS, RIDGE_STRENGTHS, NEIGHBOR_RANKS = (0.01, 0.1, 0.5), (1e-3, 1e-2, 1e-1), (5.0, 15.0)
 NEIGHBORS = 60
-REACHES = (1.0, 0.3)  # widths of the RBF kernel tried, over the median squared distance
+REACHES = (1.0, 0.3)  # candidate widths of the RBF kernel, relative to the median squared distance
 ROBUST = 0.5  # share of the posterior in the targets of the second fit
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], None]
@@ -59,7 +59,7 @@ class FoldScores:
         chosen: Strength of each head's regularization.
         model: The noise model fitted to the scores and the labels.
         ambiguity: Share of the heads' doubt that is due to ambiguous examples.
-        refit: What the third fit says, to the predicted classes.
+        refit: Predictions of the third fit, to the predicted classes.
         heads: The linear heads by name.
     """
 
@@ -92,7 +92,7 @@ class _Head(Protocol):
     @property
     def strengths(self) -> Sequence[float]: ...
 
-    def scores(self, out: Sequence[int], speak: int, sums: Any, strength: float) -> Tensor: ...
+    def scores(self, out: Sequence[int], held: int, sums: Any, strength: float) -> Tensor: ...
 
     def sums(self, targets: Tensor) -> Any: ...
 
@@ -227,7 +227,7 @@ def _counter(progress: Progress | None, steps: int) -> Callable[[], None]:
 
 
 def default_folds(rows: int, groups: Tensor | None = None) -> int:
-    """Number of cross-validation folds for so many rows: 10 for up to 2,000, where each counts, else 5, at most one per group.
+    """Number of cross-validation folds for this many rows: 10 for up to 2,000, else 5; at most one per group.
 
     groups: the rows' groups (N,); without them each row is one.
     """
@@ -238,7 +238,7 @@ def default_folds(rows: int, groups: Tensor | None = None) -> int:
 def assign_folds(labels: Tensor, *, folds: int = FOLDS, seed: int = 0, groups: Tensor | None = None) -> Tensor:
     """labels (N,) -> a fold for each (N,); fold sizes differ by at most one, and so do the parts of each class.
 
-    With groups (N,), folds have whole groups, and are as balanced as these allow.
+    With groups (N,), folds consist of whole groups and are as balanced as the groups allow.
     """
     if groups is not None:
         return group_folds(labels, groups, folds=folds, seed=seed)
@@ -271,14 +271,14 @@ class _Linear:
         sums = torch.stack([self.x[own].T @ targets[own] for own in self.rows]).double()
         return sums, torch.stack([targets[own].sum(0) for own in self.rows]).double()
 
-    def scores(self, out: Sequence[int], speak: int, sums: tuple[Tensor, Tensor], strength: float) -> Tensor:
-        """Scores of the rows of fold `speak` by the fit without the folds `out`."""
-        return self.scores_by(self.fit(out, sums, strength), speak)
+    def scores(self, out: Sequence[int], held: int, sums: tuple[Tensor, Tensor], strength: float) -> Tensor:
+        """Scores of the rows of fold `held` by the fit without the folds `out`."""
+        return self.scores_by(self.fit(out, sums, strength), held)
 
-    def scores_by(self, fit: tuple[Tensor, Tensor], speak: int) -> Tensor:
-        """Scores of the rows of fold `speak` by this weight (r, K) and bias (K,)."""
+    def scores_by(self, fit: tuple[Tensor, Tensor], held: int) -> Tensor:
+        """Scores of the rows of fold `held` by this weight (r, K) and bias (K,)."""
         weight, bias = fit
-        return self.x[self.rows[speak]] @ weight + bias
+        return self.x[self.rows[held]] @ weight + bias
 
     def fit(self, out: Sequence[int], sums: tuple[Tensor, Tensor], strength: float) -> tuple[Tensor, Tensor]:
         """Weight (r, K) and bias (K,) of the fit without the folds `out`."""
@@ -311,11 +311,11 @@ class _Neighbors:
     def sums(self, targets: Tensor) -> Tensor:
         return targets
 
-    def scores(self, out: Sequence[int], speak: int, sums: Tensor, strength: float) -> Tensor:
+    def scores(self, out: Sequence[int], held: int, sums: Tensor, strength: float) -> Tensor:
         kept = torch.isin(self.fold, torch.tensor(list(out), device=self.fold.device), invert=True)
         prior = sums[kept].mean(0) + 1e-6
         votes = []
-        for near in torch.split(self.near[self.rows[speak]], BLOCK):
+        for near in torch.split(self.near[self.rows[held]], BLOCK):
             there = kept[near.clamp(min=0)] & (near != NONE)
             weight = torch.where(there, torch.exp(-(there.cumsum(1) - 1) / strength), 0.0)[:, : int(4 * strength)]
             cast = torch.zeros(len(near), sums.shape[1], dtype=sums.dtype, device=sums.device)

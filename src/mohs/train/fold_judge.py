@@ -1,4 +1,4 @@
-"""Which labels on features are right, by models in folds, none of which saw the labels that it judges.
+"""Judge labels by models on features, fitted in folds, so that no model has seen the labels that it judges.
 
 An audit of features reports this judgment; robust training on features starts from it (`train.robust`).
 """
@@ -36,7 +36,7 @@ def scores_in_folds(
 ) -> tuple[dict[str, Array], FoldScores]:
     """Scores (N, K) of each model by its name, and the fit of the heads among them; arguments as for `fold_scores`.
 
-    A random forest is fitted beside the heads to features by the name "features", if they are few enough to be columns.
+    A random forest is fitted in addition to the set named "features", if it has few enough features to be columns of a table.
     """
     raw = features.get("features")
     columns = raw is not None and raw.shape[1] <= MOST_COLUMNS

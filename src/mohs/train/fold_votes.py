@@ -1,4 +1,4 @@
-"""How one more person would vote on each example: softmax heads on features, fitted to people's votes in folds."""
+"""Predict how one more person would vote on each example: softmax heads on features, fitted to people's votes in folds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from mohs.train.fold_heads import assign_folds, default_folds
 from mohs.train.linear_head import fit_head
 
-STEPS = 100  # of L-BFGS: later ones fit single votes
+STEPS = 100  # steps of L-BFGS: more would overfit single votes
 Progress = Callable[[int, int], None]
 
 

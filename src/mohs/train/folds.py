@@ -3,10 +3,10 @@
     rows are split into F stratified folds; head f is trained on all rows except fold f, and predicts fold f
 
 All heads are trained at once: a batch of features is mapped and multiplied once for all of them, and each head's loss leaves
-out the rows of its own fold. Adam works entry by entry, so each head is what it would be if trained alone. At the end of each
+out the rows of its own fold. Adam works entry by entry, so each head is the same as if trained alone. At the end of each
 epoch the held-out rows are recorded (`mohs.Recorder`), which gives AUM, mean confidence, variability and the rest for
 examples that the head cannot have memorized. The feature map (`feature_map`) is fitted on all rows, without labels.
-Duplicates of an example in another fold do leak its label. A class with one example is unknown to the head that predicts it:
+Duplicates of an example in another fold leak its label. A class with one example is unknown to the head that predicts it:
 such classes are listed in `lone`, and their examples are not judged.
 """
 
@@ -37,8 +37,8 @@ from mohs.train.fold_heads import assign_folds
 from mohs.train.learning_rate import cosine
 from mohs.train.linear_head import Loss, as_loss, check_rows
 
-RATE, DECAY = 0.01, 0.01  # of AdamW: peak learning rate, weight decay
-SCHEDULE, LEAST = cosine(warmup=0.1), 0.04  # LEAST: of the peak, during the warm-up
+RATE, DECAY = 0.01, 0.01  # AdamW: peak learning rate, weight decay
+SCHEDULE, LEAST = cosine(warmup=0.1), 0.04  # LEAST: share of the peak, during the warm-up
 DYNAMICS = ("aum", "mean_margin", "mean_confidence", "variability", "forgetting", "first_learned", "epochs")
 START = 1e-3  # standard deviation of the initial weights
 State = dict[str, Any]
@@ -55,7 +55,7 @@ class FoldOutputs:
         bias: Heads' biases (F, K).
         map: The feature map.
         table: Hardness table, one row per example.
-        judgment: Noise model fitted to the logits, and what it says of each label; NaN for the classes `lone`.
+        judgment: Noise model fitted to the logits, and its judgment of each label; NaN for the classes `lone`.
         classes: Class names.
         lone: Classes whose examples are all in one fold, such as those with a single example or group.
     """
@@ -146,7 +146,7 @@ class _Heads:
     ) -> None:  # fmt: skip
         self.mapped, self.labels, self.fold, self.epochs, self.batch = mapped, labels, fold, epochs, batch
         self.folds, self.epoch, self.sample_weight = int(fold.max()) + 1, 0, sample_weight
-        self.losses = [copy.deepcopy(loss) for _ in range(self.folds)]  # one each: some keep a state
+        self.losses = [copy.deepcopy(loss) for _ in range(self.folds)]  # one copy per head, since some losses keep a state
         self.order = torch.Generator().manual_seed(seed)
         start = START * torch.randn(classes, mapped.map.width, generator=self.order)  # some losses have no gradient at 0
         self.weight = start.repeat(self.folds, 1, 1).requires_grad_()

@@ -1,9 +1,9 @@
 """The training step as one CUDA graph: captured once and replayed for every batch, which saves launch time.
 
-The step of a small network is hundreds of small kernels, and launching them one by one keeps a GPU waiting. The graph reads
+The step of a small network is hundreds of small kernels, and a GPU idles while they are launched one by one. The graph reads
 its batch from static tensors, which are filled before each replay; learning rate and regularizer weights are tensors on the
 device. A smaller last batch has its own graph. Needs one process, no fp16, and a stream other than the default one for all of
-the job's work (`own_stream`). Threads that read data ahead may continue during capture.
+the job's work (`own_stream`). Threads that prefetch data may continue during capture.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mohs.train.feed import Draw
 from mohs.train.job import Job
 from mohs.train.step import step
 
-AHEAD = 4  # batches read ahead that may wait on the host
+AHEAD = 4  # prefetched batches that may wait on the host
 WARM = 3  # eager steps before the capture, for cuDNN and the optimizer to initialize
 
 
@@ -36,7 +36,7 @@ def own_stream(job: Job) -> AbstractContextManager[Any]:
     if job.device.type != "cuda":
         return nullcontext()
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())  # on which the job was built
+    stream.wait_stream(torch.cuda.current_stream())  # stream on which the job was built
     return torch.cuda.stream(stream)
 
 

@@ -3,7 +3,7 @@
     axes       features standardized (or only centered), rotated to the axes of largest variance, with mean squared row norm 1
     RBF units  exp(−|x − x'|²/median) for landmarks x', whitened (Nyström), centered, with mean squared row norm 1
 
-Each is fitted to N rows and is then a map of any rows, so that heads can score rows that they were not fitted to.
+Each is fitted to N rows and then maps any rows, so that heads can score rows that they were not fitted to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 8192  # rows at a time
-UNEVEN = 3.0  # largest deviation over the median, beyond which standardizing features may do harm
+UNEVEN = 3.0  # ratio of the largest deviation to the median beyond which standardizing features may do harm
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""A job: a resolved run with everything built that its training needs, and the state that a checkpoint holds (see `build`)."""
+"""A job: a resolved run with everything that its training needs, and the state that a checkpoint holds (see `build`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mohs.train.run import Run
 from mohs.train.trace import Trace
 from mohs.train.warp import as_floats
 
-PARTS = ("recorder", "trace", "ema", "refinement")  # what a checkpoint holds besides network and optimizer
+PARTS = ("recorder", "trace", "ema", "refinement")  # parts of a checkpoint besides network and optimizer
 
 
 class Training(nn.Module):
@@ -150,7 +150,7 @@ class Job:
         return nullcontext() if self.ema is None else self.ema.swapped(self.training.network)
 
     def begin_phase(self) -> bool:
-        """Whether the augmentation, and with it the step, changes at this epoch, as the refined targets are used from here on."""
+        """Whether the augmentation, and so the step, changes at this epoch because training on refined targets begins."""
         now = (self.feed.augment, self.feed.second)
         begins = self.refinement is not None and self.refinement.refines and now != self.later
         if begins:

@@ -1,12 +1,13 @@
 """Learning-rate schedules: the factor of the peak learning rate at a time of the run, and Adam's β₁ if it changes too.
 
-    step           factor^(how many of the times `at` have passed)
+    step           factor^(number of times `at` that have passed)
     cosine         ½ (1 + cos πt), t from 0 at the end of the warm-up to 1 at the end
     one_cycle      linearly up over the first fifth, then linearly down to 0
     gaussian_ramp  up(t) · down(t);   β₁ = .9 down(t) + .5 (1 − down(t))          up, down: `mohs.losses.weight_schedule`
 
-Each is called with the time in epochs (3.5: half-way through the fourth) and the number of epochs of the run. Times below 1
-are shares of the run, times of 1 and more are epochs; with shares a schedule keeps its form when a run is shortened.
+Each is called with the time in epochs (3.5: half-way through the fourth) and the number of epochs of the run. Times below 1 are
+shares of the run, times of at least 1 are epochs; with shares a schedule keeps its shape when a run is shortened.
+
 Choi, Som & Turaga, "AMC-Loss" (CVPRW 2020), Section 3.2, for the ramp.
 """
 

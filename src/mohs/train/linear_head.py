@@ -28,7 +28,7 @@ from mohs.train.feature_map import CHUNK_ENTRIES, FeatureMap, feature_map, rows
 from mohs.train.learning_rate import cosine
 from mohs.train.sparse_rows import SparseInputs, SparseRows
 
-WARM_STEPS = 3  # of L-BFGS on cross-entropy before another loss: with more, wrong labels are learned and kept
+WARM_STEPS = 3  # steps of L-BFGS on cross-entropy before another loss: with more, wrong labels are learned and kept
 RATE = 0.05  # Adam's peak learning rate
 BLOCK = 8192  # rows mapped and multiplied at a time
 Loss = Callable[..., Tensor]
@@ -180,7 +180,7 @@ def minimize(problem: _Problem, loss: Loss, steps: int) -> Tensor:
 
 
 def descend(problem: _Problem, loss: Loss, start: Tensor, steps: int) -> Iterator[Tensor]:
-    """θ after each full-batch Adam step; the loss is copied, as it may keep a state."""
+    """θ after each full-batch Adam step; the loss is copied, since it may have state."""
     loss = copy.deepcopy(loss)
     theta = start.clone().requires_grad_()
     optimizer, schedule = torch.optim.Adam([theta], lr=RATE), cosine()

@@ -4,7 +4,7 @@ One process, `torchrun` and `accelerate launch` run the same code: Accelerate di
 part of the same batches (see `feed`). Batch-norm statistics (averaged over processes after each epoch), Gradient
 Rescaling's normalizer and AMC's pairs are each process's own. All randomness depends on the seed and the epoch: a run that
 was interrupted resumes after its last complete epoch and ends, on a CPU, with the same weights. A thread writes the checkpoint of
-an epoch while the next one trains; a process that is killed meanwhile has the checkpoint before.
+an epoch while the next one trains; if the process is killed meanwhile, the previous checkpoint remains.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def end_epoch(job: Job, correct: Mapping[str, Tensor]) -> dict[str, Any]:
 class Saving:
     """Writes the line of each epoch, and checkpoints in a thread, one at a time; at the end of the block the last is written.
 
-    If that fails (a full disk), what was there before is untouched, and the error comes with the next epoch, or by `wait`.
+    If that fails (a full disk), existing files are untouched, and the next epoch or `wait` raises the error.
     """
 
     def __init__(self, job: Job, directory: RunDirectory | None, save_every: float) -> None:

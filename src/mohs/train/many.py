@@ -81,7 +81,7 @@ def _at_once(runs: Sequence[Run], find: Callable[[Run], Data], folder: str | Pat
         finally:
             for pause in running.values():
                 pause.close()
-            torch.cuda.synchronize()  # if one run fails, the last steps of the others end before their memory is freed
+            torch.cuda.synchronize()  # if one run fails, wait for the last steps of the others before their memory is freed
         return [_ended(job, directory) for job, directory in jobs]
 
 

@@ -1,6 +1,6 @@
-"""Resolving a run: what it leaves open ("auto") is decided by the data and the device, and the data are prepared as it says.
+"""Resolve a run: settings that are left open ("auto") are chosen by the data and the device, and the data are prepared.
 
-run.json records what was trained, so nothing may be left open when the folder is created.
+run.json records what was trained, so every setting must be resolved before the folder is created.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mohs.train.robust import FOLDS, RECIPES, Robust
 from mohs.train.run import Run
 from mohs.train.run_features import Progress, with_features
 
-WIDE_RATE = 4.0  # learning rate for features times their number, from 40 features on
+WIDE_RATE = 4.0  # learning rate times number of features, for 40 features and more
 
 
 def resolve(run: Run, data: Data, *, device: str = "auto", progress: Progress | None = None) -> tuple[Run, Data, str]:
@@ -49,7 +49,7 @@ def resolve(run: Run, data: Data, *, device: str = "auto", progress: Progress | 
     if data.train.separator is not None:
         raise DataError(f"{data.name}: examples with several labels can be audited, not trained on: give each one label")
     fingerprint = data.fingerprint()
-    with PartialState().main_process_first():  # the others read what the first has cached
+    with PartialState().main_process_first():  # the other processes read what the first has cached
         run, data = with_features(run, data, device=device, progress=progress)
     check_numeric(data.train)
     run = with_defaults(run, data.train, cuda=PartialState().device.type == "cuda")
@@ -58,7 +58,7 @@ def resolve(run: Run, data: Data, *, device: str = "auto", progress: Progress | 
 
 
 def check_run(run: Run, *, where: str = "") -> None:
-    """Validate, before anything is trained, that every piece the run names exists and has the given fields."""
+    """Validate, before training, that every component the run names exists and has the given fields."""
     try:
         check_spec(LOSSES, "loss", as_spec(run.loss))
         for spec in run.regularizers:
@@ -113,7 +113,7 @@ def prepare_data(run: Run, data: Data) -> Data:
 
 
 def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
-    """The run with model, learning rate, augmentation and precision chosen where they are open."""
+    """The run with model, learning rate, augmentation and precision chosen where they are left open."""
     changes: dict[str, Any] = {}
     optimizer = as_spec(run.optimizer)
     if examples.kind == "features" and optimizer["name"] == "sgd" and "lr" not in optimizer:
@@ -142,13 +142,14 @@ def with_defaults(run: Run, examples: Examples, *, cuda: bool) -> Run:
 def features_rate(width: int) -> float:
     """The learning rate of SGD for this many features.
 
-    A step moves the logits in proportion to it: at 0.1, a linear model on 1,280 features memorizes wrong labels.
+    A step changes the logits in proportion to the number of features: at 0.1, a linear model on 1,280 features memorizes wrong
+    labels.
     """
     return round(min(SGD.lr, WIDE_RATE / width), 5)
 
 
 def default_augment(examples: Examples) -> list[dict[str, Any]]:
-    """Shifts for images of 16 pixels and more, and flips for color images only: a mirrored letter is another letter."""
+    """Shifts for images of 16 pixels and more, and flips for color images only: a mirrored letter is not that letter."""
     if examples.kind == "features" or examples.shape[-1] < 16:
         return []
     if examples.shape[0] == 1:
@@ -157,8 +158,8 @@ def default_augment(examples: Examples) -> list[dict[str, Any]]:
 
 
 def recipe_augment(recipe: Robust, examples: Examples) -> dict[str, Any]:
-    """The augmentations of a recipe, chosen where they are open: with two views, the first stays as in the warm-up."""
-    if recipe.select == FOLDS:  # targets are out of sample: nothing need keep the network from learning them
+    """The augmentations of a recipe, chosen where they are left open: with two views, the first stays as in the warm-up."""
+    if recipe.select == FOLDS:  # targets are out of sample, so the network may fit them
         return {"augment": recipe.augment or [], "view": recipe.view or []}
     view = strong_augment(examples) if recipe.view is None else recipe.view
     two = recipe.consistency > 0 and view and recipe.unlabeled == "consistency"
@@ -169,7 +170,7 @@ def recipe_augment(recipe: Robust, examples: Examples) -> dict[str, Any]:
 def strong_augment(examples: Examples, share: float = 1.0) -> list[dict[str, Any]]:
     """The default augmentation, after which a share of the images are warped or recolored, and a share partly covered.
 
-    Of embeddings some numbers come from other examples; of fewer features, which may each matter, none do.
+    For embeddings, some numbers are replaced by those of other examples; fewer features, each of which may matter, are unchanged.
     """
     if examples.kind == "features" and examples.shape[0] >= EMBEDDING:
         return [{"name": "corrupt"}]

@@ -1,10 +1,10 @@
-"""Robust training: a run that learns to do without the labels that it does not believe.
+"""Robust training: a run that learns which labels to trust, and replaces the others by its own predictions.
 
     warm-up  the first `warmup` of the epochs train on the labels as given, with early-learning regularization of weight `early`
              (`losses.early_learning`), which slows the memorizing of wrong labels, and with consistency of two views
-    views    of each image the network sees one that is shifted and mirrored, as in any training, and one that is changed much,
-             of each embedding itself and one with some numbers of others; it learns to predict of the second what it
-             predicts of the first (`train.consistency`), whatever the label says
+    views    the network sees each image shifted and mirrored, as in any training, and strongly augmented; each embedding
+             unchanged, and with some numbers of others. It learns to predict on the second view what it predicts on the
+             first (`train.consistency`), whatever the label
     belief   after each epoch the averaged network predicts every training example; if training mirrors images, after every
              second epoch it predicts their mirror images instead; b ← m b + (1 − m) p is the mean so far, scaled by
              class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k
@@ -12,12 +12,12 @@
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
     then     the remaining epochs train on t, updated after each epoch, where it is certain; all examples teach by consistency
 
-On features, `select="folds"` takes the place of all that: models in folds say how likely each label is right and what it is
-otherwise, out of sample (`train.fold_judge`), and all epochs train on t_i = w_i y_i + (1 − w_i) b_i as it is.
+On features, `select="folds"` replaces all that: models in folds estimate, out of sample, how likely each label is right, and the
+probabilities of the other classes (`train.fold_judge`); all epochs train on t_i = w_i y_i + (1 − w_i) b_i, without sharpening.
 
-With two networks each takes its w from the other and b from both, so that neither confirms its own mistakes, and each sees views
-of its own, so that they differ by more than their initial weights. The parts are those of ELR (Liu et al. 2020), UDA (Xie et
-al. 2020) and DivideMix (Li et al. 2020). Nothing is set by the true noise rate.
+With two networks, each takes w from the other and b from both, so that neither confirms its own mistakes, and each sees its own
+views, so that they differ by more than their initial weights. The parts are those of ELR (Liu et al. 2020), UDA (Xie et
+al. 2020) and DivideMix (Li et al. 2020). No setting depends on the true noise rate.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from mohs.train.selection import LEAST, SELECTIONS, Evidence, right_labels
 TARGETS = ("refined", "given")
 UNLABELED = ("consistency", "believed")
 FOLDS = "folds"  # the selection that is made before training
-TAUGHT = 0.85  # share of the examples that teach by their targets, however uncertain they are
+TAUGHT = 0.85  # minimum share of the examples whose targets are used, however uncertain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +50,13 @@ class Robust:
 
     Attributes:
         select: How labels are trusted: by a selection in `SELECTIONS`, or by "folds" before training.
-        targets: "refined": label and belief by trust; "given": the labels, which leaves early-learning regularization alone.
+        targets: "refined": label and belief by trust; "given": the labels, so that only early-learning regularization acts.
         warmup: Share of the epochs that train on the labels as given.
         early: Weight of early-learning regularization in the warm-up.
         memory: Share m of the old belief that is kept at each epoch.
         temperature: T of the sharpening; 1: none.
-        unlabeled: How examples teach whose label is not trusted, after the warm-up: by "consistency" of two views, or as
-            "believed", by one view with the target, augmented strongly and mixed.
+        unlabeled: How examples with an untrusted label are used after the warm-up: "consistency" of two views, or "believed": one
+            view with its target, strongly augmented and mixed.
         augment: Augmentation after the warm-up, as `Run.augment`; None chooses by the data and `unlabeled`.
         consistency: Weight of consistency between two views (`train.consistency`); 0: one view.
         view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
@@ -131,7 +131,7 @@ class Refinement:
         targets: (N, K), or (N, 2, K) with two networks: soft labels of the next epoch; changed in place.
         belief: (N, M, K), the mean prediction of each of the M networks.
         mirror: Whether every second prediction is that of the mirror images.
-        right: (N, M), each network's probability that the label is right.
+        right: (N, M), probability by each network that the label is right.
         warmup: Epochs that train on the labels as given.
         updates: Epochs so far.
     """
@@ -164,7 +164,7 @@ class Refinement:
 
     @property
     def refines(self) -> bool:
-        """Whether the warm-up is over, so that the targets are refined ones."""
+        """Whether the warm-up is over, so that targets are refined."""
         return self.settings.targets == "refined" and self.updates >= self.warmup
 
     @torch.no_grad()
@@ -199,7 +199,7 @@ class Refinement:
     def taught(self, targets: Tensor) -> Tensor:
         """Targets (N, K), sharpened; rows that are not certain enough become 0, so that they have no loss.
 
-        A share of TAUGHT always teaches: a network that is certain of few would otherwise learn from the easy ones alone.
+        At least a share of TAUGHT is kept: a network that is certain of few would otherwise learn only from easy examples.
         """
         raised = targets.pow(1 / self.settings.temperature)
         certainty = targets.amax(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""A run: all settings that determine the result of a training, as plain values that a file can hold and a hash can name.
+"""A run: all settings that determine the result of a training, as plain values that can be stored in a file and hashed.
 
 Models, losses and the like are specs: a mapping with a `name` and that component's fields, or its short form
 ("gce:q=0.5"). Two runs that are equal once resolved (`train.resolve`) are the same run: on the same data they have the
@@ -28,7 +28,7 @@ PRECISIONS = ("auto", "no", "bf16", "fp16")
 MOST_EPOCHS = 1_000_000
 FLIPPING = ("crop_flip", "random_resized_crop")  # augmentations that mirror images unless flip=False
 EPOCHS, RECIPE_EPOCHS = 20, 60  # defaults, without and with a recipe
-OPEN: dict[str, Any] = {  # options of opening the data (`train.run_data`, `open_data`) and their types
+OPEN: dict[str, Any] = {  # options for opening the data (`train.run_data`, `open_data`) and their types
     "limit": int,
     "train_limit": int,
     "classes": Sequence[str | int | float],
@@ -166,7 +166,7 @@ class Run:
     def hash(self, fingerprint: str) -> str:
         """Eight hexadecimal digits for this run on data with this fingerprint.
 
-        Settings that are off do not count, so that a later version of mohs with more settings gives the same hash.
+        Settings that are off are ignored, so that a later version of mohs with more settings gives the same hash.
         """
         settings = {name: value for name, value in self.plain().items() if not is_off(value)}
         text = json.dumps([settings, fingerprint], sort_keys=True, default=str)

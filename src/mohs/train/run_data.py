@@ -32,7 +32,7 @@ from mohs.train.run import OPEN, Run
 OWN_LABELS = "relabeled_from"
 OWN = ("limit", "train_limit", "classes", "holdout_classes", "test", OWN_LABELS)
 TEST_SHARE, TEST_SEED = 0.2, 0
-KEPT = 4  # data sets held open
+KEPT = 4  # data sets kept in memory
 
 
 def with_test(run: Run) -> Run:
@@ -54,7 +54,7 @@ def source(run: Run) -> Data:
 
 
 def opening(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `open_data` among these, as far as a run takes them."""
+    """The options of `open_data` among these that a run takes."""
     return {name: value for name, value in options.items() if name in OPEN and name not in OWN}
 
 

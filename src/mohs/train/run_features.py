@@ -1,8 +1,8 @@
 """Features as the inputs of a run: pretrained ones of texts and images, encoded columns of a table.
 
 A run on features trains a small network on them. `run.json` names the embedder so that it gives the same features on every
-device; what an embedder was fitted to, or the rows whose statistics encode a table, are kept in the run's folder, so that the
-run alone can classify new inputs (`classify`).
+device. The inputs an embedder was fitted to, or the rows whose statistics encode a table, are kept in the run's folder, so that
+the run alone suffices to classify new inputs (`classify`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Progress = Callable[[int, int], None]
 
 
 def embeds(run: Run, examples: Examples) -> bool:
-    """Whether the run trains on features of these examples: of texts and tables always, of images if it names an embedder."""
+    """Whether the run trains on features of these examples: always for texts and tables; for images if it names an embedder."""
     return examples.kind in ("text", "table") or (examples.kind == "images" and run.embed is not None)
 
 
 def with_features(run: Run, data: Data, *, device: str = "auto", progress: Progress | None = None) -> tuple[Run, Data]:
-    """The run with its embedder named, and the data with features as inputs; both as they are if the run embeds nothing."""
+    """The run with its embedder named, and the data with features as inputs; both unchanged if the run embeds nothing."""
     if not embeds(run, data.train):
         return run, data
     if data.train.kind == "table":
@@ -54,7 +54,7 @@ def with_features(run: Run, data: Data, *, device: str = "auto", progress: Progr
 
 
 def keep_fitted(run: Run, examples: Examples, folder: Path, *, device: str) -> None:
-    """Write what the run's features are fitted to, if they are, into the run's folder."""
+    """If the run's features are fitted to its inputs, write those inputs into the run's folder."""
     if not embeds(run, examples):
         return
     if examples.kind == "table":
@@ -71,7 +71,7 @@ def fitted_to(folder: Path) -> pa.Table:
 def features_for(
     run: Run, examples: Examples, folder: Path, *, device: str = "auto", progress: Progress | None = None
 ) -> Examples:
-    """New examples with features as those that the run in this folder trained on; as they are if it embeds nothing."""
+    """New examples with the same kind of features as the run in this folder trained on; unchanged if it embeds nothing."""
     if not embeds(run, examples):
         return examples
     if examples.kind == "table":

@@ -1,4 +1,4 @@
-"""Which labels to trust: the probability that each label is right, from what a network believes of its training examples.
+"""Which labels to trust: the probability that each label is right, by a network's predictions on its training examples.
 
     belief                          w_i = b_i of the label y_i
     noise                           w_i = P(true class is y_i | belief b_i, label y_i),   P(k | i) ∝ b_ik^(1/τ) T[k, y_i], τ ≤ 1
@@ -8,20 +8,25 @@
     loss, margin, avh, neighbors    w_i = P(easy component | h_i) of a mixture of two Gaussians fitted to the hardness h
 
 `noise` estimates the noise matrix T[k, j] = P(label j | true class k) and the temperature τ of the belief by maximum likelihood
-of the labels (EM), so that a class that is hard to learn is not taken for one that is badly labeled. Its prior is symmetric noise
-of the rate found so far. It takes labels and belief as independent given the true class. Then a label says much: among K classes
-with 40 % symmetric noise the right label is 1.5 (K − 1) times as likely as any one wrong label, 150 times for K = 100, and a
-network that is right for half of the examples has targets that are right for most. The `belief` throws this away.
-People's mistakes are not independent: they fall on ambiguous images, of which the network believes the same, and `noise` trusts
-too many of them. The `belief` does not, but needs a network that is right more often than the labels. `both` takes the label for
-half an observation: a logarithmic opinion pool of equal weights.
-`auto` tells these two apart by the labels that contradict the network where it is most certain. Random mistakes are spread evenly
-over the other classes; people, and anything else that looks at the example, mistake a class for a few similar ones.
+of the labels (EM), so that a class that is hard to learn is not mistaken for one that is badly labeled. Its prior is symmetric
+noise of the rate found so far. It assumes that labels and belief are independent given the true class. Then a label is strong
+evidence: among K classes with 40 % symmetric noise the right label is 1.5 (K − 1) times as likely as any one wrong label, 150
+times for K = 100, and a network that is right for half of the examples has targets that are right for most. `belief` ignores this
+evidence.
+
+People's mistakes are not independent: they fall on ambiguous images, on which the network makes the same mistakes, and `noise`
+trusts too many of them. `belief` does not, but needs a network that is right more often than the labels. `both` counts the label
+as half an observation: a logarithmic opinion pool with equal weights.
+
+`auto` distinguishes these two cases by the labels that contradict the network where it is most certain. Random mistakes are
+spread evenly over the other classes; people, and anything else that looks at the example, mistake a class for a few similar ones.
 `concentration` is 0 for symmetric noise, 0.12 to 0.17 for CIFAR-10N by the true classes, and 1 if each class is mistaken for one.
+
 On features a network memorizes many wrong labels, and its belief supports them: `noise` and `both` fail if half of the labels are
 wrong. The margins of those labels are still the smallest, and the mixture of `margin` cuts there; but with few wrong labels it is
-worse, since it always finds two heaps. `both-or-margin` decides by the share of the labels that the network contradicts.
-The mixtures rest on networks fitting correct labels first, which makes two heaps of the hardness: of the loss, as in DivideMix
+worse, since it always finds two clusters. `both-or-margin` decides by the share of the labels that the network contradicts.
+
+The mixtures rely on networks fitting correct labels first, which makes two clusters of the hardness: of the loss, as in DivideMix
 (Li et al. 2020), of the margin, of the angle to the class weight (AVH), or of the share of neighbors with another label.
 """
 
@@ -42,16 +47,16 @@ from mohs.hardness.angular import avh
 from mohs.hardness.neighbors import neighbor_agreement
 
 LEAST, SPREAD = 1e-6, 1e-3  # smallest probability; variance added to both components, of hardness scaled to SD 1
-SAMPLE = 20_000  # examples to which the mixture is fitted
+SAMPLE = 20_000  # maximum number of examples to which the mixture is fitted
 TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # a flatter belief would explain wrong labels without noise
 START = 0.3  # noise rate at which EM begins
 EVEN = 0.05  # concentration of mistakes below which they count as random
-MANY = 0.2  # share of the labels that the network contradicts, from which on they are trusted by the margin
-STEPS, PRIOR = 20, 0.5  # steps of EM; examples per class, spread by the pooled noise rate, that are added to each row of T
+MANY = 0.2  # labels are trusted by the margin if the network contradicts at least this share of them
+STEPS, PRIOR = 20, 0.5  # steps of EM; prior examples, spread by the pooled noise rate, added to each row of T
 
 
 class Evidence(NamedTuple):
-    """What a network says of its N training examples.
+    """A network's outputs on its N training examples.
 
     Attributes:
         probs: (N, K), mean of its predictions so far.
@@ -93,7 +98,7 @@ def noise_posterior(probs: Tensor, labels: Tensor, temperature: float) -> tuple[
 
 
 def spread_evenly(same: Tensor, rate: Tensor) -> Tensor:
-    """The noise matrix (K, K) of symmetric noise of this rate; same: the unit matrix."""
+    """The noise matrix (K, K) of symmetric noise of this rate; same: the identity matrix."""
     rate = rate.clamp(LEAST, 1 - LEAST)
     return same * (1 - rate) + (1 - same) * (rate / (len(same) - 1))
 

@@ -1,4 +1,4 @@
-"""Sparse features: rows that are made dense a chunk at a time, and a linear head's product that never makes them dense.
+"""Sparse features: rows that are converted to dense in chunks, and a linear head's product that never makes them dense.
 
 SparseRows(matrix)[places]                               rows as a dense array, for everything that reads rows of features
 SparseInputs(rows, map) @ Wᵀ                             X̃ Wᵀ = X (W/scale)ᵀ − W (mean/scale), with a gradient for W

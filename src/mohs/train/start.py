@@ -87,7 +87,9 @@ def digest(given: Tensor | Mapping[str, Tensor]) -> str:
 
 
 def run_facts(run: Run, data: Data, given: Examples, name: str, fingerprint: str) -> dict[str, Any]:
-    """The contents of run.json: enough to rebuild the network, to read new inputs as the given ones, and to know their origin."""
+    """The contents of run.json: enough to rebuild the network, to read new inputs like the given ones, and to know their
+    origin.
+    """
     sizes = {part: len(examples) for part in ("train", "val", "test") if (examples := getattr(data, part)) is not None}
     return {
         "hash": name,

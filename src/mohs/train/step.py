@@ -1,7 +1,7 @@
 """One training step: forward and backward, the update of the weights, and the record of each example.
 
-Heads with a margin take part of the label's logit away in training. What is recorded of an example (margins, accuracy, trace)
-are the logits without labels, which the network would predict with: otherwise every example would look mislabeled.
+Heads with a margin reduce the label's logit in training. The record of an example (margins, accuracy, trace) uses the logits
+without the margin, with which the network predicts: otherwise every example would look mislabeled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def step(job: Job, draw: Draw, weights: Sequence[float | Tensor]) -> None:
         last = i == len(parts) - 1
         with nullcontext() if last else job.accelerator.no_sync(job.wrapped):
             total, logits, features = job.wrapped(inputs, given, weights, ids, **dict(zip(chosen, extra, strict=True)))
-            if total.is_cpu:  # on a GPU this would synchronize: the end of the epoch checks
+            if total.is_cpu:  # on a GPU this would synchronize: it is checked at the end of the epoch
                 check_finite(total.item(), job.epoch)
             share = draw.share * len(ids) / len(draw.ids)
             job.backward(total if share == 1 else share * total)
@@ -71,7 +71,7 @@ def check_finite(loss: float, epoch: int) -> None:
 
 def record(job: Job, ids: Tensor, logits: Tensor, labels: Tensor, features: Tensor) -> None:
     """Record a batch in the epoch's means, the recorder and the trace."""
-    if job.refinement is not None:  # `refine` records what the network says of the inputs as they are
+    if job.refinement is not None:  # `refine` records the predictions on inputs that are not mixed
         job.means.add(job.training.objective.parts, logits, labels.repeat(len(logits) // len(labels)))
         return
     logits = without_margin(job.training.network, logits, features)
@@ -83,13 +83,13 @@ def record(job: Job, ids: Tensor, logits: Tensor, labels: Tensor, features: Tens
 
 
 def refine(job: Job) -> None:
-    """Robust training: after an epoch, record what the network believes of each example, and set the next targets."""
+    """Robust training: after an epoch, update the network's belief about each example, and set the next targets."""
     if job.refinement is None:
         return
     with job.averaged():
         logits, features = job.refinement.update(job.training.network, job.feed.inputs, precision=job.run.precision)
         weight = head_weight(job.training.network).detach()
-    if ranks()[0] > 0:  # every process says the same of all examples
+    if ranks()[0] > 0:  # every process has the same predictions of all examples
         return
     ids = torch.arange(len(logits), device=logits.device)
     if job.recorder is not None:

@@ -4,8 +4,8 @@
     forest          random forest on the tree view, each row by the trees that did not draw it (out of bag)
     boost           small gradient-boosted trees with native categories and NaN, out of fold; for few rows or classes
 
-The views are those of `table_views`. The closed-form heads of `fold_heads` on the smooth view come beside them. A noise model
-weighs all of them by how likely they make the given labels (`hardness.noise_model`).
+The views are those of `table_views`. The closed-form heads of `fold_heads` on the smooth view are added. A noise model weights
+all of them by how likely they make the given labels (`hardness.noise_model`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mohs.data.columns import Column
 from mohs.train.table_views import frequency_rank
 
 Array = np.ndarray[Any, Any]
-STRENGTHS = (0.03, 0.3, 3.0)  # C of the linear head
+STRENGTHS = (0.03, 0.3, 3.0)  # candidates for C of the linear head
 FLOOR = 1e-3  # share of the class frequencies mixed into probabilities before their logarithm
-BOOSTED = 40_000  # rows × classes up to which trees are boosted, unless there are few classes
+BOOSTED = 40_000  # maximum rows × classes for boosting, unless there are few classes
 MOST_DRAWN = 20_000  # rows that a tree of the forest draws
-LEAST_KNOWN = 10  # known values of a column below which it is not boosted: all of them might be held out
+LEAST_KNOWN = 10  # a column with fewer known values is not boosted: all of them might be held out
 
 
 def linear_scores(x: Array, labels: Array, classes: int, fold: Array, *, executor: Executor | None = None) -> tuple[Array, str]:
@@ -97,7 +97,7 @@ def boost_scores(
     counts = np.zeros((int(fold.max()) + 1, classes), dtype=np.int64)
     np.add.at(counts, (fold, labels), 1)
     outside = counts.sum(0) - counts  # (F, K), what each fit sees; with groups, a fold may hold all but one example of a class
-    rare = counts.sum(0)[np.unique(labels)].min() < 5 or (outside == 1).any()  # a rare class cannot be held out
+    rare = counts.sum(0)[np.unique(labels)].min() < 5 or (outside == 1).any()  # the validation split cannot hold a rare class
 
     def make() -> Any:
         return HistGradientBoostingClassifier(
@@ -115,7 +115,9 @@ def boosts(rows: int, classes: int) -> bool:
 
 
 def log_probs(probs: Array, labels: Array) -> Array:
-    """Logarithms of probabilities (N, K) with a little of the class frequencies mixed in; all of it where a row is unknown."""
+    """Logarithms of probabilities (N, K) with a small share of the class frequencies mixed in; the class frequencies alone where
+    a row is unknown.
+    """
     classes = probs.shape[1]
     prior = (np.bincount(labels, minlength=classes) + 0.5) / (len(labels) + 0.5 * classes)
     probs = np.where(np.isfinite(probs).all(1, keepdims=True) & (probs.sum(1, keepdims=True) > 0), probs, prior)
@@ -149,6 +151,6 @@ class _FoldFit:
         if len(seen) < 2:
             return seen, np.ones((held.sum(), len(seen)))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # convergence: the held-out likelihood judges
+            warnings.simplefilter("ignore")  # convergence warnings: the held-out likelihood decides
             model = self.make().fit(self.x[train], self.labels[train])
         return model.classes_, model.predict_proba(self.x[held])

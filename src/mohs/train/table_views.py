@@ -3,7 +3,7 @@
     smooth view     numbers standardized (ranks where skewed), categories one-hot, dates as cycles, missing values marked
     tree view       numbers as they are with NaN, categories one-hot or by frequency
 
-The smooth view of new rows goes by the statistics of the rows that were seen before, so that a model of those can classify them.
+The smooth view of new rows uses the statistics of the rows seen in training, so that a model trained on those can classify them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mohs.embed.embed_data import Worker
 
 Array = np.ndarray[Any, Any]
 FEW = 8  # integers with at most this many values are one-hot too
-LEVELS, ONE_HOT = 100, 20  # categories with a unit of their own in the smooth view, in the tree view
+LEVELS, ONE_HOT = 100, 20  # maximum number of one-hot categories in the smooth view, in the tree view
 TEXT_AXES = 64
 
 
@@ -40,7 +40,8 @@ def smooth_view(
     Args:
         columns: the columns of the rows.
         embed_text: texts -> vectors.
-        seen: the same columns of the rows whose statistics count, levels of categories in the same order; default: `columns`.
+        seen: the same columns of the rows whose statistics are used, with levels of categories in the same order; default:
+        `columns`.
     """
     parts: list[Array] = []
     for column, known in zip(columns, columns if seen is None else seen, strict=True):

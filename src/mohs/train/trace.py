@@ -29,7 +29,7 @@ TEST_FILE = "test-{:03}.safetensors"
 
 
 class Trace:
-    """`add` records a batch and `end_epoch` files the epoch; `values[name]` is (epochs, N), NaN where nothing was recorded."""
+    """`add` records a batch and `end_epoch` stores the epoch; `values[name]` is (epochs, N), NaN where nothing was recorded."""
 
     def __init__(self, epochs: int, examples: int, *, device: torch.device | str = "cpu") -> None:
         self.now = torch.full((len(TRACED), examples), torch.nan, dtype=torch.float16, device=device)
@@ -47,7 +47,7 @@ class Trace:
         self.now.index_copy_(1, ids, torch.stack([value.half() for value in values]))
 
     def end_epoch(self, epoch: int) -> None:
-        """File what was added since the last call under this epoch, merged over processes."""
+        """Store what was added since the last call as this epoch, merged over processes."""
         seen = ~self.now.isnan()
         total, count = add_over_ranks(self.now.nan_to_num(0.0).float()), add_over_ranks(seen.float())
         self.past[epoch] = (total / count).half().cpu()  # 0/0 = NaN
@@ -65,14 +65,14 @@ class Trace:
 
 
 def trace_examples(network: Network, examples: Examples, *, precision: str = "no") -> dict[str, Tensor]:
-    """The traced numbers of each example (N,) as the network is now."""
+    """The traced numbers of each example (N,) by the current network."""
     trace, out = Trace(1, len(examples)), predict(network, examples, precision=precision)
     trace.add(torch.arange(len(examples)), out.logits, examples.labels, out.features, out.weight)
     return dict(zip(trace.values, trace.now, strict=True))
 
 
 def save_test_trace(values: dict[str, Tensor], folder: Path, epochs: int) -> None:
-    """File the test set's trace after this many epochs."""
+    """Store the test set's trace after this many epochs."""
     save_tree(values, folder / TEST_FILE.format(epochs))
 
 

@@ -41,7 +41,7 @@ class Trained:
         network: The trained network, in evaluation mode on the CPU.
         classes: Class names, in the order of the logits.
         history: One dictionary per epoch: losses and accuracies.
-        parts: The results that not every run has (`table`, `trace`, `targets`), or the error if one is damaged.
+        parts: The optional results (`table`, `trace`, `targets`), or the error if one is damaged.
     """
 
     folder: Path
@@ -89,7 +89,7 @@ class Trained:
         return classify(self.network, self.run, self.folder, examples, probs=probs, device=device, progress=progress)
 
     def check(self) -> Trained:
-        """Return this run, or raise DataError if any of its results is damaged, whether used or not."""
+        """Return this run, or raise DataError if any of its results is damaged."""
         for name in self.parts:
             self._part(name)
         load_test_traces(self.folder)

@@ -1,4 +1,4 @@
-"""Batched shifts and crops of images, each by its own amount, on their device: the operations of augmentation.
+"""Shifts and crops of a batch of images, each by its own amount, on their device: the operations of augmentation.
 
     shifted       by whole pixels, with optional mirroring: exact, for uint8 and floating point
     resized_crop  a box enlarged to the whole image by interpolation: floating point
