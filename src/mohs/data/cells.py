@@ -12,7 +12,7 @@ import pyarrow as pa
 
 Array = np.ndarray[Any, Any]
 
-PARSED = 0.98  # share of the cells that must follow a form for a column to be of it
+PARSED = 0.98  # share of the cells that must follow a format for it to be the column's
 DATES = (
     "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d", "%d %b %Y", "%d %B %Y",
     "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%Y%m%d", "%Y-%m",
@@ -20,9 +20,9 @@ DATES = (
 TIMES = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
 EPOCH = dt.datetime(1970, 1, 1)
 YEARS = (1800, 2200)
-MOST_FORMS = 5  # of separators in a column of dates
+MOST_FORMS = 5  # maximum number of separator patterns in a column of dates
 DAY = 86_400  # seconds
-SAMPLED = 2000  # rows that decide whether a table has decimal commas
+SAMPLED = 2000  # rows that determine whether a table has decimal commas
 PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([.\s'’]\d{3})+|),\d+([eE][+-]?\d+)?")  # 3,14 or 1.234,5
 POINT = re.compile(r"[+-]?\d{1,3}([,\s'’]\d{3})+(\.\d*)?")  # 1,234.5
@@ -63,7 +63,7 @@ def is_text(kind: pa.DataType) -> bool:
 def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> Array:
     """Strings (N,) as float64 (N,), NaN for those that are not finite numbers; decimal_comma: 1.234 is a thousand.
 
-    A unit is left out where all numbers have the same one: 170 cm, 85 kg.
+    A unit that all numbers share is removed: 170 cm, 85 kg.
     """
     if not decimal_comma:
         try:
@@ -79,7 +79,7 @@ def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> Array
 
 
 def _without_unit(cells: Sequence[str]) -> list[str]:
-    """Cells without the unit that all numbers among them share; as they are where there is none, or several."""
+    """Cells without the unit that all numbers among them share; unchanged if there is no unit, or several."""
     parts = [None if PADDED.match(cell) else MEASURED.fullmatch(cell) for cell in cells]  # 007A is a code
     if len({part.group(2) for part in parts if part is not None}) != 1:
         return list(cells)
@@ -107,7 +107,7 @@ def _number(cell: str, decimal_comma: bool) -> float:
 def parse_dates(cells: Sequence[str]) -> tuple[Array, str] | None:
     """Strings as days since 1970 (NaN where one does not parse) and the form of most of them; None if few are dates.
 
-    Where no form fits nearly all, as in 2024-03-01 and 01.03.2024, those with the same separators are read on their own.
+    If no format fits nearly all, as in 2024-03-01 and 01.03.2024, cells with the same separators are parsed separately.
     """
     found = _dates_of_a_form(cells)
     if found is not None:
@@ -127,7 +127,7 @@ def parse_dates(cells: Sequence[str]) -> tuple[Array, str] | None:
 
 
 def _separators(cell: str) -> str:
-    """What stands between the parts of a date, and whether the year comes first: "4-" for 2024-03-01, "." for 01.03.2024."""
+    """The separator between the parts of a date, and whether the year comes first: "4-" for 2024-03-01, "." for 01.03.2024."""
     first = re.match(r"\d{4}(?!\d)", cell)
     return ("4" if first else "") + "".join(dict.fromkeys(re.sub(r"[\d:\s]|[A-Za-z]+", "", cell)))
 

@@ -9,11 +9,11 @@
     constant       one value, or missing values only                             dropped
     leak           predicts the given labels (nearly) perfectly on its own       dropped
 
-`infer_columns` decides by the values; `to_table` keeps the decision as the types of an Arrow table (last column above; null
+`infer_columns` infers roles from the values; `to_table` stores them as the types of an Arrow table (last column above; null
 where a value is missing), and `from_table` reads them back, so that a part of the rows has the columns of the whole.
 
-A column leaks when, out of fold, it alone predicts the label of at least LEAK of the rows and of the average class. A copy of
-the labels does, and so does a code or a score that the labels were made from: with such a column every label seems correct.
+A column is a leak if, out of fold, it alone predicts the label of at least LEAK of the rows and of the average class. Examples
+are a copy of the labels, and a code or a score from which the labels were made: with such a column every label seems correct.
 A legitimate column cannot predict more of the given labels than are correct.
 """
 
@@ -61,16 +61,16 @@ ID_NAME = re.compile(
     r"(^|[\W_])(id|ids|uuid|guid|key|idx|index|row|rownum|row_?number|rownames?|nr|no|record|unnamed.*|seqn)$|^$|[a-z]I[dD]$",
     re.I,
 )
-UNIQUE = 0.95  # share of distinct values from which strings name rows
-FEW = 20  # rows below which distinct values say nothing about identifiers
-SAMPLED = 2000  # distinct values whose words are counted
-LEAK, SUSPECT = 0.995, 0.97  # share of labels one column predicts: dropped, mentioned
-MOST_COLUMNS = 100  # features up to which numbers count as columns of a table; more are embeddings or pixels
+UNIQUE = 0.95  # strings with at least this share of distinct values are ids
+FEW = 20  # with fewer rows, distinct values say nothing about identifiers
+SAMPLED = 2000  # maximum number of distinct values whose words are counted
+LEAK, SUSPECT = 0.995, 0.97  # share of labels that one column predicts: dropped; noted
+MOST_COLUMNS = 100  # up to this many features, numbers are columns of a table; more are embeddings or pixels
 LEAK_ROWS = 50  # with fewer rows there is no search for leaks
 LEAK_SAMPLE = 20_000
 FOLDS = 3
-SELDOM, LEAST_BY_CHANCE = 1 / 3, 30  # ratio to chance of equal labels that groups "never" share; rows that chance must expect
-MANY_GROUPS, SHARED, UNEVEN = 20, 0.9, (0.5, 0.2)  # values of a column of groups, share of equal labels, largest spread
+SELDOM, LEAST_BY_CHANCE = 1 / 3, 30  # ratio to chance below which groups "never" share labels; rows expected by chance
+MANY_GROUPS, SHARED, UNEVEN = 20, 0.9, (0.5, 0.2)  # minimum number of groups, share of equal labels, largest spread
 SHOWN = 5
 CONSTANT = b"constant columns"  # key of a table's metadata
 BIG_DATES = (19_000_101, 21_001_231)  # YYYYMMDD as integers
@@ -80,7 +80,7 @@ BIG_DATES = (19_000_101, 21_001_231)  # YYYYMMDD as integers
 class Column:
     """One column: its role and its values, float64 with NaN where one is missing; codes into `levels` (−1) for categories.
 
-    Dates are days since 1970; a column of text holds strings ("" where missing), a dropped one nothing.
+    Dates are days since 1970; a column of text holds strings ("" if missing), a dropped one is empty.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Column:
 
 
 def infer_columns(table: pa.Table, labels: Array | None = None, *, seed: int = 0) -> tuple[list[Column], list[str]]:
-    """The columns of a table with their roles, and notes on what was dropped or is doubtful.
+    """The columns of a table with their roles, and notes on columns that were dropped or are doubtful.
 
     Args:
         table: input columns only; strings as they are in a CSV file, or typed columns.
@@ -142,7 +142,7 @@ def constant_columns(table: pa.Table) -> list[str]:
 
 
 def from_table(table: pa.Table) -> list[Column]:
-    """The columns that `to_table` wrote, of these rows or some of them: roles by type, without looking at the values."""
+    """The columns that `to_table` wrote, for all or some of its rows: roles by type, whatever the values."""
     found = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_dictionary(column.type):
@@ -247,7 +247,7 @@ def _days(column: pa.ChunkedArray) -> Array:
 
 
 def _varying(column: Column) -> Column:
-    """The column, as a constant where it holds one value and misses none."""
+    """The column, marked as constant if it holds a single value and none is missing."""
     missing = np.isnan(column.values)
     if missing.all() or (not missing.any() and (column.values == column.values[0]).all()):
         return Column(column.name, "constant", np.empty(0))
@@ -359,7 +359,7 @@ def _unclear(name: str, form: str) -> str:
 
 
 def with_leak(column: Column, labels: Array, *, seed: int = 0) -> Column:
-    """The column, as a leak where it predicts the labels on its own, or with a note where it nearly does."""
+    """The column, marked as a leak if it predicts the labels by itself, or with a note if it nearly does."""
     known = labels >= 0
     if column.role not in ("numeric", "categorical", "boolean", "date"):
         return column
@@ -379,12 +379,12 @@ def with_leak(column: Column, labels: Array, *, seed: int = 0) -> Column:
 
 
 def group_notes(table: pa.Table, rows: Array, labels: Array) -> list[str]:
-    """A note on the column of a table that looks like one of groups, such as patients; [] where there is none.
+    """A note on a column that looks like one of groups, such as patients; [] if there is none.
 
-    Its values, strings or integers, are many; nearly all rows share theirs with other rows, and nearly always or nearly never
-    their label with these rows (each firm has one row per year, and the year is the label); and the values are about equally
-    frequent, as those of a code that the labels were made from seldom are. Integers whose size tells the label, as a score's
-    does, must be equally frequent.
+    It has many values, strings or integers; nearly all rows share theirs with other rows, and nearly always or nearly never
+    share their label with these rows (each firm has one row per year, and the year is the label); and the values are about equally
+    frequent, unlike most codes from which labels are made. Integers whose size predicts the label, like a score, must be equally
+    frequent.
 
     Args:
         table: All columns but the labels.
@@ -424,7 +424,7 @@ def _are_whole(column: pa.ChunkedArray) -> bool:
 
 
 def _looks_like_groups(codes: Array, labels: Array, numbers: Array | None) -> tuple[Array, str] | None:
-    """Where values look like names of groups: the number of rows of each, and whether they "always" or "never" share labels.
+    """If values look like names of groups: the number of rows of each, and whether they "always" or "never" share labels.
 
     numbers: the values, if they are numbers.
     """
@@ -440,7 +440,7 @@ def _looks_like_groups(codes: Array, labels: Array, numbers: Array | None) -> tu
     if few or uneven > UNEVEN[0] or sizes[sizes > 1].sum() < SHARED * len(codes):
         return None
     _, place, same = np.unique(codes * (labels.max() + 1) + labels, return_inverse=True, return_counts=True)
-    share = (same[place] - 1) / (sizes[codes] - 1).clip(1)  # of the other rows with its value, those with its label
+    share = (same[place] - 1) / (sizes[codes] - 1).clip(1)  # share of the other rows with the same value that have the same label
     chance = float(((np.bincount(labels) / len(labels)) ** 2).sum())
     if chance * len(labels) >= LEAST_BY_CHANCE and share.mean() < SELDOM * chance:
         return sizes, "never"

@@ -1,4 +1,4 @@
-"""Corrected labels: a file that `mohs apply` wrote, in place of the labels that the data came with.
+"""Corrected labels: a file written by `mohs apply` that replaces the labels of the data.
 
 The file has one row per training example, in their order: id, path (of files), label (empty if excluded), previous and decision.
 """
@@ -38,7 +38,7 @@ def with_labels(examples: Examples, labels: pa.Table) -> tuple[Examples, Tensor]
     if len(labels) != len(examples):
         raise DataError(f"{len(labels)} labels for the {len(examples)} examples of {examples.name}: they belong to other data")
     own, names = examples.labels.tolist(), labels.column("label").to_pylist()
-    if examples.separator is not None:  # corrections make new sets of labels
+    if examples.separator is not None:  # corrections may create new sets of labels
         examples = replace(examples, classes=list(dict.fromkeys([*examples.classes, *filter(None, names)])))
     number = {str(name): i for i, name in enumerate(examples.classes)}
     excluded = [decision == "exclude" for decision in labels.column("decision").to_pylist()]
@@ -76,7 +76,9 @@ def earlier_corrections(call: Mapping[str, Any] | None) -> pa.Table | None:
 
 
 def on_top(new: pa.Table, earlier: pa.Table) -> pa.Table:
-    """Earlier corrections with the new labels of the examples that they left in; `previous` stays the original label."""
+    """Earlier corrections, updated with the new labels of the examples that they did not exclude; `previous` stays the original
+    label.
+    """
     place = {str(id_): row for row, id_ in enumerate(earlier.column("id").to_pylist())}
     columns = {name: earlier.column(name).to_pylist() for name in earlier.column_names}
     for name in new.column_names:
@@ -91,7 +93,7 @@ def on_top(new: pa.Table, earlier: pa.Table) -> pa.Table:
 
 
 def since(whole: pa.Table, table: pa.Table) -> pa.Table:
-    """What corrections change in the labels of an audit that had earlier ones: the inverse of `on_top`.
+    """The changes that corrections make to the labels of an audit with earlier corrections: the inverse of `on_top`.
 
     Args:
         whole: Corrections, as `read_corrections` returns them.

@@ -24,9 +24,9 @@ CLEAR = ("LA", "La", "PA", "RGBA", "RGBa")
 COMMON = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "TIFF")  # tried first
 CAP = 224  # largest default size
 KEPT = 64  # images of one size up to this many pixels per side keep their shape
-FINER = 2  # a JPEG is decoded at this many times the size that is wanted, at least
+FINER = 2  # a JPEG is decoded at no less than this many times the requested size
 UPRIGHT = 1
-OTHERS = {  # what photos that Pillow does not read are, by the ending of the file
+OTHERS = {  # formats of photos that Pillow does not read, by file extension
     **dict.fromkeys((".heic", ".heif"), "a HEIC image"),
     **dict.fromkeys((".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".raf", ".rw2"), "a raw photo"),
     ".svg": "a vector image",
@@ -92,7 +92,7 @@ def pixels(image: Image.Image, mode: str, size: Size) -> np.ndarray[Any, Any]:
 
 
 def why(error: BaseException, path: str = "", size: int | None = None) -> str:
-    """The reason why the image at a path, a file of so many bytes, cannot be read."""
+    """The reason why the image at this path, of this size in bytes, cannot be read."""
     if isinstance(error, UnidentifiedImageError):
         if size == 0:
             return "the file is empty"

@@ -30,7 +30,7 @@ from mohs.data.resize import resize_images
 from mohs.data.split import split
 
 SHOWN = 5
-CHUNK = 8192  # images rotated at a time
+CHUNK = 8192  # number of images rotated at a time
 UNKNOWN = -1  # the label of an unlabeled example
 
 

@@ -1,4 +1,4 @@
-"""Classes without an example, as where no image of a class can be read: left out, with a note that names them."""
+"""Classes without an example, for example because no image can be read, are removed with a note that names them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN = 5
 
 
 def without_empty_classes(data: Data, *, lacks: str) -> Data:
-    """The data without classes that have no training example; as they are if fewer than two classes would be left.
+    """The data without classes that have no training example; unchanged if fewer than two classes would remain.
 
     Args:
         data: Data that were read.
@@ -26,7 +26,7 @@ def without_empty_classes(data: Data, *, lacks: str) -> Data:
         return data
     number = torch.where(has, has.cumsum(0) - 1, -1)
     notes = [*train.notes]
-    if not train.numeric and train.separator is None:  # sets of classes, and numbers, are no classes
+    if not train.numeric and train.separator is None:  # not for sets of classes, and numbers
         empty = [repr(one) for one, there in zip(train.classes, has.tolist(), strict=True) if not there]
         shown = ", ".join(empty[:SHOWN]) + (f" and {len(empty) - SHOWN} more" if len(empty) > SHOWN else "")
         classes = f"class {shown} was" if len(empty) == 1 else f"{len(empty)} classes were"

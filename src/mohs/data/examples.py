@@ -1,6 +1,6 @@
 """Examples: inputs, labels and their origin; returned by every reader, and the input of training, scoring and audits.
 
-An example's id is its index, 0..N−1, in the set it was read into; its key is the owner's name for it (a row number, a name),
+An example's id is its index, 0..N−1, in the set it was read into; its key is the user's name for it (a row number, a name),
 its path the file it came from. Inputs are one of five kinds:
 
     images      uint8 (N, C, H, W): a tensor, or `ImageFiles`, which decodes an image on access
@@ -39,13 +39,13 @@ class Inputs(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """A hash that changes with what is read."""
+        """A hash that changes with the inputs."""
         ...
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An example that was skipped: where it was and why; its key, and its place among all examples, where it has one."""
+    """An example that was skipped: its location and the reason; its key, and its place among all examples, if it has one."""
 
     path: str
     reason: str
@@ -66,7 +66,7 @@ class Examples:
         paths: the file of each example.
         truth: labels before noise was added, where known.
         votes: labels that several people gave, where known.
-        separator: what separates the names in a class, where every class is a set of names: examples with several labels.
+        separator: separator of the names in a class if every class is a set of names, for examples with several labels.
         groups: numbers (N,) of groups of examples that belong together, the same in all splits (`groups.py`).
         sizes: height and width (N, 2) of the images as stored, where they were read from files.
         left_out: examples that were skipped, with the reason.
@@ -104,7 +104,7 @@ class Examples:
 
     @property
     def about(self) -> str:
-        """What they are, in a line: "photos: 400 images (3 × 64 × 64) of 7 classes"."""
+        """A description in one line: "photos: 400 images (3 × 64 × 64) of 7 classes"."""
         shape = " × ".join(map(str, self.shape))
         inputs = {
             "images": f"images ({shape})",
@@ -154,8 +154,8 @@ class Examples:
     def fingerprint(self) -> str:
         """A hash of labels, classes and inputs (for files: their paths and sizes), the same on every machine.
 
-        Groups are no part of it: decisions on labels hold whatever the groups. It is computed once for a tensor, as many runs and
-        the steps of an audit ask for it.
+        Groups are excluded: decisions on labels are valid whatever the groups. It is cached for a tensor, since many runs and the
+        steps of an audit use it.
         """
         if not self.in_memory:
             return self._hashed()

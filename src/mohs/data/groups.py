@@ -1,7 +1,7 @@
 """Groups of examples that belong together, such as images of one patient, frames of one video, or rows of one customer.
 
-Examples of one group resemble each other, whatever their labels mean: a model that has seen one recognizes the others, and
-repeats a label that is wrong in all of them. So groups stay whole: in cross-validation, in which a model then sees no example of
+Examples of one group resemble each other beyond their labels: a model that has seen one recognizes the others, and repeats a
+label that is wrong for all of them. So groups stay whole: in cross-validation, in which a model then sees no example of
 the group that it judges, and in a held-out split.
 """
 
@@ -59,8 +59,8 @@ def with_groups(data: Data, group: Any) -> Data:
 def grouped(examples: Examples, values: Any, *, called: str, single: bool = True) -> Examples:
     """The examples in the groups that these values name, one for each example, or for each that was given.
 
-    called: what the values are, for errors. single: whether no other split was read, so that the places of skipped examples count
-    these examples only.
+    called: what the values are, for errors. single: whether this is the only split, so that the places of skipped examples refer
+    to these examples.
     """
     names, left = listed(values), [one.place for one in examples.left_out]
     if left and single and None not in left and len(names) == len(examples) + len(left):
@@ -92,7 +92,9 @@ def _by_path(data: Data, pattern: str) -> Data:
 
 
 def alone(labels: Tensor, parts: Tensor) -> Tensor:
-    """Whether all examples of the example's class are in its part (N,), a group or fold: no model without it knows the class."""
+    """Whether all examples of the example's class are in its part (N,), a group or fold, so that no model without it knows the
+    class.
+    """
     pairs = np.unique(np.stack([labels.numpy(), parts.numpy()]), axis=1)  # each class with each of its parts
     return torch.from_numpy(np.bincount(pairs[0])[labels.numpy()] < 2)
 
@@ -124,7 +126,7 @@ def group_folds(labels: Tensor, groups: Tensor, *, folds: int, seed: int) -> Ten
 def held_out_groups(labels: Tensor, groups: Tensor, *, share: float, seed: int) -> Tensor:
     """labels (N,), groups (N,) -> the places held out, in order: whole groups, about this share of each class, not all of it.
 
-    Where every group is larger than the share, one is held out; none if each group has all examples of a class.
+    If every group is larger than the share, one is held out; none if each group has all examples of a class.
     """
     own, parts = _classes_of(labels, groups)
     left = np.bincount(labels.numpy())
@@ -136,7 +138,7 @@ def held_out_groups(labels: Tensor, groups: Tensor, *, share: float, seed: int) 
         if (left[classes] == counts).any():  # the training examples need one of each class
             continue
         before, after = (np.abs(taken[classes] + more - quota[classes]).sum() for more in (0, counts))
-        if after < before:  # the shares of the classes come nearer
+        if after < before:  # the class shares come closer to the quota
             held[g] = True
             taken[classes] += counts
             left[classes] -= counts

@@ -42,7 +42,7 @@ class HumanLabels:
 
 
 def human_labels(path: str | Path, column: str, examples: Examples) -> Tensor:
-    """The labels of this column as class indices (N,) of the examples; an error where they cannot belong to them."""
+    """The labels of this column as class indices (N,) of the examples; an error if they do not match the examples."""
     path = Path(path)
     columns = label_columns(path)
     if column not in columns:

@@ -26,10 +26,10 @@ from mohs._core.folders import is_output
 from mohs.data.decode import formats
 from mohs.data.examples import LeftOut
 
-HIDDEN = (".", "__MACOSX")  # beginnings of names
+HIDDEN = (".", "__MACOSX")  # prefixes of names
 ADDED = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "system volume information"))
 UNPACKED_LIMIT = 2**30  # bytes of one file in a zip
-RATIO_LIMIT, RATIO_FROM = 1000, 2**24  # how many times larger a file in a zip may become, for files that become this large
+RATIO_LIMIT, RATIO_FROM = 1000, 2**24  # maximum compression ratio of a file in a zip, for files that unpack to at least this size
 THREADS = min(8, os.cpu_count() or 1)
 
 
@@ -79,7 +79,7 @@ def parent(name: str) -> str:
 
 
 def is_ignored(name: str) -> bool:
-    """Whether a file or folder of this name is hidden, or one that systems add to folders."""
+    """Whether a file or folder of this name is hidden, or was added by an operating system."""
     return name.startswith(HIDDEN) or name.lower() in ADDED
 
 
@@ -89,7 +89,7 @@ def printable(name: str) -> str:
 
 
 def local_name(folder: Path, name: str) -> str:
-    r"""The name of a file in a folder, with "/" if it was written with "\" on Windows and only so exists here."""
+    r"""The name of a file in a folder, with "/" if it was written with "\" on Windows and exists here only in that form."""
     plain = name.replace("\\", "/")
     return plain if plain != name and not (folder / name).is_file() and (folder / plain).is_file() else name
 
@@ -123,7 +123,7 @@ class FolderFiles:
         return found
 
     def _enter(self, folder: str, real: str, above: tuple[str, ...], found: Listing) -> bool:
-        """List what is below a folder; returns whether that is nothing but output of mohs."""
+        """List everything below a folder; returns whether it holds only output of mohs."""
         try:
             entries = sorted(os.scandir(self.root / folder), key=lambda entry: entry.name)
         except OSError as error:

@@ -19,7 +19,7 @@ from torch import Tensor
 from mohs._core.errors import DataError
 
 SHOWN = 5
-SEPARATOR, EMPTY = ";", "(none)"  # between the names of a set, and a set without names
+SEPARATOR, EMPTY = ";", "(none)"  # separator of names in a set, and the empty set
 WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 Array = np.ndarray[Any, Any]
 

@@ -82,7 +82,7 @@ def open_data(
         found = prepared(_without(data, without, reading), split=split, image_size=reading.image_size)
     elif isinstance(data, str) and ARROW in data and not Path(data).exists():
         source, goal = open_pair(data, **reading.given)
-        pair = Data(source.train, source.val, replace(goal.test or goal.train, groups=None))  # numbered apart from the source's
+        pair = Data(source.train, source.val, replace(goal.test or goal.train, groups=None))  # numbered independently
         found = prepared(pair, split=split, image_size=reading.image_size)
     else:
         found = open_single(data, split=split, **reading.given)

@@ -27,7 +27,7 @@ from mohs.data.validate import check_examples, check_labels, warn_of_labels
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NAMED = 8  # files and folders that an error lists
+NAMED = 8  # maximum number of files and folders that an error lists
 KINDS = (
     "a folder or .zip of class folders, a .csv, .tsv, .jsonl, .parquet or .npz file, "
     "a folder of Parquet shards, idx files or CIFAR batches, hf:NAME"
@@ -43,7 +43,7 @@ def open_single(data: Any = None, *, split: str | None = None, **options: Any) -
 def prepared(data: Data, *, split: str | None = None, image_size: Size | None = None, is_new: bool = True) -> Data:
     """The data, or one of their splits, with images of this size; at least two classes, each with an example.
 
-    Classes that a subset of a data set has lost are left out, with a note.
+    Classes without examples in a subset of a data set are removed, with a note.
     is_new: Warn of doubtful labels. Data that were opened before have been warned of.
     """
     data = only(data, split)
@@ -106,7 +106,9 @@ def open_path(path: Path, reading: Reading) -> Data:
 
 
 def _nearby(path: Path) -> str:
-    """What is where a path that does not exist points: the path before a colon, or the other names in its folder; else ""."""
+    """A hint for a path that does not exist: the existing path before a colon, or other names in its folder; "" if there is
+    none.
+    """
     before = Path(str(path).rpartition(":")[0])
     if str(before) != "." and before.exists():
         return f"{printable(str(before))} exists: give it alone, without the part after the colon"
@@ -211,7 +213,7 @@ def as_arrow(data: Any) -> pa.Table | None:
 def _from_pandas(frame: Any) -> pa.Table:
     """A pandas frame as an Arrow table; a column of values of several types becomes one of strings, as in a CSV file.
 
-    An index of distinct strings or integers, unless it only counts the rows, becomes the column INDEX, which holds the ids.
+    An index of distinct strings or integers becomes the column INDEX, which holds the ids, unless it only numbers the rows.
     """
     import pyarrow as pa
 

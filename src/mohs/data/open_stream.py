@@ -1,4 +1,4 @@
-"""`open_stream`: labeled images or texts of any number, to be read a block at a time.
+"""`open_stream`: any number of labeled images or texts, read a block at a time.
 
     photos/                 class folders of images                         a block: up to BLOCK_ROWS files
     shards/, data.tar       WebDataset: .tar files of images with labels    a block: a .tar file

@@ -1,11 +1,11 @@
-"""Predictions in place of inputs: a model's logits or probabilities of each example, with its labels, which may be several.
+"""Predictions instead of inputs: a model's logits or probabilities for each example, with one or several labels.
 
     scores (N, K), labels (N,)                 one label per example
-    scores (N, K), labels (N, K) of 0 and 1    several classes: every set of them is a class of the examples; classes that no
-                                               example has are left out
+    scores (N, K), labels (N, K) of 0 and 1    several classes: every set of them is a class of the examples; classes without
+                                               examples are removed
     scores (N, K, d1, ...), labels (N, d1, ...) tokens or pixels; −100 where there is no label
 
-Where an example has several positions, its own label is the commonest of theirs.
+The label of an example with several positions is the most common one among them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mohs.data.examples import Examples
 from mohs.data.labels import SEPARATOR, Array, class_numbers, classes_in, label_sets, label_values
 from mohs.margin import NO_LABEL
 
-SCORES = ("probs", "probabilities", "pred_probs", "logits")  # their names in a file
+SCORES = ("probs", "probabilities", "pred_probs", "logits")  # names of the scores in a file
 
 
 class Predictions:

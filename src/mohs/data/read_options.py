@@ -1,4 +1,4 @@
-"""Options of reading data, as `open_data` got them, for whichever reader is chosen."""
+"""The options that `open_data` passes to every reader."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mohs.data.decode import Size, as_size
 from mohs.data.image_stores import printable
 from mohs.data.images import MEMORY_LIMIT
 
-ARROW = "->"  # between the two domains of a pair
+ARROW = "->"  # separates the two domains of a pair
 FOLDER = "MOHS_DATA"  # environment variable: the folder of the known data sets
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Where known data sets are, which columns hold labels, text and groups, what separates several labels, size of images.
+    """The folder of known data sets, the columns of labels, text and groups, the separator of several labels, the size of images.
 
     target: column of numbers that are the labels.
     """

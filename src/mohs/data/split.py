@@ -1,6 +1,6 @@
 """Splits: their names, and a stratified hold-out for data without one.
 
-    split(examples, share, seed) -> (the rest, the held out)
+    split(examples, share, seed) -> (remaining, held out)
 
 About share · n_c of the n_c examples of class c are held out: the integer part, and one more for the classes with the largest
 remainders until share · N are held out in all. At least one example of every class stays. Examples in groups are held out by
@@ -33,7 +33,7 @@ def split_called(name: str) -> str | None:
 
 
 def split(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
-    """The remaining examples, and a share of each class, in whole groups; the first has the list of skipped examples."""
+    """The remaining examples, and a share of each class, in whole groups; the first keeps the list of skipped examples."""
     check_between("share", share, 0, 1, ends="()")
     held = held_out(examples.labels, share=share, seed=seed, groups=examples.groups)
     if not len(held):

@@ -1,4 +1,4 @@
-"""A stream: labeled images or texts in blocks, read one at a time; nothing is kept of what was read.
+"""A stream: labeled images or texts in blocks, read one at a time and not kept in memory.
 
 Blocks, the order in them and the ids depend on the files alone, so a block can be read by any process, and again.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from mohs._core.remote import is_remote, stamp_of
 from mohs.data.examples import LeftOut
 
-BLOCK_ROWS = 4096  # of a block, unless a file decides
+BLOCK_ROWS = 4096  # rows of a block, unless a file determines them
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Record:
 
     Attributes:
         id: Its name or row number, unique in the data.
-        label: Its label as written in the data.
+        label: Its label as stored in the data.
         source: File that it came from.
         content: A text, the path of an image, or the bytes of its file.
     """
@@ -41,8 +41,8 @@ class Stream:
     Attributes:
         name: Path or address.
         kind: "images" or "text".
-        blocks: What `read` takes, in order.
-        read: From a block to its examples, and to those that must be skipped.
+        blocks: The blocks in order, arguments of `read`.
+        read: Function of a block that returns its examples, and those that must be skipped.
         fingerprint: A hash of the names, sizes and dates of all files.
     """
 
@@ -53,7 +53,7 @@ class Stream:
     fingerprint: str
 
     def spread(self, most: int) -> Iterator[Record]:
-        """About this many examples from blocks all over the data: the first ones of each."""
+        """About this many examples: the first ones of blocks spread evenly over the data."""
         apart = max(1, len(self.blocks) // most)
         chosen = self.blocks[::apart]
         share = -(-most // len(chosen))

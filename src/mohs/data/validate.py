@@ -1,4 +1,6 @@
-"""Validation of examples: at least two classes, an example of each, labels within their range; and inputs a network takes."""
+"""Validation of examples: at least two classes, an example of each, labels within their range; and inputs that a network
+accepts.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from mohs._core.errors import DataError
 from mohs.data.examples import Examples, LeftOut
 
 SHOWN = 5
-UNIQUE, LEAST = 0.5, 20  # classes per example beyond which names or texts were probably taken for labels, and among how many
-LIKE_MISSING = frozenset(("na", "n/a", "nan", "null", "<na>", "#n/a"))  # classes that are probably missing labels, in lower case
+UNIQUE, LEAST = 0.5, 20  # share and number of examples beyond which classes are probably names or texts
+LIKE_MISSING = frozenset(("na", "n/a", "nan", "null", "<na>", "#n/a"))  # lower-case names that probably mean a missing label
 OTHER_COLUMN = (
     "if these are not the labels, name their column with label (--label); if they are numbers to predict, mohs audit takes them "
     "with target (--target)"
 )
-WIDTH = 40  # characters of a class that a warning shows
+WIDTH = 40  # characters of a class name that a warning shows
 ADVICE = {
     "text": "train with `mohs train`, which embeds it, or find wrong labels with `mohs audit`",
     "predictions": "find wrong labels with `mohs audit`",
@@ -36,7 +38,7 @@ def check_examples(examples: Examples) -> None:
             f"{name}: a single class, {classes[0]!r}: a classifier needs at least 2" if classes else f"{name}: no classes"
         )
     check_labels(examples)
-    if examples.kind == "predictions":  # which may be of classes that no label has
+    if examples.kind == "predictions":  # scores may have classes without a label
         return
     empty = (torch.bincount(examples.labels, minlength=len(classes)) == 0).nonzero().flatten().tolist()
     if empty:
@@ -70,7 +72,7 @@ def warn_of_labels(examples: Examples) -> None:
 
 
 def check_repeated(examples: Examples) -> None:
-    """Raise where each class has one example: nothing can be learned from the others about its label."""
+    """Raise if every class has only one example: the other examples then say nothing about its label."""
     if torch.bincount(examples.labels, minlength=len(examples.classes)).max() < 2:
         raise DataError(
             f"{examples.name}: {_different(examples)}, each of which has one example, so that nothing can be learned about it; "
@@ -79,7 +81,7 @@ def check_repeated(examples: Examples) -> None:
 
 
 def _different(examples: Examples) -> str:
-    """The column of the labels and their number, in words."""
+    """A phrase with the label column and the number of classes."""
     column = f" in column {examples.label_column!r}" if examples.label_column else ""
     shown = f"{str(examples.classes[0])[:WIDTH]!r}"
     return f"the {len(examples):,} labels{column} are of {len(examples.classes):,} classes, such as {shown}"

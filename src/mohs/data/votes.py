@@ -54,14 +54,14 @@ def with_votes(examples: Examples, votes: Any) -> Examples:
 
 
 def labeled_by_votes(examples: Examples) -> Examples:
-    """The examples with the class that most people voted for as label; their own label wins ties, and where nobody voted."""
+    """The examples labeled with the class that most people voted for; their own label wins ties, and is kept without votes."""
     counts = torch.from_numpy(_tally(examples))
     own = torch.nn.functional.one_hot(examples.labels, len(examples.classes)).to(counts)
     return replace(examples, labels=(counts + 0.5 * own).argmax(1))
 
 
 def vote_shares(examples: Examples) -> Tensor:
-    """The share of the votes for each class (N, K), float32; the label alone where there is no vote."""
+    """The share of the votes for each class (N, K), float32; one-hot for the label if there is no vote."""
     counts = torch.from_numpy(_tally(examples))
     own = torch.nn.functional.one_hot(examples.labels, len(examples.classes)).to(counts)
     total = counts.sum(1, keepdim=True)
@@ -157,7 +157,7 @@ def _without_negative(values: Any) -> Any:
 
 
 def _counts(columns: Columns, chosen: Sequence[str] | None, ids: str | None, examples: Examples) -> np.ndarray[Any, Any] | None:
-    """Counts (N, K), where the columns are called like the classes, or there is an array of counts."""
+    """Counts (N, K), from columns named like the classes, or from an array of counts."""
     if chosen is None and COUNTS in columns and np.ndim(columns[COUNTS]) == 2:
         return np.asarray(columns[COUNTS], dtype=np.float64)
     names = {str(name): k for k, name in enumerate(examples.classes)}

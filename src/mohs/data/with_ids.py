@@ -1,4 +1,4 @@
-"""Ids that travel with the batch: a data set whose items carry their index.
+"""A data set whose items include their index, so that every batch has the ids of its examples.
 
     (input, label) -> (input, label, id)          {"input": ..., "label": ...} -> {..., "id": id}
     Data(x, edge_index, y) -> Data(x, edge_index, y, id)          a graph of PyTorch Geometric

@@ -120,8 +120,8 @@ def from_arrays(
 ) -> Examples:
     """Inputs (N, ...) and labels (N,) -> examples; rows without a label or without text are skipped, keys keep their numbers.
 
-    Labels (N, K) of 0 and 1 say which of K classes an example has: every set of them becomes a class.
-    top: the level that is white, for images of more than 256 levels; by default the largest level.
+    Labels (N, K) of 0 and 1 indicate which of K classes an example has; every set of classes becomes a class.
+    top: the level of white in images with more than 256 levels; by default the largest level.
     """
     if several(labels):
         made = from_arrays(inputs, label_sets(as_array(labels), classes, name), keys=keys, name=name, top=top)
@@ -227,7 +227,7 @@ def _top(inputs: Any) -> float | None:
 
 
 def _ids(arrays: Mapping[str, Any], split: str, number: int) -> list[Any] | None:
-    """The owner's names of the examples of a split, where an array of them has one for each."""
+    """The ids of the examples of a split, if an array of ids has one for each."""
     key = _key(arrays, IDS, ("", *SPLITS[split]) if split == "train" else SPLITS[split])
     if key is None or getattr(arrays[key], "shape", (len(arrays[key]),)) != (number,):
         return None

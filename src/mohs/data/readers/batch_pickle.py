@@ -1,4 +1,4 @@
-"""A safe reader of the pickles that CIFAR is published in: only plain values and NumPy arrays come out.
+"""A safe reader of the pickles in which CIFAR is published; it returns only plain values and NumPy arrays.
 
 A pickle may name any function and have it called. This reader knows the four names that the official batches use (one of
 them at NumPy's old and new address), replaces them by its own stand-ins, and rejects a file with any other name.
@@ -77,7 +77,7 @@ def read_batch(path: Path) -> dict[str, Any]:
     """The dictionary of a batch file, with keys as strings and NumPy arrays."""
     try:
         found = PlainUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-    except Exception as error:  # a damaged pickle raises anything
+    except Exception as error:  # a damaged pickle may raise any error
         raise DataError(f"{path}: cannot be read as a CIFAR batch: {error}; nothing in it was run") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected a dictionary, got {type(found).__name__}")

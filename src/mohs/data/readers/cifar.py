@@ -95,7 +95,7 @@ def read_strips(file: Path) -> tuple[Tensor, Tensor]:
         try:
             with store.image(name) as image:
                 return np.asarray(image.convert("RGB")).reshape(-1, SIDE, SIDE, 3).transpose(0, 3, 1, 2)
-        except Exception as error:  # decoders raise anything
+        except Exception as error:  # decoders may raise any error
             raise DataError(f"{store.path(name)}: cannot be read as a strip of {SIDE} × {SIDE} images: {error}") from error
 
     with ThreadPoolExecutor(THREADS) as pool:

@@ -3,7 +3,7 @@
     DATA/cat/1.jpg, DATA/dog/2.png            or            DATA/train/cat/1.jpg, DATA/val/dog/2.png, DATA/test/cat/3.webp
 
 Folders within a class folder belong to it. Folders around the layout (dataset/cat, as zip files often have them), and files
-beside the class folders, such as README.txt, are no classes. Unreadable files are skipped and listed with the reason; classes
+next to the class folders, such as README.txt, are not classes. Unreadable files are skipped and listed with the reason; classes
 without a readable image are left out. Classes are the names of the training folders, sorted as strings. A key is the path within
 DATA.
 """
@@ -79,7 +79,7 @@ def _below_wrappers(listing: Listing) -> str:
 def _splits(listing: Listing, top: str) -> dict[str, str]:
     """Split -> its folder; without a train folder of class folders, the top folder is the training split.
 
-    A class may be called "train": the name means a split only beside another split.
+    A class may be called "train": the name means a split only if there is another split.
     """
     called = [(split_called(one.rpartition("/")[2]), one) for one in listing.inner.get(top, [])]
     found: dict[str, str] = {}
@@ -142,7 +142,7 @@ def _entries(listing: Listing, root: str, split: str, classes: list[str], shown:
             continue
         own, inner, _ = file[start:].partition("/")
         if not inner:
-            continue  # beside the class folders: skipped
+            continue  # next to the class folders: skipped
         if own not in number:
             raise DataError(f"{shown}: {printable(f'{root}/{own}')!r} is a class without a training folder")
         entries.append(Picture(file, number[own], split, printable(file)))

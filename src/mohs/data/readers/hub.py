@@ -31,7 +31,7 @@ from mohs.data.readers.rows import Rows, group_column, rows_data
 from mohs.data.readers.tabular_file import RowSource
 from mohs.data.split import SPLITS, split_called
 
-SAVED = ("dataset_dict.json", "state.json")  # files that save_to_disk writes
+SAVED = ("dataset_dict.json", "state.json")  # files written by save_to_disk
 
 
 class HubImages:

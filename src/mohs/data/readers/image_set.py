@@ -16,7 +16,7 @@ from mohs.data.image_stores import Store
 from mohs.data.images import MEMORY_LIMIT, read_images
 from mohs.data.split import SPLITS
 
-LACKS = "a readable image"  # what an example of an empty class lacks
+LACKS = "a readable image"  # for the note on classes without a readable image
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Rows:
         return np.where([split == "train" for split in self.splits], self.labels, -1)
 
     def row(self, place: int) -> str:
-        """The row at a place, in words."""
+        """A description of the row at a place, for errors."""
         return self.source(self.numbers[place])
 
 
@@ -107,7 +107,7 @@ def labeled_rows(
     separator: what separates several labels in a cell, or in the strings that lists of labels become; only the training rows of
     such data are kept. numbers: labels are numbers, the targets of a regression, with the same limit.
 
-    Blanks around a label do not matter; a label of blanks is missing.
+    Blanks around a label are ignored; a blank label is missing.
     """
     if not columns.num_rows:
         raise DataError(f"{source}: no rows below the header")
@@ -115,7 +115,7 @@ def labeled_rows(
     splits = _splits(columns, source)
     given = columns.column(label).to_pylist()
     if separator is not None:
-        text = _all_text(given)  # where an empty cell is an empty set
+        text = _all_text(given)  # an empty cell may be an empty set
         given = [None if one is None and not text else as_set(one or "", separator, str(source)) for one in given]
     elif _all_text(given):
         given = [one and one.strip() for one in given]
@@ -280,7 +280,7 @@ def _nothing_left(rows: Rows, notes: Sequence[str]) -> DataError:
 
 
 def _mixed(rows: Rows, inputs: pa.Table) -> Data:
-    """Columns that are not all numbers: text where nothing else is left, features where all are numbers after all."""
+    """Columns that are not all numbers: text if no other column remains, features if all are numbers after all."""
     columns, notes = infer_columns(inputs, rows.train_labels if rows.is_classified else None)
     rows = replace(rows, notes=[*rows.notes, *notes])
     used = [column for column in columns if column.role in USED]

@@ -38,7 +38,7 @@ from mohs.data.readers.tabular_file import CSV, RowSource, header_advice, read_c
 
 SEPARATORS = {";": "semicolons", "|": "vertical bars"}
 SHOWN = 5
-FIRST_CELLS, LONGEST_PATH = 100, 200  # cells of a column, and characters of a cell, that are looked at for paths of images
+FIRST_CELLS, LONGEST_PATH = 100, 200  # cells of a column, and characters of a cell, that are searched for paths of images
 
 
 def table(
@@ -72,7 +72,7 @@ def unlabeled_table(
     image_size: int | Size | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Data:
-    """The inputs of all rows of a file, whatever its columns of labels, splits and groups say; every label is 0."""
+    """The inputs of all rows of a file, ignoring its columns of labels, splits and groups; every label is 0."""
     path = Path(path)
     columns = read_columns(path, as_text=lambda names: _strings(names, None))
     rows = unlabeled_rows(columns, name=printable(path.stem), source=_source(path), group=group)
@@ -91,7 +91,7 @@ def _source(path: Path) -> RowSource:
 
 
 def separator_in(columns: pa.Table, label: str, separator: str | None) -> str | None:
-    """What separates several labels of an example: as given, or the usual sign if they are lists."""
+    """The separator of several labels of an example: the given one, or the default if labels are lists."""
     kind = columns.schema.field(label).type
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     return SEPARATOR if separator is None and listed else separator
@@ -149,7 +149,7 @@ def label_column(names: Sequence[str], label: str | None, source: str) -> str:
 
 
 def _other_labels(names: Sequence[str], label: str) -> list[str]:
-    """A note where another column is called as labels are; "y" is often a coordinate."""
+    """A note if another column has a name of labels too; "y" is often a coordinate."""
     known = {plain_name(one) for one in LABELS} - {"y"}
     others = [repr(one) for one in names if one != label and plain_name(one) in known]
     return [f"the labels are column {label!r}, not {' or '.join(others)}: label (--label) names another"] if others else []

@@ -27,19 +27,19 @@ from mohs.data.split import split_called
 
 JSON_LINES = (".jsonl", ".ndjson")
 CSV = (".csv", ".tsv")
-SEPARATORS = (",", "\t", ";", "|")  # the one that gives a header the most fields, the first of several
-SAVE_AS = {  # what to do with other files of rows, by their endings
+SEPARATORS = (",", "\t", ";", "|")  # candidates; the first that splits the header into the most fields
+SAVE_AS = {  # advice for other files of rows, by extension
     **dict.fromkeys((".txt", ".tab", ".dat", ".data"), "if it holds rows with a header, rename it to .tsv (tabs) or .csv"),
     **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods", ".numbers"), "save the spreadsheet as CSV (in Excel: CSV UTF-8)"),
     **dict.fromkeys((".json",), "write JSON Lines (.jsonl), one object per line"),
     **dict.fromkeys((".gz", ".bz2", ".xz", ".7z", ".rar", ".tar", ".tgz"), "unpack it first"),
     **dict.fromkeys((".feather", ".arrow", ".orc", ".h5", ".hdf5", ".pkl", ".pickle"), "write it as Parquet, CSV or .npz"),
 }
-NAMED_SEPARATOR = re.compile(r"sep=([,\t;|])", re.IGNORECASE)  # a first line by which Excel knows the separator
-ROW_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")  # an error of Arrow, counted from the top
-WIDE = 100  # first bytes of a file that tell UTF-16
-FIRST_LINE = 2  # of the rows below a header
-FILES = (*CSV, *JSON_LINES, ".parquet")  # endings of files that are read as tables
+NAMED_SEPARATOR = re.compile(r"sep=([,\t;|])", re.IGNORECASE)  # a first line that tells Excel the separator
+ROW_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")  # an error of Arrow, with the row counted from the top
+WIDE = 100  # first bytes of a file in which UTF-16 is detected
+FIRST_LINE = 2  # line of the first row below a header
+FILES = (*CSV, *JSON_LINES, ".parquet")  # extensions of files that are read as tables
 
 
 class RowSource:
@@ -165,7 +165,7 @@ def _csv(path: Path, as_text: Callable[[Sequence[str]], Collection[str]]) -> pa.
         )
     if stray is not None:  # cells between tabs need no quotes
         found = read(threads=False, quotes=False)
-    if any(pa.types.is_binary(kind) for kind in found.schema.types):  # what Arrow makes of strings that are not UTF-8
+    if any(pa.types.is_binary(kind) for kind in found.schema.types):  # Arrow's type for strings that are not UTF-8
         _check_utf8(path)
     return found
 
@@ -208,7 +208,7 @@ def without_empty_end(table: pa.Table) -> pa.Table:
 def _check_utf8(path: Path) -> None:
     """Validate that every line is UTF-8."""
     with path.open("rb") as file:
-        if b"\0" in file.read(WIDE):  # every other byte, in English
+        if b"\0" in file.read(WIDE):  # in English UTF-16, every other byte is zero
             raise DataError(f"{path}: UTF-16, not UTF-8: save the file as UTF-8 (in Excel: CSV UTF-8)")
         file.seek(0)
         for number, line in enumerate(file, 1):

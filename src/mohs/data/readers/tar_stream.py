@@ -23,7 +23,7 @@ from mohs.data.image_stores import UNPACKED_LIMIT, is_ignored, printable
 from mohs.data.stream import Record, Stream, fingerprint_of
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "ppm", "pgm", "pbm", "tif", "tiff", "image", "img")
-Sample = dict[str, bytes]  # the endings of an example's members, and what they hold
+Sample = dict[str, bytes]  # the extensions of an example's members, and their contents
 
 
 def tar_stream(files: Sequence[str], name: str, *, label: str | None = None) -> Stream:

@@ -25,7 +25,7 @@ from mohs.data.labels import class_numbers, classes_in, label_values
 from mohs.data.readers.arrays import as_inputs, from_arrays
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
 
-SAMPLED = 64  # items that a fingerprint reads
+SAMPLED = 64  # number of items that a fingerprint reads
 FLOAT = 4  # bytes
 
 
