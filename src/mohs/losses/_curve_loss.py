@@ -1,10 +1,10 @@
-"""How a curve ℓ of the margin becomes a loss of logits and labels, by the fastest way there is for the call.
+"""From a curve ℓ of the margin to a loss of logits and labels, by the fastest implementation for the call.
 
     a CUDA tensor            the kernel of the curve (`_kernels`), or the margin's, and autograd over the curve
     a CPU tensor             margin, curve and emphasis as one operation (`margin/_quick.py`)
     terms of all classes     on CPU blocks of rows (`_numerics/row_blocks.py`)
 
-All else, which is tracing, `torch.func`, second and forward-mode derivatives, takes the plain version.
+Everything else (tracing, `torch.func`, second and forward-mode derivatives) takes the plain version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mohs.margin import NO_LABEL, check_logits, checked_labels, full_precision, 
 from mohs.margin._choose import takes
 from mohs.margin._quick import Pair, on_cpu, quick_loss
 
-_kernels: Any = None  # the module of the kernels, imported at their first call
+_kernels: Any = None  # module of the kernels, imported at the first call
 Curve = Callable[[Tensor], Tensor]
 Margin = Callable[..., Tensor]
 Plain = Callable[..., Tensor]  # (logits, margin function) -> loss
@@ -124,7 +124,7 @@ def by_emphasis(
     ):
         try:
             return quick_loss(logits, labels, pair, plain, reduction=reduction)
-        except RuntimeError:  # a label is not a class: it is ignored, or wrong
+        except RuntimeError:  # a label that is not a class: ignored, or out of range
             pass
     index = checked_labels(logits, labels, ignore_index=ignore_index)
     kept = labels != ignore_index

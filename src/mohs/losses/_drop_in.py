@@ -1,8 +1,8 @@
-"""What makes every loss a drop-in for `nn.CrossEntropyLoss`: the base of its Module.
+"""The base of every loss Module, which makes it a drop-in replacement for `nn.CrossEntropyLoss`.
 
-A Module takes what `nn.CrossEntropyLoss` takes: logits (N, K), (N, K, d1, ...) or (K,), and as targets classes (N, ...) or, for a
-loss that is a curve of the margin, probabilities of the shape of the logits (`soft_labels.py`); by position or as `input` and
-`target`. Its class weights are a buffer of the `state_dict`, under the same name.
+A Module takes the same arguments as `nn.CrossEntropyLoss`: logits (N, K), (N, K, d1, ...) or (K,), and as targets classes (N,
+...) or, for a loss that is a curve of the margin, probabilities of the shape of the logits (`soft_labels.py`); by position or as
+`input` and `target`. Its class weights are a buffer of the `state_dict`, under the same name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Curve = Callable[[Tensor], Tensor]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LossModule(DataclassModule):
-    """The base of every loss Module: the fields of `nn.CrossEntropyLoss`, called with logits and targets as it is."""
+    """The base of every loss Module: the fields of `nn.CrossEntropyLoss`, and the same call with logits and targets."""
 
     smoothable: ClassVar[bool] = False
     weight: Tensor | None = field(default_factory=lambda: None)  # a class attribute would hide the buffer

@@ -32,7 +32,7 @@ from mohs.losses._numerics.certainty import UNCERTAINTIES, Slopes, above, certai
 from mohs.margin._choose import Plain, takes
 
 NORMALIZERS = ("root", "printed", "none")
-PHI_FLOOR = 1e-6  # so that neither log φ nor 1/φ is infinite
+PHI_FLOOR = 1e-6  # keeps log φ and 1/φ finite
 
 
 def adr(
@@ -119,7 +119,7 @@ def entropy_penalty(logits: Tensor) -> Tensor:
 
 
 def _entropy_with_slopes(squares: Tensor, entropy: Tensor, classes: int) -> Slopes:
-    """H and its slopes; T does not enter, and its slope is not used."""
+    """H and its slopes; H does not depend on T, whose slope is not used."""
     return entropy, squares, torch.ones_like(entropy)
 
 

@@ -34,7 +34,7 @@ from mohs.margin import INF, NO_LABEL, is_transformed, margin, plain_margin, sof
 from mohs.margin._choose import Plain, takes
 
 KINDS = ("hard", "linear")
-FEW = 512  # losses that are sorted as fast as they are partitioned
+FEW = 512  # up to this many losses, sorting is as fast as partitioning
 
 
 def self_paced_weights(ce: Tensor, threshold: Tensor | float, kind: str = "hard") -> Tensor:
@@ -54,7 +54,7 @@ def self_paced(ce: Tensor, *, threshold: Tensor | float, kind: str = "hard") -> 
 
 @torch.no_grad()
 def next_threshold(threshold: Tensor, ce: Tensor, kept: Tensor, *, percentile: float, decay: float) -> Tensor:
-    """λ after a batch of losses ce (N, ...), of which those in the mask `kept` count; unchanged if there are none."""
+    """λ after a batch of losses ce (N, ...), counting only those in the mask `kept`; unchanged if there are none."""
     last = ce.new_full((1,), torch.nan)  # sorts last: the percentile of an empty batch
     ordered = torch.cat([ce.masked_fill(~kept, torch.nan).flatten(), last]).sort().values
     place = (percentile * ((~ordered.isnan()).sum() - 1)).clamp(min=0).view(1)
@@ -130,7 +130,7 @@ class SelfPacedLoss(LossModule):
 
 
 def _plain_at(labels: Tensor, kind: str, options: Options, threshold: Tensor) -> Plain:
-    """logits -> the loss with λ at hand, by differentiable operations."""
+    """logits -> the loss for a given λ, by differentiable operations."""
 
     def plain(logits: Tensor) -> Tensor:
         ce = cross_entropy(plain_margin(logits, labels, ignore_index=options.get("ignore_index", NO_LABEL)))

@@ -6,7 +6,7 @@
 
 The local intrinsic dimension of the features first falls and, while wrong labels are memorized, rises again. The turning point is
 the first epoch whose LID exceeds the mean of the `window` epochs before it by twice their standard deviation. The authors also
-return to the weights of the epoch before and lower the learning rate; that is left out. Each process has its own LID.
+return to the weights of the epoch before and lower the learning rate; this is not implemented. Each process has its own LID.
 Ma et al., "Dimensionality-driven learning with noisy labels" (ICML 2018), eqs. 2 and 4, algorithm 1.
 """
 
@@ -83,7 +83,7 @@ class D2L(RegularizerModule):
         return self.function(logits, labels, **self.arguments())
 
     def end_epoch(self) -> None:
-        """File the epoch's LID, and from the turning point on update α."""
+        """Store the epoch's LID and, after the turning point, update α."""
         known = [value for value in self.lids.tolist() if not math.isnan(value)]
         if not self.batches or len(known) == self.epochs:
             return

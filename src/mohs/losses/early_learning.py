@@ -1,4 +1,5 @@
-"""Early-learning regularization: holds every example to what the network believed of it early on, before it memorizes.
+"""Early-learning regularization: keeps the prediction on every example close to early predictions, made before the network
+memorizes.
 
     tᵢ ← β tᵢ + (1 − β) pᵢ                       target of example i: running mean of its predictions, one update per epoch
     R = mean of log(1 − ⟨pᵢ, tᵢ⟩)                weight λ in the objective: 3 for few wrong labels, up to 7 for many

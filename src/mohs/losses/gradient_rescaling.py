@@ -92,7 +92,9 @@ def gradient_rescaling_loss(
 
 @module_of(gradient_rescaling_loss)
 class GradientRescalingLoss(LossModule):
-    """Gradient Rescaling as a Module; beta, lam ≥ 0. The safe default 8, ½ suits noisy labels; beta=0 weighs all alike."""
+    """Gradient Rescaling as a Module; beta, lam ≥ 0. The safe default 8, ½ suits noisy labels; beta=0 gives all examples equal
+    weight.
+    """
 
     formula = "gradient ∝ exp(β p^λ (1 − p))"
     purpose = "noisy labels: emphasis moved to likelier examples by λ, sharpened by β"

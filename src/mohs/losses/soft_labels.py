@@ -1,4 +1,4 @@
-"""Probability targets: a share q_k of every class instead of one class, for any loss that is a curve of the margin.
+"""Probability targets: a probability q_k for every class instead of one class, for any loss that is a curve of the margin.
 
     ℓ = Σ_k w_k q_k ℓ(m_k)                       m_k: margin of class k, as if it were the label; w: class weights
     label smoothing a replaces q by (1 − a) q + a/K

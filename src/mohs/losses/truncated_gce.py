@@ -1,4 +1,4 @@
-"""Truncated generalized cross-entropy: examples whose label is unlikely are left out.
+"""Truncated generalized cross-entropy: examples whose label is unlikely are ignored.
 
     ℓ(m) = (1 − max(p, k)^q)/q                                the instantaneous form
     ℓ(m, v) = v [(1 − p^q)/q − (1 − k^q)/q],  v ∈ {0, 1}      with a keep mask over the training examples

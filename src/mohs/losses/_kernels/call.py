@@ -1,4 +1,4 @@
-"""Whether the kernels take a call of a loss: its shapes, dtypes and options, validated when such a call first comes."""
+"""Whether the kernels take a call of a loss, by its shapes, dtypes and options, which are validated at the first such call."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mohs.margin import check_labels
 from mohs.margin._choose import INTERPRETED, SHORT
 
 T = TypeVar("T")
-MOST = 4096  # kinds of calls remembered
-UNKNOWN: Any = object()  # a kind of call not seen before
+MOST = 4096  # number of kinds of calls that are cached
+UNKNOWN: Any = object()  # marks a kind of call that is not cached
 _admitted: dict[Any, bool] = {}
 
 
 def admits(
     logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, sample_weight: Tensor | None
 ) -> bool:
-    """Validate the arguments; whether the kernels take them, whose logits they take.
+    """Validate the arguments; whether the kernels take this call, given that they take its logits.
 
     They take at least one row, weights without a gradient, and tensors that are all on one device.
     """
@@ -32,7 +32,7 @@ def admits(
 
 
 def remember(kinds: dict[Any, T], key: Any, what: T) -> T:
-    """What was found for this kind of call; of MOST kinds all are forgotten."""
+    """Cache the result for this kind of call; the cache is cleared when it holds MOST kinds."""
     if len(kinds) >= MOST:
         kinds.clear()
     kinds[key] = what
@@ -40,7 +40,7 @@ def remember(kinds: dict[Any, T], key: Any, what: T) -> T:
 
 
 def kind_of(logits: Tensor, labels: Tensor, weight: Tensor | None, sample_weight: Tensor | None) -> tuple[Any, ...]:
-    """What calls with the same plan have in common, as a key."""
+    """The cache key that calls with the same plan share."""
     weights = None if weight is None else (weight.shape, weight.dtype, weight.get_device(), weight.requires_grad)
     key = (logits.shape, logits.stride(), logits.dtype, labels.shape, labels.dtype, labels.get_device(), weights)
     if sample_weight is None:

@@ -3,7 +3,7 @@
     ∂z_j = p_j (−h (log p_j + H) − 2 t T + [j among the τ largest] 2 t p_j)      h = ∂F/∂H, t = ∂F/∂T
 
 T and F: `mohs.losses.adr`. log p of the largest class is −log1p of the others' sum, so H is exact for certain predictions too.
-log p_j + H is z_j − Σ p z, without the logarithm of the sum, which would leave few digits of it for uncertain ones.
+log p_j + H is z_j − Σ p z, without the logarithm of the sum, which would lose digits for uncertain ones.
 The logits are read once and the gradient written once; beyond 8192 classes, a second read comes from the cache. Second
 derivatives, float16 (whose gradient must include the loss scale) and float64 take the plain version.
 """
@@ -192,7 +192,7 @@ def checked(value, entropy, top):
 
 
 class Certainty(NamedTuple):
-    """Which mean is asked for: of F, or of H (`entropy`)."""
+    """The requested mean: of F, or of H (`entropy`)."""
 
     plain: Callable[[Tensor], Tensor]
     entropy: bool = False

@@ -51,7 +51,7 @@ PARAMETERS: dict[str, Callable[..., tuple[float, ...]]] = {  # by the name of th
     "gradient_rescaling": _rescaling,
 }
 NUMBERS = {name: number for number, name in enumerate(PARAMETERS)}
-SELF_PACED = len(NUMBERS)  # its λ is a number on the device
+SELF_PACED = len(NUMBERS)  # λ is a scalar on the device
 
 
 def curve_of(function: Callable[..., Any]) -> Curve | None:
@@ -76,7 +76,9 @@ def exact_exp(x):
 
 @triton.jit
 def power(x, a):
-    """x^a for normal numbers 0 < x ≤ 1 and a ≥ 0: exponent and mantissa apart, so that no large logarithm is rounded."""
+    """x^a for normal numbers 0 < x ≤ 1 and a ≥ 0: exponent and mantissa are treated separately, so that no large logarithm is
+    rounded.
+    """
     bits = x.to(tl.int32, bitcast=True)
     exponent = ((bits >> 23) - 127).to(tl.float32)
     mantissa = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
@@ -162,13 +164,15 @@ def long_log(x):
 
 @triton.jit
 def long_margin(own, base, total, long_total):
-    """The margin as the sum of two float32, for what subtracts it from a number nearby; total in float32 and in float64."""
+    """The margin as the sum of two float32, to be subtracted from a number nearby without cancellation; total in float32 and in
+    float64.
+    """
     log_total, log_rest = long_log(total)
     log_rest += ((long_total - total) / long_total).to(tl.float32)
     apart, first = two_sum(own, -base)
     m, second = two_sum(apart, -log_total)
     rest = first + second - log_rest
-    rest = tl.where(tl.abs(rest) < 1.0, rest, 0.0)  # not for infinite numbers
+    rest = tl.where(tl.abs(rest) < 1.0, rest, 0.0)  # only for finite numbers
     m = tl.where(own == float("inf"), float("nan"), m)
     m, rest = two_sum(m, rest)
     return m, tl.where(tl.abs(rest) < 1.0, rest, 0.0)

@@ -4,8 +4,8 @@ For the mean and the sum the gradient is written together with the value and sca
 gradient is 1. For reduction="none", and for float16, whose gradient must include the loss scale before it is rounded,
 the backward pass writes it. Second derivatives take the plain version.
 
-A small batch takes less time than Python does to launch it. What the calls of one kind have in common, from the validation of
-their arguments to the compiled kernel, is therefore found once and remembered.
+A small batch takes less time to compute than to launch from Python. Everything that calls of one kind share, from the validation
+of their arguments to the compiled kernel, is therefore computed once and cached.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fused_loss(
     later: bool = False,
     level: Tensor | None = None,
 ) -> Tensor | None:
-    """The reduced loss, or None where the kernels do not take such a call, though they take the logits.
+    """The reduced loss, or None if the kernels take the logits but not such a call.
 
     Args:
         curve: From `curve_of`.
@@ -169,7 +169,7 @@ class _LaterGradient(LaterGradient):
 
 
 class _Normalized(torch.autograd.Function):
-    """Gradient Rescaling normalized over the batch: ∂L/∂m lacks a factor, which the launch leaves with the value."""
+    """Gradient Rescaling normalized over the batch: ∂L/∂m lacks a factor, which the launch returns with the value."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, call: tuple[Any, ...]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Launch the loss kernel over logits (N, K, D), with only the outputs that are asked for."""
+"""Launch the loss kernel over logits (N, K, D), with only the requested outputs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mohs.losses._kernels.loss_kernel import denominator_kernel, loss_kernel
 from mohs.margin._launch import Launcher
 from mohs.margin._triton import layout, padded, width
 
-COUNTED = 1 << 24  # labels that all programs together read to add up the weights themselves
-TURNS = 4096  # programs that take the rows in turn, where with one for each tile there would be too many to sum in the launch
+COUNTED = 1 << 24  # up to this many label reads by all programs together, each program adds up the weights itself
+TURNS = 4096  # number of programs that take tiles in turn, if one program per tile would be too many to sum within the launch
 
 
 class Rows(NamedTuple):
-    """What the kernel left of each row; None where it was not asked for. `value` is their sum if that is asked for."""
+    """The kernel's outputs for each row; None if not requested. `value` is the sum over rows if that is requested."""
 
     value: Tensor
     pull: Tensor | None = None
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 
 
 class Denominator(NamedTuple):
-    """The launch that adds up the weights: all in one program, or in several whose sums it adds up."""
+    """The launch that adds up the weights, in one program or in several whose sums are added."""
 
     launcher: Launcher
     sums: bool
@@ -45,7 +45,7 @@ class Denominator(NamedTuple):
 
 
 def denominator_of(rows: int, classes: int, ignore_index: int, weight: bool, sample_weight: bool) -> Denominator:
-    """For labels (R,) of so many rows."""
+    """The launch for labels (R,) of this number of rows."""
     block = 1024
     programs = -(-rows // block)
     sums = 1 < programs <= MOST_SUMMED
@@ -73,7 +73,7 @@ def launch_loss(
     save: bool = False,
     stats: bool = False,
 ) -> Rows:
-    """logits (N, K) or (N, K, D) and labels (N · D,), both on the device, to what `Rows` names.
+    """logits (N, K) or (N, K, D) and labels (N · D,), both on the device -> the outputs in `Rows`.
 
     Args:
         logits: (N, K) or (N, K, D), at least one row.
@@ -120,12 +120,12 @@ NOTHING = (None,) * 7
 
 
 class Plan(NamedTuple):
-    """What is the same for all calls of one kind.
+    """Everything that is the same for all calls of one kind.
 
     Attributes:
         rows: Number of rows of the logits.
         launcher: The launch of the loss kernel.
-        denominator: The launch that adds up the weights before, if the kernel does not.
+        denominator: The launch that adds up the weights first, if the loss kernel does not.
         total: Whether the values are summed.
         sums: Whether the launch itself adds them up.
         normal: Whether it normalizes Gradient Rescaling.
@@ -155,8 +155,8 @@ class Plan(NamedTuple):
     ) -> tuple[Tensor, Tensor | None]:
         """The value, and the factor that the gradient of a normalized Gradient Rescaling lacks.
 
-        floats: smoothing, shift and the parameters of the curve. level: λ of self-paced learning. left: where the rest of `Rows`
-        goes.
+        floats: smoothing, shift and the parameters of the curve. level: λ of self-paced learning. left: buffers for the other
+        outputs in `Rows`.
         """
         factor = whole = counter = None
         if self.sums:

@@ -1,4 +1,4 @@
-"""The kernel of a whole loss: margin, curve, weights, reduction and gradient of each row while its logits are at hand.
+"""The kernel of a whole loss: margin, curve, weights, reduction and gradient of each row from one read of its logits.
 
     value = s (C ℓ(m) − (a/K) Σ_k w_k (z_k − z_y))                  s: sample weight, w: class weights (1), a: label smoothing
     ∂z_k  = s (C ℓ'(m) ([k = y] − [k ≠ y] q_k) + (a/K) (W [k = y] − w_k))      C = (1 − a) w_y + a W/K,  W = Σ w
@@ -66,7 +66,7 @@ def shared_total(
 ):  # fmt: skip
     """`weight_total` of all rows, in every program: the first SHARES programs add up one part each, and all wait for them.
 
-    A program that has waited too long adds up all parts itself, for it may be what keeps the others from running.
+    A program that has waited too long adds up all parts itself, since it may be blocking the others.
     """
     program, at = tl.program_id(0), tl.arange(0, SHARES)
     number = tl.minimum(tl.num_programs(0), SHARES)
@@ -95,7 +95,7 @@ def shared_total(
 
 @triton.jit
 def fold_more(z, cols, y, top, total, spread, best, STATS: tl.constexpr, EXACT: tl.constexpr):
-    """`fold` of `mohs.margin._triton`, with what entropy and prediction need: Σ e (z − top), and the class of the top.
+    """`fold` of `mohs.margin._triton`, with the sums for entropy and prediction: Σ e (z − top), and the class of the top.
 
     EXACT: exponentials with more digits than float32 has, and their sum in float64.
     """
@@ -152,15 +152,15 @@ def loss_kernel(
     GRAD: tl.constexpr, PULL: tl.constexpr, SAVE: tl.constexpr, STATS: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of rows: one in each program, or with TURNS every so many, one after another.
+    """Tiles of rows: one per program, or with TURNS several, one after another.
 
     MEAN: divide by the denominator, which with COUNT each program adds up itself, and with SHARED some for all. SUM: write the
-    sum of the values instead of each. NORMAL: the same for Gradient Rescaling, with its normalization, a factor that ∂z and
-    ∂L/∂m lack and that is written apart. LEVEL: the first parameter of the curve is `level`. GRAD: write ∂z, which may
-    overwrite z.
+    sum of the values instead of each. NORMAL: the same for Gradient Rescaling, with its normalization, a factor that ∂z and ∂L/∂m
+    lack and that is written separately. LEVEL: the first parameter of the curve is `level`. GRAD: write ∂z, which may overwrite
+    z.
     PULL: write the row's ∂L/∂m; SAVE: write top and total. TARGET: the label's logit is `target` instead of z_y, and its
     gradient is `pull`, so that ∂z_y = 0; otherwise it is z_y − shift. STATS: write margin, gap to the largest other logit,
-    entropy and most likely class, all of the logits as they are, without target and shift.
+    entropy and most likely class, all of the unmodified logits, without target and shift.
     """
     if WIDTH:
         stride_n = WIDTH

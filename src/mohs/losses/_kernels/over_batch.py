@@ -1,8 +1,9 @@
-"""Losses that weigh each row by all of the batch, in three launches: all margins, every row's loss from them, the gradient.
+"""Losses whose weight of a row depends on the whole batch, in three launches: all margins, every row's loss from them, the
+gradient.
 
 The second launch reads a few numbers of each row. One program takes all rows, or each of PARTS programs a part, which wait for
-one another between what they add up and what they compute from the sums. They are fewer than a GPU runs at a time, and one that
-has waited too long adds up all parts itself, so that none waits forever.
+one another between what they add up and what they compute from the sums. PARTS is below the number of programs that a GPU runs at
+a time, and a program that has waited too long adds up all parts itself, so that none waits forever.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from mohs.margin._launch import Launcher
 from mohs.margin._triton import factor_launcher, flat, margin_launcher, three, write_gradient
 
 PARTS = 4 if INTERPRETED else 64  # programs interpreted one after another cannot wait: each adds up all parts
-MARGIN, TOP, TOTAL, PULL, LEVEL = range(5)  # what the launches leave of each row (of all, LEVEL), in one allocation
+MARGIN, TOP, TOTAL, PULL, LEVEL = range(5)  # outputs of the launches per row (LEVEL: one for all), in one allocation
 _plans: dict[Any, Plan | None] = {}  # None: not for the kernels
 
 
 class Asked(NamedTuple):
-    """What the second launch is compiled for, besides the dtypes."""
+    """What the second launch is specialized on, besides the dtypes."""
 
     rows: int
     classes: int
@@ -38,13 +39,13 @@ class Asked(NamedTuple):
     apart: bool
 
 
-Values = Callable[[Asked, Tensor], Launcher]  # what is asked, logits (N, K) or (N, K, D) -> the second launch
+Values = Callable[[Asked, Tensor], Launcher]  # request, logits (N, K) or (N, K, D) -> the second launch
 
 
 class Plan(NamedTuple):
     """The launches of all calls of one kind.
 
-    `margins` is None where the second launch computes them too. `sums`: its programs leave numbers for one another.
+    `margins` is None if the second launch computes them too. `sums`: its programs exchange sums.
     """
 
     asked: Asked

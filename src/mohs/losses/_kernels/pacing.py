@@ -3,8 +3,8 @@
 The percentile is found without a sort, and without waiting for the device. Losses are compared by −m, of which softplus is
 monotone, as integers of the same order. Of few rows, one program quarters the range of these integers until one is left: the last
 to end of those that compute the margins, or that of a second launch. Of more, programs count the values of the next 8 bits in
-their part of the rows, in four rounds, after each of which they wait for one another. With λ at hand the same launch takes the
-loss of every row from its margin.
+their part of the rows, in four rounds, after each of which they wait for one another. The same launch then computes the loss of
+every row from λ and its margin.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def paced_loss(
     """The reduced loss, or None where the kernels do not take such a call, though they take the logits.
 
     Args:
-        threshold: λ, to which the batch is added first if it moves.
+        threshold: λ, which is updated by the batch first if it moves.
         kind: "hard" or "linear".
         logits: (N, K, ...).
         labels: (N, ...).
@@ -210,7 +210,7 @@ def counted(
     part, prefix, m_ptr, y_ptr, weight_ptr, sample_ptr, rows, classes, ignore,
     WEIGHT: tl.constexpr, SAMPLE: tl.constexpr, STEP: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """How often each value of the next 8 bits occurs in one of PARTS parts of the rows, of integers that begin as the one sought.
+    """A histogram of the next 8 bits over one of PARTS parts of the rows, for integers with the bits found so far.
 
     Also, in the first round, the sum of the part's weights; in the last, its least integer with higher bits so far.
     """
@@ -278,8 +278,8 @@ def counted_by_all(
 
 @triton.jit
 def narrowed(count, prefix, rank):
-    """By the counts of a round, one more digit of the integer sought: the bits so far, its rank among those that have them, how
-    many there are, and the next such integer."""
+    """By the counts of a round, one more digit of the percentile's integer: the bits so far, its rank among those that have them,
+    how many there are, and the next such integer."""
     digits = tl.arange(0, 256)
     up_to = tl.cumsum(count, 0)
     digit = tl.minimum(tl.sum((up_to < rank).to(tl.int32), 0), 255)

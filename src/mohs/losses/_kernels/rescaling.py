@@ -2,9 +2,9 @@
 
     wᵢ = N softmax(β p^λ (1 − p))ᵢ, or N xᵢ/Σx for the identity          over the N rows that count
 
-Of few rows, one launch leaves out the normalization, a factor: the backward pass multiplies by it, a gradient already written in
-float32, and otherwise the ∂L/∂m with which it writes the gradient. Of more, the margins come first, then the weights, of parts
-of the rows, then the gradient.
+For few rows, one launch omits the normalization, a factor, by which the backward pass multiplies either a gradient already
+written in float32, or the ∂L/∂m with which it writes the gradient. For more rows, the margins come first, then the weights over
+parts of the rows, then the gradient.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from mohs.margin._choose import Plain
 from mohs.margin._launch import Launcher
 from mohs.margin._triton import INF
 
-FEW = MOST_SUMMED  # rows of which one launch sums over the batch
-STEEP = 40.0  # largest exponent with whose exponential, left out at first, float32 still has all digits
+FEW = MOST_SUMMED  # maximum number of rows for which one launch sums over the batch
+STEEP = 40.0  # largest exponent whose exponential may be omitted at first without loss of digits in float32
 
 
 class Rescaling(NamedTuple):
@@ -53,7 +53,7 @@ def _highest(beta: float, lam: float) -> float:
 
 @lru_cache(256)
 def _curve(how: Rescaling) -> Curve:
-    """The curve whose weights are exp(x − the highest), or x, which is scaled up, for it may be near the smallest number."""
+    """The curve whose weights are exp(x − the highest), or x, scaled up because it may be near the smallest number."""
     beta, base = (how.beta, how.highest) if how.transform == "exp" else (how.beta * 2.0**40, -1.0)
     return Curve(NUMBERS["gradient_rescaling"], (beta, how.lam, base, how.eps))
 
@@ -95,7 +95,7 @@ def _values(asked: Asked, *, exp: bool) -> Launcher:
 
 @triton.jit
 def share_of(m, kept, beta, lam, EXP: tl.constexpr):
-    """β p^λ (1 − p); −inf (0 for the identity) in rows that do not count."""
+    """β p^λ (1 − p); −inf (0 for the identity) in ignored rows."""
     ce, _, _, n = parts_of(m)
     x = beta * tl.where(lam == 0.0, 1.0, exact_exp(-lam * ce)) * n
     return tl.where(kept, x, -INF if EXP else 0.0)

@@ -34,11 +34,11 @@ from mohs.losses._numerics.top_classes import TopClasses, column_count, column_m
 from mohs.margin import check_logits, full_precision, log_probs, readable
 from mohs.margin._choose import Plain, apply_eagerly, eager, keeps_graph, needs_plain, plain_gradient
 
-BLOCK_ENTRIES = 1 << 19  # of a block of rows, for each thread
+BLOCK_ENTRIES = 1 << 19  # entries of a block of rows, per thread
 LOG_2 = math.log(2)
 LOG2_E = 1 / LOG_2
-MODERATE = 32.0  # size of the largest logits up to which their rounding does not matter
-GROUP_ENTRIES = 1 << 20  # of a block in `mean_over_rows`, at least: a larger one has fewer small operations on numbers per row
+MODERATE = 32.0  # for logits up to this size their rounding does not matter
+GROUP_ENTRIES = 1 << 20  # minimum for a block in `mean_over_rows`: larger blocks need fewer small per-row operations
 Slopes = tuple[Tensor, Tensor, Tensor]  # F, ∂F/∂T and ∂F/∂H, (N, 1) each
 Strength = Callable[[Tensor, Tensor, int], Slopes]  # T and H, (N, 1) each, and K
 
@@ -57,7 +57,7 @@ def plain_certainty(rows: Tensor, tau: int) -> tuple[Tensor, Tensor]:
 
 
 def mean_over_rows(logits: Tensor, tau: int, strength: Strength, plain: Plain) -> Tensor | None:
-    """The mean of F(T, H) over the rows of logits on CPU, as one autograd function; None where `plain` is to be taken.
+    """The mean of F(T, H) over the rows of logits on CPU, as one autograd function; None if `plain` must be used.
 
     Args:
         logits: (N, K, d1, ...).
@@ -244,7 +244,7 @@ def times_line_(p: Tensor, logits: Tensor, slope: Tensor, offset: Tensor, buffer
 
 
 def _split(rows: int, *tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
-    """Blocks of so many rows of all tensors."""
+    """Blocks of `rows` rows of all tensors."""
     if len(tensors[0]) <= rows:
         return [tensors]
     return zip(*(torch.split(tensor, rows) for tensor in tensors), strict=True)

@@ -1,4 +1,4 @@
-"""Every curve ℓ(m) with its emphasis w = −dℓ/dm, in few operations: what the CPU takes instead of autograd over the curve.
+"""Every curve ℓ(m) with its emphasis w = −dℓ/dm, in few operations: used on CPU instead of autograd over the curve.
 
 The formulas are those of the loss files. A curve without an entry here is differentiated by autograd.
 `tests/losses/test_emphases.py` compares each with the curve and its derivative.
@@ -86,7 +86,7 @@ def symmetric(m: Tensor, *, alpha: float = 0.1, beta: float = 1.0, floor: float 
 def encouraging(
     m: Tensor, *, log_end: float = 0.75, start: float = 0.0, bonus: float = 1.0, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
-    """−log p + bonus · b(p) and 1 − p + bonus · p · (the share of the bonus that is left: 1 up to LE)."""
+    """−log p + bonus · b(p) and 1 − p + bonus · p · (the remaining share of the bonus: 1 up to LE)."""
     x = -m
     ce, rest, p = softplus(x), x.sigmoid_(), torch.sigmoid(m)
     reward = softplus(m)  # −log(1 − p)

@@ -16,7 +16,7 @@ from mohs.margin import full_precision
 from mohs.margin._choose import keeps_graph, needs_plain, plain_gradient
 from mohs.margin._quick import on_cpu
 
-ENTRIES = 1 << 17  # of a block
+ENTRIES = 1 << 17  # entries of a block
 Rows = Callable[..., Tensor]  # (logits (N, K, ...), other arrays (N, ...)) -> values (N, ...)
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 LANES = 64  # the number of columns is a multiple of the vector width
 ROUNDS = 4  # for a larger count torch.topk is faster
-LARGE = 1 << 14  # entries from which, of few classes, all are searched by rounds of max
-ROOM = 1 << 29  # for the position: float64 has 29 more mantissa bits than float32
+LARGE = 1 << 14  # with at least this many entries and few classes, all are searched by rounds of max
+ROOM = 1 << 29  # bits for the position: float64 has 29 more mantissa bits than float32
 STRUCK = torch.iinfo(torch.int64).min  # below every value, NaN included
 
 
@@ -108,7 +108,7 @@ def column_maxima(p: Tensor, out: Tensor) -> Tensor:
 def column_count(p: Tensor, count: int) -> int:
     """The number of columns: near the one with the fewest candidates, and a divisor of the classes if there is one.
 
-    All classes where they are few, and 0 where torch.topk is faster.
+    All classes if they are few, and 0 if torch.topk is faster.
     """
     classes = p.shape[1]
     if not 0 < count <= ROUNDS or p.dtype != torch.float32 or p.device.type not in ("cpu", "cuda"):
