@@ -1,4 +1,4 @@
-"""What the report says of the changes since an earlier audit: how many label errors are new, still there or solved, and which."""
+"""The report's section on changes since an earlier audit: which label errors are new, still there or solved, and how many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mohs.audit.changes import AuditDiff
 from mohs.audit.result import AuditResult
 from mohs.issues.catalog import ISSUES
 
-SHOWN = 30  # examples that are listed
+SHOWN = 30  # maximum number of listed examples
 MEANINGS = {
     "new": "mislabeled now, not before",
     "still": "mislabeled before and now",
@@ -72,7 +72,7 @@ def change_sentence(result: AuditResult) -> str | None:
 
 
 def change_words(diff: AuditDiff) -> str:
-    """The numbers of new, solved and other changes, in words."""
+    """A phrase with the numbers of new, solved and other changes."""
     counts = diff.counts
     before = counts["still"] + counts["solved"]
     return (

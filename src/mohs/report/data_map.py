@@ -110,7 +110,7 @@ def map_summary(x: Array, y: Array, verdicts: Array) -> list[dict[str, Any]]:
 
 
 def _thinned(known: Array, verdicts: Array) -> Array:
-    """At most MOST of the known rows: easy ones are thinned out evenly, and all of them where that is not enough."""
+    """At most MOST of the known rows: easy ones are thinned out evenly, and all of them if that is not enough."""
     if len(known) <= MOST:
         return known
     easy = known[verdicts[known] == VERDICTS.index("easy")]

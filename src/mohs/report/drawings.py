@@ -1,7 +1,7 @@
 """The report's charts as Vega-Lite specifications, made by Altair (the `report` extra).
 
-A drawing takes the rows of a figure and returns a chart. The data travel beside the specification, so that the page holds them
-once; colors that depend on light or dark mode come from the page's style sheet.
+A drawing takes the rows of a figure and returns a chart. The data are stored separately from the specification, so that the page
+holds them once; colors that depend on light or dark mode come from the page's style sheet.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 Drawing = Any  # an Altair chart, plain or layered
 HEIGHT, CELL = 240, 26
-SHORT = 3  # characters up to which axis labels stay horizontal
-WRITTEN = 12  # classes up to which a heat map writes its numbers into the cells
+SHORT = 3  # axis labels of up to this many characters stay horizontal
+WRITTEN = 12  # with up to this many classes, a heat map writes its numbers into the cells
 GRAY = "#8A949E"
 
 

@@ -20,7 +20,7 @@ from mohs.hardness.table import VERDICTS, column
 from mohs.report.summary import has_numbers
 from mohs.report.verdict_labels import shown_order
 
-PAIRED, LISTED = 20, 30  # classes in a table of pairs and in a list, at most
+PAIRED, LISTED = 20, 30  # maximum number of classes in a table of pairs and in a list
 SHARES, STEPS = 25, 101  # bins of probabilities; points of an emphasis curve
 COURSES = {
     "norm": ("Feature length", "Longer feature vectors mean a more confident model. Easy examples grow first."),
@@ -208,7 +208,7 @@ def pair_rows(pairs: Counter[tuple[Any, Any]], keys: tuple[str, str]) -> Rows:
 
 
 def distinct(names: Sequence[Any]) -> list[str]:
-    """Names as they are shown, numbered where two would look alike."""
+    """Displayed names, numbered where two would look alike."""
     shown: list[str] = []
     for name in names:
         text = shorten(name, 28)
@@ -217,7 +217,7 @@ def distinct(names: Sequence[Any]) -> list[str]:
 
 
 def _cut(pairs: Counter[tuple[Any, Any]]) -> str:
-    """A sentence where not every class that occurs can be drawn."""
+    """A sentence if not every class that occurs can be drawn."""
     number = len({name for pair in pairs for name in pair})
     return f" Only the classes of the most common pairs are drawn ({number:,} occur)." if number > PAIRED else ""
 

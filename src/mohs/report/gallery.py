@@ -1,4 +1,4 @@
-"""What each card of the gallery shows; `mohs.audit.gallery_rows` selects the examples.
+"""The contents of each card of the gallery; `mohs.audit.gallery_rows` selects the examples.
 
 An example without a picture is shown by its text (the table's column `text`), or by some fields of its row (the column
 `fields`: a JSON object).
@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from mohs._core.plain_text import shorten, visible
 from mohs.audit.gallery_rows import group_rows, ranked_by, surest
 
-FLAGGED_AT_MOST = 20_000  # suggestions that can be accepted at once; more would make the page slow
+FLAGGED_AT_MOST = 20_000  # maximum number of suggestions to accept at once; more would make the page slow
 ASKED = 20  # examples to show to one more person
 EXCERPT = 280  # characters of a text on its card
 FIELDS, FIELD = 6, 48  # fields of a row on its card, and characters of each
 
 
 class Card(TypedDict):
-    """One example of the gallery; names are raw and made printable where they are shown.
+    """One example of the gallery; names are raw; they are made printable when they are displayed.
 
     chance: the probability of the verdict `chance_of`. excerpt: the example's text. fields: name and value of a row's fields.
     """
@@ -94,7 +94,7 @@ def examples_to_ask(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def suspicious_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table as they are listed: id, label, suggestion, probability of a wrong label, verdict and reasons."""
+    """The rows of a table as a list: id, label, suggestion, probability of a wrong label, verdict and reasons."""
     return [
         {
             "id": shorten(entry["id"], 60),

@@ -1,4 +1,4 @@
-"""What the report shows of each issue besides labels: how many examples have it, what to do, and the worst of them."""
+"""The report's section on issues besides labels: for each the number of examples, advice, and the worst examples."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def issue_blocks(result: AuditResult) -> list[Block]:
 
 
 def not_found(result: AuditResult) -> list[str]:
-    """Titles of the issues that were looked for in vain."""
+    """Titles of the issues that were searched for and not found."""
     return (
         []
         if result.issues is None
@@ -66,7 +66,7 @@ def not_found(result: AuditResult) -> list[str]:
 
 
 def issue_sentence(result: AuditResult) -> str | None:
-    """The issues in one sentence; None if they were not looked for."""
+    """The issues in one sentence; None if they were not searched for."""
     if result.issues is None:
         return None
     found = [f"{ISSUES[name].title.lower()} ({_size(one)})" for name, one in result.issues.found.items() if one.share]

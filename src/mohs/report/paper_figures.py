@@ -1,13 +1,13 @@
-"""Figures of the papers, drawn from filed results or from trainings of seconds: `mohs study --figures`.
+"""Figures of the papers, drawn from stored results or from short trainings: `mohs study --figures`.
 
     features       AVH, Figures 2 and 8; AMC, Figure 1     two features of digits: directions are classes
     trajectory     AVH, Figure 22                          an attacked example on its way to another class, in the same features
     degradation    AVH, Figures 11 and 12                  AVH, length and accuracy as images are degraded
     course         AVH, Figures 13 to 15                   AVH, length and accuracy by epoch
-    uncertainty    ADR, Figures 2 and 4                    ADR from an undecided prediction to a decided one
+    uncertainty    ADR, Figures 2 and 4                    ADR from an uncertain prediction to a certain one
     segmentation   ADR, Figure 8                           segments of photographs and of scenes with known regions
 
-Each figure has its own data where the paper's are not at hand; the gallery says which.
+Figures use other data if the paper's are not available; the gallery names them.
 """
 
 from __future__ import annotations

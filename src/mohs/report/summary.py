@@ -1,4 +1,4 @@
-"""The report in words: how many examples got each verdict, how many labels are probably wrong, and what to do about it."""
+"""The report's text: how many examples got each verdict, how many labels are probably wrong, and what to do next."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mohs.report.issue_blocks import issue_sentence
 from mohs.report.verdict_labels import NOT_JUDGED, label_of
 
 FEW = 20  # suggestions that take a minute to review
-DOUBTED = 20  # most doubtful labels that are worth a look where none is flagged
-IMBALANCED = 10  # largest class over smallest, from which the report warns
+DOUBTED = 20  # number of most doubtful labels to look at if none is flagged
+IMBALANCED = 10  # ratio of the largest class to the smallest above which the report warns
 CHECK_FIRST = (
     "Check a few labels to calibrate the others: decide on those under “Check first”, download the decisions, and audit "
     "the same data again with them:"
@@ -34,7 +34,7 @@ NOISE_KINDS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One verdict: the number and share of examples that have it, and its meaning."""
+    """One verdict: the number and share of its examples, and its meaning."""
 
     name: str
     examples: int
@@ -59,7 +59,7 @@ def kinds(result: AuditResult) -> list[Kind]:
 
 
 def sentences(result: AuditResult) -> list[str]:
-    """The summary: what was audited, what was found, and what to be careful about."""
+    """The summary: the data, the findings, and cautions."""
     by_name = {kind.name: kind for kind in kinds(result)}
     wrong, hard, between = (by_name[name] for name in ("mislabeled", "hard", "ambiguous"))
     unsure = by_name.get("cannot tell")
@@ -93,14 +93,16 @@ def counts_line(result: AuditResult) -> str:
 
 
 def why_not_judged(result: AuditResult) -> str:
-    """Why rows have no verdict: nothing tells about the label of a class's only example or group; or no finite scores."""
+    """Why rows have no verdict: they are their class's only example or group, so that nothing says whether the label is right, or
+    they have no finite scores.
+    """
     of_label, missing = Counter[Any](), Counter[Any]()
     for (label, verdict), number in result.totals.verdicts.items():
         of_label[label] += number
         missing[label] += number if verdict is None else 0
     classes = set() if has_numbers(result) else set(map(str, result.classes))  # numbers and sets of labels may well be unique
     lone = sum(number for label, number in missing.items() if number == of_label[label] == 1 and str(label) in classes)
-    whole = 0  # where a group is a class, models without its fold do not know the class
+    whole = 0  # if a group is a class, models fitted without its fold do not know the class
     if "groups" in result.facts:
         whole = sum(number for label, number in missing.items() if number == of_label[label] > 1 and str(label) in classes)
     rest = missing.total() - lone - whole
@@ -111,7 +113,7 @@ def why_not_judged(result: AuditResult) -> str:
 
 
 def unflagged(result: AuditResult) -> str:
-    """What to know where no label is flagged: how many of the most doubtful ones are probably wrong."""
+    """A sentence for the case that no label is flagged: how many of the most doubtful ones are probably wrong."""
     if "p_mislabeled" not in result.table.column_names:
         return "No label looks wrong."
     chances = np.nan_to_num(column(result.table, "p_mislabeled").astype(float))
@@ -145,7 +147,7 @@ def noise_figure(result: AuditResult) -> str:
 
 
 def noise_sentence(result: AuditResult) -> str:
-    """The estimated share of wrong labels, in words."""
+    """The estimated share of wrong labels, as a sentence."""
     estimate = result.estimate
     if estimate is None:
         return "The share of wrong labels was not estimated for this run."
@@ -161,7 +163,7 @@ def noise_sentence(result: AuditResult) -> str:
 
 
 def training_sentence(result: AuditResult) -> str:
-    """What judged the labels: models in folds on which features, or a network trained with which loss, and why that loss."""
+    """How the labels were judged: by models in folds on some features, or by a network trained with a loss, and why that loss."""
     facts = result.facts
     if not result.chosen and facts.get("features"):
         unseen = str(facts.get("out of sample", "yes")).startswith("yes")

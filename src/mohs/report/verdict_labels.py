@@ -1,8 +1,8 @@
 """How the report names, colors and explains each verdict.
 
 Counts, filters, colors, the data map and the gallery all read this table, so a verdict that is added to
-`mohs.hardness.verdict.VERDICTS` appears on the page without further change. The colors are Okabe and Ito's, which people with
-any kind of color vision can distinguish.
+`mohs.hardness.table.VERDICTS` appears on the page without further change. The colors are Okabe and Ito's, which people with any
+kind of color vision can distinguish.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LABELS: dict[str, VerdictLabel] = {  # in the order in which the page lists them
     "cannot tell": VerdictLabel("#CC79A7", "the model is too weak here to judge the label", "Cannot tell"),
     NOT_JUDGED: VerdictLabel("#8A949E", "the only example of its class, or without finite scores", "Not judged"),
 }
-OTHER = VerdictLabel("#7F7F7F", "", "")  # a verdict this table does not know
+OTHER = VerdictLabel("#7F7F7F", "", "")  # a verdict that is not in this table
 
 
 def label_of(verdict: str) -> VerdictLabel:
-    """The verdict's entry; a gray one without words where the table has none."""
+    """The verdict's entry; a gray one without text if there is none."""
     return LABELS.get(verdict, OTHER)
 
 
