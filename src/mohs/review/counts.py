@@ -10,7 +10,7 @@ from mohs.review.database import Database
 from mohs.review.query import OPEN, QueryError, Spec, filtered, quoted, suggests
 
 MOST_PAIRS = 5_000
-FACET_VALUES, MOST_DISTINCT = 200, 60  # values of a facet that are listed; values of another column that make it one
+FACET_VALUES, MOST_DISTINCT = 200, 60  # listed values of a facet; maximum number of values for another column to be a facet
 BINS = 24
 TITLES = {"verdict": "Verdict", "label": "Label", "suggested": "Suggested", "split": "Split"}  # roles that are facets
 

@@ -28,8 +28,8 @@ from mohs.review.query import Clause, QueryError, Spec, filtered, ordered, quote
 from mohs.review.source import Source
 
 MEMORY = "1GB"
-HEAD = 2000  # rows of a view that are made at once
-VIEWS, SELECTIONS = 24, 32  # kept
+HEAD = 2000  # rows of a view that are computed at once
+VIEWS, SELECTIONS = 24, 32  # number of views and selections that are kept
 DRAWN = 5000
 LABELS = ("label", "suggested")  # roles whose values are compared and shown as text
 Array = np.ndarray[Any, Any]
@@ -60,7 +60,7 @@ class View:
 
 
 class Database:
-    """The examples of a source; every thread may ask, one at a time changes."""
+    """The examples of a source; every thread may read, one at a time may write."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -135,7 +135,7 @@ class Database:
         return name
 
     def set_decided(self, rows: Sequence[int], decisions: Sequence[str | None], disputed: Sequence[bool]) -> None:
-        """Replace the decisions on these rows; None: there is none any more."""
+        """Replace the decisions on these rows; None removes a decision."""
         with self._lock:
             self._insert("changed", {"row": rows, "decision": pa.array(decisions, pa.string()), "disputed": disputed})
             self.connection.execute("DELETE FROM decided WHERE row IN (SELECT row FROM changed)")
@@ -199,7 +199,7 @@ class Database:
         self.unique = id_ is not None and self.query(f"SELECT count(DISTINCT {quoted(id_)}) FROM examples e")[0][0] == self.total
 
     def _draw(self) -> None:
-        """A random order of the flagged examples, or of all if there are no verdicts; the same whenever the data are."""
+        """A random order of the flagged examples, or of all if there are no verdicts; the same for the same data."""
         verdict = self.source.roles.get("verdict")
         flagged = "" if verdict is None else f" WHERE {quoted(verdict)} = 'mislabeled'"
         rows = self.numbers(f"SELECT e.rowid FROM examples e{flagged}").astype(np.int64)
@@ -215,7 +215,7 @@ class Database:
 
 
 def _loaded(name: str, *, text: bool, flag: bool) -> str:
-    """A column as it is loaded: labels as text, spelled as Python does."""
+    """A column as it is loaded: labels as text, formatted as in Python."""
     if not text:
         return quoted(name)
     as_text = (

@@ -14,9 +14,9 @@ from mohs.audit.run_files import EVIDENCE_ROWS as ROWS
 from mohs.review.review import Review, plain
 from mohs.review.source import evidence_classes, evidence_file
 
-DUPLICATE = 0.995  # cosine from which a neighbor is called a near duplicate
+DUPLICATE = 0.995  # a neighbor with at least this cosine is called a near duplicate
 TRACE = "run/trace.safetensors"
-HIDDEN = ("text", "fields", "why", "path")  # roles that are shown elsewhere than among the values
+HIDDEN = ("text", "fields", "why", "path")  # roles that are not shown among the values
 
 
 class ExampleView:

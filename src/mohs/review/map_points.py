@@ -1,7 +1,7 @@
-"""The map: where each example lies, and which color it has.
+"""The map: coordinates and color of each example.
 
-The place is the plane of the first two principal components of the features, which the audit stores; without it, scores as in
-the report's map. Colors are indices of a palette, one byte per example.
+The coordinates are those of the features in the plane of their first two principal components, which the audit stores; without
+it, scores as in the report's map. Colors are indices of a palette, one byte per example.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mohs.review.review import Review
 from mohs.review.source import Source
 
 SCORES = (("variability", "mean_confidence"), ("entropy", "confidence"))  # x and y without a plane
-COLORS = (  # of classes; beyond them the colors repeat
+COLORS = (  # class colors; with more classes they repeat
     "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#ff9da7", "#9c755f", "#6f55d9",
     "#8cd17d", "#d37295", "#a0cbe8", "#ffbe7d", "#b6992d", "#499894", "#d4a6c8", "#f1ce63", "#79706e", "#d7b5a6",
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""The audited data, opened again for what the table does not hold: pixels of arrays, whole texts, all fields of a row.
+"""The audited data, opened again for contents that the table lacks: pixels of arrays, whole texts, all fields of a row.
 
-Opening may take a while (it imports torch), so that it happens in a thread, and only when somebody asks. Data that changed since
+Opening may take a while (it imports torch), so it happens in a thread, and only on demand. Data that changed since
 the audit, or that were passed as objects in Python, are not available; the app then shows what the table has.
 """
 
@@ -70,7 +70,7 @@ class Original:
             examples = audited_data(self.source.call or {}).train
             if examples.fingerprint() == self.source.data_hash:
                 self._examples = examples
-        except Exception as error:  # whatever is wrong with the data, the review goes on without them
+        except Exception as error:  # whatever is wrong with the data, the review continues without them
             logging.getLogger(__name__).warning("the audited data cannot be opened: %s", error)
         finally:
             self._done.set()

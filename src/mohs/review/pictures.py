@@ -24,7 +24,7 @@ from mohs.review.database import Database
 from mohs.review.original import Original
 
 SIZES = (160, 320, 1024)  # longer side in pixels
-TINY = 64  # longer side of images that are sent as they are, for the page to enlarge
+TINY = 64  # longer side of images that are sent unscaled, for the page to enlarge
 QUALITY = 82
 MOST_PATHS = 100_000  # kept in memory
 CACHE = 96 * 2**20  # bytes of encoded pictures kept in memory

@@ -1,4 +1,6 @@
-"""How far the review is: decided of flagged, pace, errors that are still expected, and the precision of the flags by a sample."""
+"""Progress of the review: decided and flagged examples, pace, expected remaining errors, and the precision of the flags by a
+sample.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from mohs.hardness.noise_shape import wilson
 from mohs.review.query import OPEN, Clause, quoted
 from mohs.review.review import Review
 
-PAUSE = 60.0  # seconds after which a reviewer is taken to have been away
-RECENT = 60  # decisions that the pace is measured over
+PAUSE = 60.0  # a longer pause, in seconds, means that the reviewer was away
+RECENT = 60  # number of decisions over which the pace is measured
 INTERVAL = 0.95
 
 
@@ -46,7 +48,7 @@ def progress(review: Review, by: str) -> dict[str, Any]:
 
 
 def pace(entries: Sequence[Entry]) -> float | None:
-    """Decisions a minute over the last ones, pauses left out; None before there are a few."""
+    """Decisions per minute over the last ones, without pauses; None if there are too few."""
     single = [entry for entry in entries if len(entry.items) == 1][-RECENT:]
     times = [datetime.fromisoformat(entry.at).timestamp() for entry in single]
     steps = [after - before for before, after in pairwise(times) if 0 <= after - before < PAUSE]
@@ -54,7 +56,7 @@ def pace(entries: Sequence[Entry]) -> float | None:
 
 
 def sample_precision(review: Review) -> dict[str, Any]:
-    """Precision of the flags from the random draw, as far as it is decided without a gap."""
+    """Precision of the flags from the random draw, up to its first undecided example."""
     rows = review.database.query("SELECT s.row, d.decision FROM drawn s LEFT JOIN decided d ON d.row = s.row ORDER BY s.place")
     decisions = until_gap(decision for _, decision in rows)
     return {"drawn": len(rows), **estimate(decisions)}
@@ -71,7 +73,7 @@ def until_gap(decisions: Iterable[str | None]) -> list[str]:
 
 
 def estimate(decisions: Sequence[str]) -> dict[str, Any]:
-    """Share of the decided examples whose flag was right, with Wilson's interval; skipped ones are left out."""
+    """Share of the decided examples whose flag was right, with Wilson's interval; skipped ones are ignored."""
     known = [decision for decision in decisions if decision != "skip"]
     right = sum(decision in WRONG for decision in known)
     low, high = wilson(right / len(known), len(known), INTERVAL) if known else (0.0, 1.0)

@@ -4,7 +4,7 @@
     find=rain                     a text column contains it                    decided=no|yes|skip|accept|...|disputed
     set=NAME                      the examples of a selection                  sample=100     the first 100 of a random draw
     has=suggestion                another label is suggested
-    sort=-p_mislabeled            by a column, "-" from high to low; "queue" (the default): the most valuable decision next
+    sort=-p_mislabeled            by a column, "-" from high to low; "queue" (the default): the most valuable decision first
 
 Column names come from the table and are quoted; values are parameters, never part of the SQL. The examples are `e`, the
 decisions that count are `d`.
@@ -27,18 +27,18 @@ JOINS = {
     "drawn": "JOIN drawn s ON s.row = e.rowid",
 }
 OPEN = "(d.decision IS NULL OR d.decision = 'skip')"
-NAME = re.compile(r"[0-9a-f]{12}")  # of a selection
-WILD, ESCAPE = re.compile(r"[%_!]"), "!"  # signs with a meaning in the pattern of a search
+NAME = re.compile(r"[0-9a-f]{12}")  # name of a selection
+WILD, ESCAPE = re.compile(r"[%_!]"), "!"  # special characters in the pattern of a search, and the escape character
 ESCAPED = ESCAPE + r"\g<0>"
 
 
 class QueryError(ValueError):
-    """A view that cannot be made: the request is wrong, not the data."""
+    """A view that cannot be made: an error in the request, not in the data."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What a view shows; every part narrows it down."""
+    """The specification of a view; every field narrows it down."""
 
     equal: tuple[tuple[str, tuple[str, ...]], ...] = ()
     between: tuple[tuple[str, float | None, float | None], ...] = ()
@@ -55,7 +55,7 @@ class Spec:
         return bool(self.decided)
 
     def without(self, column: str) -> Spec:
-        """The same without the filter on this column ("decided" is one), to count the values that it could have."""
+        """The same without the filter on this column (or on "decided"), to count its possible values."""
         if column == "decided":
             return replace(self, decided="")
         return replace(self, equal=tuple(one for one in self.equal if one[0] != column))
@@ -70,7 +70,7 @@ class Clause:
     tables: tuple[str, ...] = ()
 
     def also(self, condition: str = "", *parameters: Any, table: str = "") -> Clause:
-        """The clause with one more condition, or one more table that it can speak of."""
+        """The clause with one more condition, or one more table for conditions."""
         return Clause(
             (*self.conditions, *([condition] if condition else [])),
             (*self.parameters, *parameters),
@@ -143,7 +143,7 @@ def filtered(spec: Spec, source: Source) -> Clause:
                 clause = clause.also(f"{quoted(name)} {sign} ?", end)
     if spec.find:
         pattern, plain = f"%{WILD.sub(ESCAPED, spec.find)}%", not WILD.search(spec.find)
-        like = "ILIKE ?" if plain else f"ILIKE ? ESCAPE '{ESCAPE}'"  # twice as fast without
+        like = "ILIKE ?" if plain else f"ILIKE ? ESCAPE '{ESCAPE}'"  # omitting the condition is twice as fast
         searched = [f"{_text(name)} {like}" for name in searched_columns(source)]
         clause = clause.also(f"({' OR '.join(searched)})", *[pattern] * len(searched))
     return clause

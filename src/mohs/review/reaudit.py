@@ -1,4 +1,4 @@
-"""Audit again with the decisions applied: a subprocess that the page can follow, and what changed by it.
+"""Audit again with the decisions applied, in a subprocess that the page can follow, and compare the results.
 
 RUN/re-audit-1/labels.csv     the labels with the decisions applied, as `mohs apply` writes them
 RUN/re-audit-1/               the new audit; `mohs review RUN/re-audit-1` opens it
@@ -26,12 +26,12 @@ from mohs.audit.run_files import TABLE, WORDS
 from mohs.review.export import all_labels
 from mohs.review.review import Review
 
-LINES = 200  # of the audit's output that are kept
+LINES = 200  # lines of the audit's output that are kept
 
 
 @dataclass
 class ReAudit:
-    """One re-audit at a time; `state` is what the page shows of it."""
+    """One re-audit at a time; `state` is what the page shows."""
 
     review: Review
     status: str = "idle"
@@ -106,7 +106,7 @@ def command(folder: Path) -> list[str]:
 
 
 def write_corrections(review: Review, file: Path) -> None:
-    """The labels with the decisions applied, on top of those that this audit was itself given."""
+    """The labels with the decisions applied, on top of the corrections that this audit was given."""
     made = all_labels(review).select(["id", "label", "previous", "decision"])
     with written_whole(file, sync=False) as part:
         pyarrow.csv.write_csv(made, part)

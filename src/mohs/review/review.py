@@ -22,7 +22,7 @@ from mohs.review.query import QueryError, quoted
 from mohs.review.source import Source
 
 CARD = ("id", "label", "suggested", "chance", "verdict", "grade", "why", "path", "text", "fields")
-MOST_BULK, MOST_CHANGES, MOST_PAGE = 1_000_000, 2_000, 500  # examples decided at once, told of at once, shown at once
+MOST_BULK, MOST_CHANGES, MOST_PAGE = 1_000_000, 2_000, 500  # maximum number of examples decided, reported and shown at once
 EXCERPT = 280  # characters of a text on its card
 LONGEST_NAME = 80
 
@@ -37,7 +37,7 @@ class Review:
         self.pictures = Pictures(self.database, self.original)
         self.log = DecisionLog(source.log, source.data_hash)
         self._lock = threading.RLock()
-        self._changes: list[tuple[int, list[int]]] = []  # rows that each entry concerned, since the start
+        self._changes: list[tuple[int, list[int]]] = []  # rows of each entry since the start
         self._began_at = self.log.state.last
         self._rows: dict[str, int] = self.database.rows_of(list(self.log.state.standing))
         self._put(list(self._rows))
@@ -64,7 +64,7 @@ class Review:
         return [value for (value,) in self.database.query(f"SELECT DISTINCT v FROM ({values}) WHERE v IS NOT NULL ORDER BY v")]
 
     def about(self) -> dict[str, Any]:
-        """What the page needs to know once."""
+        """Facts that the page needs once."""
         source = self.source
         return {
             "name": source.name,
@@ -87,7 +87,7 @@ class Review:
         }
 
     def cards(self, rows: Sequence[int] | Array) -> list[dict[str, Any]]:
-        """What the grid shows of these rows."""
+        """The cards of these rows for the grid."""
         found = self.database.fetch(rows, CARD)
         self.pictures.remember(found)
         for card in found:
@@ -108,7 +108,7 @@ class Review:
             return self._decided(self._items(rows, decision, new_label), decision, by)
 
     def decide_view(self, view: View, decision: str, by: str, new_label: str = "") -> dict[str, Any]:
-        """The same for all examples of a view that nobody has decided on in the meantime; one undo takes all of it back."""
+        """Decide on all examples of a view that are still undecided; one undo takes all of it back."""
         if view.total > MOST_BULK:
             raise QueryError(
                 f"this would decide on {view.total:,} examples at once; the limit is {MOST_BULK:,}: narrow the view down"
@@ -127,7 +127,7 @@ class Review:
             return None if made is None else self._told(*made)
 
     def changes(self, since: int) -> dict[str, Any]:
-        """The decisions on examples that changed after this entry of the log, by anybody."""
+        """The decisions on examples that changed after this entry of the log, by any reviewer."""
         with self._lock:
             last = self.log.state.last
             if since < self._began_at:
@@ -168,7 +168,7 @@ class Review:
         return list(dict.fromkeys(rows))
 
     def _items(self, rows: Sequence[int] | Array, decision: str, new_label: str) -> list[Item]:
-        """What the log says of these rows; suggestions to accept are looked up, and rows without one are left out."""
+        """The log's items for these rows; suggestions to accept are looked up, and rows without one are skipped."""
         if decision == "change" and new_label not in set(self.classes):
             raise QueryError(f"the new label {new_label[:80]!r} is not one of the {len(self.classes)} classes")
         items: list[Item] = []

@@ -39,13 +39,13 @@ from mohs.review.review import MOST_PAGE, Review, check_name
 
 WEB = Path(__file__).parent / "web"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-PAGE = 120  # examples that come with a view
+PAGE = 120  # number of examples that are sent with a view
 BODY = 16 * 2**20  # bytes of a request: a selection of four million rows
 DAY = 86_400
 
 
 class Api:
-    """What the page asks for; each method answers one path."""
+    """The endpoints of the page; each method answers one path."""
 
     def __init__(self, review: Review, access: Access, by: str) -> None:
         self.review, self.access, self.by = review, access, by
@@ -216,12 +216,12 @@ def create_app(review: Review, access: Access, by: str) -> ASGIApp:
 
 
 async def answer(method: Callable[[Request], Any], request: Request) -> Response:
-    """The response of a method, run in a thread; what is wrong with the request is told."""
+    """The response of a method, run in a thread; errors in the request are reported."""
     return await _answered(partial(method, request))
 
 
 async def answer_change(method: Callable[[Request, bytes], Any], request: Request) -> Response:
-    """The same for a method that takes the request's body."""
+    """As `answer`, for a method that takes the request's body."""
     pieces, size = [], 0
     async for piece in request.stream():
         pieces.append(piece)
@@ -269,7 +269,8 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
 def listen(host: str, port: int) -> tuple[socket.socket, int]:
     """An open socket, and its port; port 0 takes a free one.
 
-    The protocol is named because asyncio switches off Nagle's algorithm only then: without it a response takes 40 ms longer.
+    The protocol is given explicitly because asyncio disables Nagle's algorithm only then: without it a response takes 40 ms
+    longer.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

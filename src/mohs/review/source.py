@@ -1,9 +1,9 @@
-"""What is reviewed: the folder of an audit, or any Parquet table with a column of labels.
+"""The source of a review: the folder of an audit, or any Parquet table with a column of labels.
 
     open_source("runs/photos")                                       an audit: hardness.parquet and the files beside it
     open_source("table.parquet", label="class", images="photos/")    any table; pictures are files below the folder
 
-A column's role says what it is for: the label, the suggestion, the text ... A table that mohs did not make has some of them.
+A column's role is its purpose: the label, the suggestion, the text ... A table from elsewhere has some of the roles.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mohs.audit.decision_log import LOG
 from mohs.audit.result import not_an_audit
 from mohs.audit.run_files import EVIDENCE, MARK, PICTURES, REPAIR, TABLE, WORDS
 
-ROLES: dict[str, tuple[str, ...]] = {  # role: columns that may have it, the first that is there
+ROLES: dict[str, tuple[str, ...]] = {  # role: names of columns that may have it, the first that exists
     "id": ("id",),
     "label": ("label", "target", "class", "y"),
     "suggested": ("suggested_label", "predicted_label", "predicted"),
@@ -57,7 +57,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Source:
-    """What is reviewed.
+    """The source of a review.
 
     Attributes:
         table: The Parquet file, one row per example.
@@ -70,7 +70,7 @@ class Source:
         images: Folder that the paths are relative to, and outside of which no file is read; None: as the audit wrote them.
         folder: Folder of the audit; None for a table that is not one.
         call: How the audit was called, to open its data and to repeat it.
-        facts: What the audit says of itself.
+        facts: Facts that the audit stores about itself.
     """
 
     table: Path
