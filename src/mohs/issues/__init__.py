@@ -1,1 +1,1 @@
-"""What is wrong with data besides their labels: copies, leaks, outliers, defects, imbalance, order, weak groups, overlap."""
+"""Issues of data besides labels: copies, leaks, outliers, defects, imbalance, order, weak groups, overlap."""

@@ -1,7 +1,7 @@
 """From a number that chance explains to a score and a flag.
 
 Copies and outliers are judged by E, the expected number of examples that would look like this one, or more so, by chance in data
-of this size. The same E means the same in every data set, so no threshold needs to be chosen for the data at hand:
+of this size. The same E means the same in every data set, so no threshold needs to be chosen for a data set:
 
     flag     E < 1/2              score    1 / (1 + E^⅛), which is ½ where E = 1 and tends to 1 as E tends to 0
 """

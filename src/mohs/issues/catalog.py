@@ -1,4 +1,4 @@
-"""The issues by name: what each means, what to do about it, and what it is found in."""
+"""The issues by name: the meaning, advice and required inputs of each."""
 
 from __future__ import annotations
 

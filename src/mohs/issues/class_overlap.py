@@ -23,7 +23,7 @@ from mohs.issues.weak_groups import unit_rows
 
 SAME, FEWEST, CONFUSED = 0.5, 10, 3
 LEAST_PART, GAP, UNDIVIDED = 0.1, 6.0, 4.0
-MOST = 1000  # examples of a class that are divided
+MOST = 1000  # maximum number of examples of a class that are clustered
 
 
 def class_overlap(labels: Array, probs: Array, classes: Sequence[Any], features: Array | None = None, *, seed: int = 0) -> Found:
@@ -70,7 +70,7 @@ def split_classes(labels: Array, features: Array, number: int, *, seed: int = 0)
     usual = float(np.median(np.arccos(np.clip(cosines.max(1), -1, 1))))
     found = []
     for c, one in units.items():
-        if (one == one[0]).all():  # copies of one example have no two parts
+        if (one == one[0]).all():  # copies of one example cannot be split
             continue
         fitted = KMeans(2, n_init=1, random_state=seed).fit(one)
         part = fitted.labels_

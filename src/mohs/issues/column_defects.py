@@ -1,7 +1,7 @@
 """Which rows of a table are mostly missing, and which columns are empty or constant.
 
     missing_values    share of the row's cells that are null or NaN; flagged over half, if that is unusual in the table
-    constant_column   a matter of columns, not of rows: its share is that of the columns that hold one value or none
+    constant_column   an issue of columns, not of rows: its share is the share of columns that hold one value or none
 
 A column that misses most of its cells is listed with the rows'; constant columns that the reader dropped count as columns.
 """

@@ -26,12 +26,12 @@ import numpy as np
 from mohs.issues.by_chance import beyond_chance, chance_score
 from mohs.issues.found import Array, Found
 
-USUAL = slice(4, 10)  # ranks of the neighbors that are not copies
-WITHIN = 7  # number of neighbors within their mean distance
-LEAST = 1e-4  # smallest distance that rounding leaves
+USUAL = slice(4, 10)  # ranks of neighbors that are assumed not to be copies
+WITHIN = 7  # number of neighbors within the mean distance of these
+LEAST = 1e-4  # smallest distance above rounding error
 MOST_ALIKE = 200.0  # largest a: dimensions that hardly differ
-SUPPORT = 0.5  # weight of the features beside content
-FEWEST = 30  # examples from which on a neighborhood means something
+SUPPORT = 0.5  # weight of the features if there is content
+FEWEST = 30  # minimum number of examples for neighborhoods to be meaningful
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Copies:
-    """What is known of copies before labels and splits are: pairs of examples, and the number of each one's content (N,)."""
+    """Possible copies, independent of labels and splits: pairs of examples, and the number of each one's content (N,)."""
 
     pairs: Pairs
     exact: Array = field(repr=False)
@@ -148,7 +148,9 @@ def _log_shares(view: View, count: int) -> tuple[Array, Array]:
 
 
 def _spacings(usual: Array) -> tuple[Array, float, float]:
-    """Distances (N, k) of the usual neighbors -> S of each example (N,), and the prior a and b of its intrinsic dimension."""
+    """Distances (N, k) of the usual neighbors -> S of each example (N,), and the parameters a and b of the prior on its intrinsic
+    dimension.
+    """
     steps = usual.shape[1] - 1
     ranks = np.arange(USUAL.start + 1, USUAL.start + 1 + steps)
     with np.errstate(invalid="ignore", divide="ignore"):

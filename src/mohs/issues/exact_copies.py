@@ -1,6 +1,6 @@
 """Which examples have the same content, to the bit.
 
-Rows of few columns can agree by chance: a row whose values are all common has a copy sooner or later. Such rows are not counted
+Rows of few columns can agree by chance: a row whose values are all common is likely to have a copy. Such rows are not counted
 as copies: with independent columns N · Π p_c(value) rows agree with it by chance, and that must be below ½ (`by_chance`).
 """
 

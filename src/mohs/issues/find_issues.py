@@ -1,6 +1,6 @@
-"""`find_issues`: everything that is wrong with data besides single labels, from whatever is known of them.
+"""`find_issues`: search for issues besides single labels, from whatever inputs are given.
 
-Each check is a pure function in a file of its own. The nearest neighbors are searched once, for copies, outliers and order.
+Each check is a pure function in its own file. The nearest neighbors are searched once, for copies, outliers and order.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _possible(name: str, known: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Inputs:
-    """What is known of the data; what several checks need is made once."""
+    """The inputs; results that several checks need are computed once."""
 
     features: Any
     labels: Any
@@ -236,7 +236,7 @@ def _class_overlap(given: _Inputs) -> dict[str, Found]:
     return {"class_overlap": class_overlap(labels, np.asarray(given.probs), classes, given.vectors, seed=given.seed)}
 
 
-CHECKS: dict[Callable[[_Inputs], dict[str, Found]], tuple[str, ...]] = {  # and the issues that each finds
+CHECKS: dict[Callable[[_Inputs], dict[str, Found]], tuple[str, ...]] = {  # the checks, and the issues that each finds
     _duplicates: ("exact_duplicate", "near_duplicate", "conflicting_duplicate", "leak"),
     _outliers: ("outlier",),
     _image_defects: ("dark", "bright", "blurry", "low_information", "grayscale", "odd_size", "odd_aspect"),

@@ -1,4 +1,4 @@
-"""What one check finds: a score and a flag for every example, and what a person needs to know of it."""
+"""The result of one check: a score and a flag for every example, and details."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Found:
         flag: (N,) whether the example has the issue.
         group: (N,) number of the example's group, −1 without one: copies of one another, or examples that share a weakness.
         details: What was found, a row of plain values for each finding: a pair of classes, a column, a group.
-        part: Share that is concerned, where the issue is not one of examples (columns); default: that of the flagged examples.
+        part: Share of affected columns, if the issue is not one of examples; default: the share of flagged examples.
     """
 
     score: Array = field(repr=False)

@@ -1,4 +1,4 @@
-"""From where on a value is beyond what is usual in its own data."""
+"""The limit beyond which a value is unusual among the values of a data set."""
 
 from __future__ import annotations
 
