@@ -22,7 +22,7 @@ from typing import Any
 from mohs._core.errors import DataError
 
 MANIFEST = "checksums.json"
-ABSENT = "absent"  # listed instead of the old sum of a file that is new
+ABSENT = "absent"  # listed as the old sum of a new file
 CHUNK = 1 << 20
 Held = dict[str, Any]  # jobs: {marker: job}, files: {name: sums}
 
@@ -37,7 +37,7 @@ def keep_checksums(folder: Path) -> None:
 
 
 def name_job(folder: Path, marker: str, job: str) -> None:
-    """Note whose folder it is, in case the marker file is damaged."""
+    """Store the folder's job, in case the marker file is damaged."""
     _change(folder, lambda held: held["jobs"].update({marker: job}))
 
 
@@ -209,7 +209,7 @@ def _own(held: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One process, or thread, at a time changes the list; without a lock where the file system has none."""
+    """One process, or thread, at a time changes the list; without a lock if the file system does not support locks."""
     try:
         import fcntl
 

@@ -3,8 +3,8 @@
     3ad0f412ce60           commit; nothing in the package's folder is modified or added
     tree:9c1f04d27ab3      SHA-256 of the package's source files, where they differ from the commit or there is no history
 
-A tree can be traced as well: `tree_hash` of a checkout whose files are the same gives the same hash. Only the package counts: a
-study that writes its results, or a page that is being edited, does not change the code.
+A tree can be traced as well: `tree_hash` of a checkout whose files are the same gives the same hash. Only the package counts: new
+results or edited pages do not change the version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DIGITS = 12
 def code_version(package: Path = PACKAGE) -> str:
     """The commit of the package's files, or "tree:" and their hash."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        _git(package, "ls-files", "--error-unmatch", "__init__.py")  # not merely inside somebody else's repository
+        _git(package, "ls-files", "--error-unmatch", "__init__.py")  # not merely inside another repository
         if not _git(package, "status", "--porcelain", "--untracked-files=all", "--", "."):
             return _git(package, "rev-parse", "HEAD")[:DIGITS]
     return f"tree:{tree_hash(package)}"

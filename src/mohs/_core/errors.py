@@ -8,7 +8,7 @@ class DataError(ValueError):
 
 
 class NoLabels(DataError):  # noqa: N818  (what is wrong)
-    """Data that were read have no labels; what needs none can read them as unlabeled."""
+    """The data have no labels; callers that need none can read them as unlabeled."""
 
 
 class RunError(RuntimeError):

@@ -19,7 +19,7 @@ def eval_mode(
     """Put a model in evaluation mode; restore its modes, device and gradient flags afterwards.
 
     Args:
-        model: A Module; any other callable is left alone.
+        model: A Module; any other callable is unchanged.
         device: Device to run the model on; None: its current device.
         freeze: Turn off the gradients of its parameters, for gradients with respect to inputs alone.
 

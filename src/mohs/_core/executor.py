@@ -1,8 +1,8 @@
 """Where independent pieces of work run: in this process, shared among the processes of torchrun, or on a Ray cluster.
 
 A piece of work is a function of one item that returns its result or, if that is large, leaves it in a file on a path that all
-machines share, and returns a summary. It must give the same result wherever and however often it runs, and look first whether the
-file is there: then a job that was interrupted resumes, and a machine that is lost costs its unfinished pieces only.
+machines share, and returns a summary. It must give the same result wherever and however often it runs, and check first whether
+the file exists: then an interrupted job resumes, and losing a machine costs only its unfinished pieces.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mohs._core.device import choose_device
 from mohs._core.distributed import gathered, ranks
 from mohs._core.errors import FolderInUse
 
-AHEAD = 4  # pieces submitted to Ray per processor or GPU of the cluster, beyond which new ones wait
-PATIENCE = 120.0  # seconds to wait for a folder that the process of a lost machine still holds
+AHEAD = 4  # maximum number of submitted pieces per processor or GPU of the Ray cluster; further ones wait
+PATIENCE = 120.0  # seconds to wait for a folder that is still locked by a process of a lost machine
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Load = Callable[[], Callable[[Item], Result]]
@@ -40,7 +40,7 @@ class Executor(Protocol):
         ...
 
     def map_loaded(self, load: Load[Item, Result], items: Sequence[Item], *, gpu: bool = False) -> Iterator[Result]:
-        """The same for work that is expensive to prepare: `load` makes it, once in every process that takes part."""
+        """The same for work that is expensive to prepare: `load` creates it, once per process."""
         ...
 
 
@@ -84,7 +84,7 @@ class RayTasks:
         import ray
 
         task: Any = ray.remote(_run).options(num_cpus=1, num_gpus=1 if gpu else 0, max_retries=-1)
-        held, here = ray.put(work), os.getcwd()  # the work travels once, not with every item
+        held, here = ray.put(work), os.getcwd()  # the work is sent once, not with every item
         most = AHEAD * max(1, int(self._resources().get("GPU" if gpu else "CPU", 1)))
         running: deque[Any] = deque()
         left = iter(items)
@@ -116,7 +116,7 @@ class RayTasks:
             num_cpus=0 if gpu else 1,
             num_gpus=1 if gpu else 0,
         )
-        early: dict[int, Result] = {}  # results that came before those of earlier items
+        early: dict[int, Result] = {}  # results that arrived before those of earlier items
         at = 0
         for row in done.iter_rows():
             outcome: _Outcome = row["outcome"]
@@ -136,7 +136,7 @@ class RayTasks:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of an item: its result, or the error."""
+    """The outcome of an item: its result, or the error."""
 
     number: int
     result: Any

@@ -17,13 +17,13 @@ from mohs._core.errors import DataError, FolderInUse, RunError
 from mohs._core.files import written_whole
 
 LOCK = ".lock"
-HELD = {  # by marker: what the folder holds, and the commands that take it
+HELD = {  # by marker file: contents of the folder, and the commands that take it
     "audit.json": ("an audit", "mohs review, mohs report and mohs apply take it"),
     "run.json": ("a training run", "mohs predict and mohs compare take it, and mohs audit DATA --run judges by it"),
     "adapt.json": ("an adaptation", "mohs adapt writes it, and no other command takes it"),
     "embed.json": ("an embedding", "mohs audit --stream and mohs score take it"),
 }
-MARKERS = frozenset(HELD)  # whose folder it is
+MARKERS = frozenset(HELD)  # files that name the job of a folder
 
 
 def is_output(names: Collection[str]) -> bool:
@@ -32,7 +32,9 @@ def is_output(names: Collection[str]) -> bool:
 
 
 def held_in(folder: str | Path) -> str:
-    """What a folder holds and which commands take it, in words: "it holds an audit (mohs review ...)"; "" if it is not known."""
+    """A phrase on what a folder holds and which commands take it: "it holds an audit (mohs review ...)"; "" if it is not
+    known.
+    """
     found = [about for marker, about in HELD.items() if (Path(folder) / marker).is_file()]
     return f"it holds {found[0][0]} ({found[0][1]})" if found else ""
 
@@ -80,7 +82,7 @@ def _mark(folder: Path, marker: str, about: Mapping[str, Any], kind: str, key: s
         if noted not in (None, job) and _says(file, key) == job:
             lost, repair = "the other files cannot be checked", "remove this file to use them unchecked"
             raise damaged(folder / MANIFEST, "it is that of another folder", lost=lost, repair=repair)
-        held = _marked(file, key) if file.exists() else noted or job  # without its marker, the checksums say whose folder it is
+        held = _marked(file, key) if file.exists() else noted or job  # without the marker, the checksums name the job
         if held == job and noted is None:
             name_job(folder, marker, job)
         if held == job and not file.exists():

@@ -1,4 +1,4 @@
-"""Graphs of PyTorch Geometric as items of a data set, without importing it: whoever has such an item has imported it.
+"""Graphs of PyTorch Geometric as items of a data set, without importing it: code that has such an item has imported it.
 
 is_graph(item)               whether an item, or a batch of them, is a torch_geometric `Data`
 collate_graphs(items)        one disjoint graph of several

@@ -25,7 +25,7 @@ def visible(text: Any) -> str:
 
 
 def shorten(text: Any, length: int = 48) -> str:
-    """`visible`, with the middle left out if it is longer: names differ at their beginnings and endings."""
+    """`visible`, with the middle omitted if it is longer: names differ at their beginnings and endings."""
     shown = visible(text) or "(empty)"
     keep = (length - 1) // 2
     return shown if len(shown) <= length else f"{shown[: length - 1 - keep]}…{shown[-keep:]}"

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from mohs._core.errors import DataError
 
-TRIES, FIRST_PAUSE = 4, 0.5  # attempts, and seconds before the second of them; each further pause is twice as long
+TRIES, FIRST_PAUSE = 4, 0.5  # number of attempts, and seconds before the second; each further pause is twice as long
 NATIVE = ("s3", "gs", "gcs", "file")
 Result = TypeVar("Result")
 
@@ -35,7 +35,7 @@ def filesystem(scheme: str, bucket: str) -> Any:
     from pyarrow import fs
 
     try:
-        if scheme == "s3" and "AWS_ENDPOINT_URL" in os.environ:  # a server of one's own
+        if scheme == "s3" and "AWS_ENDPOINT_URL" in os.environ:  # a custom endpoint
             where = {"endpoint_override": os.environ["AWS_ENDPOINT_URL"], "region": os.environ.get("AWS_REGION")}
             return fs.S3FileSystem(allow_delayed_open=True, **where)  # small files in one request
         if scheme in NATIVE:

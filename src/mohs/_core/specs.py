@@ -26,7 +26,7 @@ def create(table: Mapping[str, type[Component]], kind: str, name: str, /, *args:
     except TypeError as error:  # a field without a default is missing
         known = (f.name for f in dataclasses.fields(table[name]))  # type: ignore[arg-type]
         raise ValueError(f"{name}: {str(error).partition('() ')[2] or error}; its fields: {', '.join(known)}") from error
-    except (ArithmeticError, RuntimeError) as error:  # torch, of numbers that no field's type rules out
+    except (ArithmeticError, RuntimeError) as error:  # torch's errors for numbers that the field types allow
         raise ValueError(f"{name}: {error}") from error
 
 

@@ -18,10 +18,10 @@ from numbers import Integral, Real
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 INF = math.inf
-SEEDS = 2**32  # NumPy takes no larger ones
+SEEDS = 2**32  # NumPy's seeds are smaller
 LARGEST_INTEGER, LARGEST_FLOAT = 2**31 - 1, 3e38
 WIDE = ("ignore_index", "memory_limit")  # integers of 64 bits
-SHOWN = 60  # characters of a wrong value in an error
+SHOWN = 60  # characters of a wrong value that an error shows
 
 
 def check_fields(cls: type, values: Mapping[str, Any], *, where: str = "") -> None:
@@ -42,7 +42,7 @@ def check_fields(cls: type, values: Mapping[str, Any], *, where: str = "") -> No
 
 
 def check_type(name: str, value: Any, kind: Any) -> None:
-    """Raise ValueError unless the value has the type that an annotation names; the last word of the name tells seeds."""
+    """Raise ValueError unless the value has the type that an annotation names; names that end in "seed" are seeds."""
     if not _fits(name.rpartition(" ")[2].rpartition(".")[2], value, kind):
         shown = repr(value)
         shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 LABELS = ("label", "labels", "target", "targets", "class", "y")
 IDS = ("id", "ids", "index", "idx", "sample_id", "key")
-INDEX = "__index_level_0__"  # what pandas calls an index without a name in a Parquet file
+INDEX = "__index_level_0__"  # pandas' name in a Parquet file for an index without a name
 PATHS = ("path", "paths", "file", "filename", "file_name", "filepath", "image_path")
 IMAGES = ("image", "images", "img", "picture")
 FEATURES = ("features", "feature", "embedding", "embeddings", "x")

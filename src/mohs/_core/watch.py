@@ -1,4 +1,4 @@
-"""Progress of long work: the events, dictionaries, that a `watch` function is called with."""
+"""Progress of long work: the events (dictionaries) that are passed to a `watch` function."""
 
 from __future__ import annotations
 
