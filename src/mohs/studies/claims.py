@@ -8,7 +8,7 @@ is run here and how it deviates), and optionally
     relation, above, below, other_metric, matched, together, pooled, interval   other comparisons, see `evidence.py`
     test, refuted_by                               a test that proves the claim, or its opposite: file::name
     reason                                         a remark on the evidence, or why nothing was run
-    rerun                                          why the results have to be made anew; shown with the verdict
+    rerun                                          why the results must be computed again; shown with the verdict
     headline                                       true: included in the summary
     again                                          id of the claim that this one tests a second time; both count as one
 
@@ -139,7 +139,7 @@ def _read(path: Path) -> list[Claim]:
             raise DataError(f"{where}: {error}") from error
     for entry in given.get("second", []):
         made = _seconds(path, entry, claims)
-        place = 1 + next(i for i, one in enumerate(claims) if one.id == made[-1].again)  # after the claims that they test again
+        place = 1 + next(i for i, one in enumerate(claims) if one.id == made[-1].again)  # after the claims that they repeat
         claims[place:place] = made
     return claims
 

@@ -7,7 +7,7 @@
     relation = "ratio"           better ÷ worse, seed by seed, against `above` or `below`
     relation = "range"           the largest of the rows minus the smallest, seed by seed, against `above` or `below`
     relation = "ranks"           Spearman's ρ of metric and other_metric over the rows, seed by seed, against `above` or `below`;
-                                 both are about settings, of which some may not learn: such runs count
+                                 both compare settings, some of which may not learn: such runs count
     together = true              the mean over the rows, seed by seed, is compared
     pooled = true                the runs of all rows are one sample, compared with a number or with another metric
     interval = "examples"        each run by its own interval over examples, columns METRIC_low and METRIC_high; with
@@ -49,7 +49,7 @@ from mohs.studies.recipe import Recipe
 
 VERDICTS = ("holds", "fails", "draw", "not run")
 RELATIONS = ("better", "equal", "ratio", "range", "ranks")
-ACROSS = ("range", "ranks")  # relations that make one number of all rows
+ACROSS = ("range", "ranks")  # relations that compute one number from all rows
 LEAST_ROWS = {"range": 2, "ranks": 3}
 INTERVALS = ("seeds", "examples")
 LEAST_P = 1e-4  # smaller values of p are shown as "p < 0.0001"
@@ -177,7 +177,7 @@ def _check_across(claim: Claim, *, number: bool) -> None:
 
 
 def verdict_from(claim: Claim, path: Path, recipe: Recipe | None = None) -> Verdict:
-    """Compute the verdict from a results file; "not run" while rows are missing, unless those at hand refute the claim."""
+    """Compute the verdict from a results file; "not run" while rows are missing, unless the existing ones refute the claim."""
     results = read_benchmark(path) if path.suffix == ".json" else read_results(path)
     rows = list(dict.fromkeys([*claim.better, *claim.worse]))
     late = [row for row in rows if not any(one["row"] == row for one in results)]
@@ -222,7 +222,7 @@ def _late(rows: Sequence[str]) -> str:
 
 
 def _without(claim: Claim, missing: set[str]) -> Claim | None:
-    """The claim on the rows that are there, for which one comparison that fails decides; None if nothing is left to compare."""
+    """The claim restricted to the existing rows, where one failing comparison decides; None if nothing remains to compare."""
     if not missing:
         return claim
     if claim.together or claim.pooled or claim.relation in ACROSS:

@@ -126,7 +126,7 @@ def judge_estimate(
 def all_of(judged: Sequence[Judgment], *, of: int | None = None) -> Judgment:
     """One judgment on a claim for which every comparison has to hold: its verdict, p and the least of the numbers of seeds.
 
-    of: The number of comparisons that the claim consists of, if not all of them are at hand.
+    of: The number of comparisons that the claim consists of, if not all of them are given.
     """
     of = len(judged) if of is None else of
     if of == 1:
@@ -206,13 +206,13 @@ def _paired(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[TTest
 
 
 def learning_threshold(classes: int) -> float:
-    """The accuracy from which on a network has learned something, for this number of classes."""
+    """The least accuracy of a network that has learned something, for this number of classes."""
     chance = 1 / classes
     return min(2 * chance, chance + (1 - chance) / 4)
 
 
 def collapsed(result: Result) -> str:
-    """Why this run does not count, in words; "" if its network learned, or if the results do not tell."""
+    """Why this run does not count; "" if its network learned, or if the results do not say."""
     if "error" in result:
         return str(result["error"])
     known = {name: float(result[name]) for name in ACCURACIES if name in result}

@@ -169,7 +169,7 @@ def _others(recipe: Recipe, results: Sequence[Result]) -> list[str]:
         return []
     labels = [row.label for row in recipe.rows]
     cells = {(label, name): _mean(results, label, name) for label in labels for name in names}
-    if len(labels) >= len(names):  # the longer side goes down the page
+    if len(labels) >= len(names):  # the longer side becomes the rows
         made = table(["row", *names], [[label, *(cells[label, name] for name in names)] for label in labels])
     else:
         made = table(["", *labels], [[name, *(cells[label, name] for label in labels)] for name in names])

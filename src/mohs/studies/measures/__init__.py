@@ -1,1 +1,1 @@
-"""What a study measures on a trained network: one dataclass per measure, whose fields are the keys of a recipe."""
+"""Measures of a study on a trained network: one dataclass per measure, whose fields are the keys of a recipe."""

@@ -1,4 +1,4 @@
-"""What measures share: the test set or a subset of it, and the network's outputs on it."""
+"""Shared by measures: the test set or a subset of it, and the network's outputs on it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from mohs.train.trained import Trained
 @dataclass(frozen=True, kw_only=True)
 class Course:
     """Trends of traced means: trend_<value>, Spearman's ρ of the epoch and the mean over the training examples;
-    done_<value>, the epoch from which on the mean has covered `share` of the change from its first to its last value.
+    done_<value>, the first epoch at which the mean has covered `share` of the change from its first to its last value.
 
     Needs `trace = true`; on = "test": over the test examples in evaluation mode, which needs `trace_test = true`. values:
     confidence, right, norm, avh. NaN for fewer than 3 epochs.
@@ -85,7 +85,7 @@ def rising(curve: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
 
 
 def done_by(curve: np.ndarray[tuple[int], np.dtype[np.float64]], share: float) -> float:
-    """The epoch, counted from 1, from which on the curve has covered this share of its change; NaN if constant or short."""
+    """The first epoch, counted from 1, at which the curve has covered this share of its change; NaN if constant or short."""
     way = curve[-1] - curve[0]
     if len(curve) < 3 or not way:
         return math.nan

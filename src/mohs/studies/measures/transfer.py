@@ -63,7 +63,7 @@ class SelfTraining:
 class Alignment:
     """Adaptation to a target domain by "mmd", "dann" or "entropy" (`adapt/alignment.py`): accuracy on its test set.
 
-    For runs whose data are a pair, such as "mnist->usps". epochs, lr: of the training from the source network on.
+    For runs whose data are a pair, such as "mnist->usps". epochs, lr: of the training that starts from the source network.
     """
 
     method: str

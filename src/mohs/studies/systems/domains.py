@@ -1,7 +1,7 @@
-"""Domain generalization: training on several domains for one that is never seen, plainly or by meta-learning (MLDG).
+"""Domain generalization: training on several domains for an unseen one, plainly or by meta-learning (MLDG).
 
     plain    F(θ): mean cross-entropy over the domains, a batch of each in every step
-    mldg     F(θ) + β G(θ − α ∇F(θ)):  at each step one domain, drawn at random, is kept for G, and the others are F
+    mldg     F(θ) + β G(θ − α ∇F(θ)):  at each step one domain, drawn at random, is held out for G, and the others form F
 
 G asks that a step on some domains also lowers the loss on another; its gradient goes through ∇F (second derivatives).
 Li et al., "Learning to generalize: meta-learning for domain generalization" (AAAI 2018), algorithm 1.
@@ -30,7 +30,7 @@ from mohs.train.feed import Feed
 from mohs.train.run_data import limited
 
 METHODS = ("plain", "mldg")
-WARMUP = 0.05  # share of the training
+WARMUP = 0.05  # warm-up, as a share of the training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class DomainGeneralization(System):
         model: Network.
         head: Classification head; None: a linear layer.
         inner: α, the learning rate of the step inside MLDG.
-        beta: β, the weight of the domain kept.
+        beta: β, the weight of the held-out domain.
         lr: Highest learning rate of SGD; it falls to 0 with the cosine.
         weight_decay: Weight decay.
         batch: Examples per step, over all domains.
@@ -134,7 +134,7 @@ def mean_loss(network: Network, loss: Any, parts: Sequence[Labeled]) -> Tensor:
 
 
 def batches(sources: Sequence[Examples], run: DomainGeneralization, device: torch.device) -> Iterator[list[Labeled]]:
-    """Without end, a batch of each domain."""
+    """Yields a batch of each domain, indefinitely."""
     augment, size = create_augment(list(run.augment)) if run.augment else None, max(2, run.batch // len(sources))
     how: dict[str, Any] = {"device": device, "augment": augment}
     feeds = [Feed(part, batch=min(size, len(part)), seed=run.seed + i, **how) for i, part in enumerate(sources)]

@@ -16,7 +16,7 @@ from mohs._core.errors import DataError
 from mohs.data.read_options import Reading
 
 SYNTHETIC = "synthetic"
-NODES, GRAPHS = (4, 12), 60  # of the synthetic set: nodes of a graph (least, most), and graphs
+NODES, GRAPHS = (4, 12), 60  # synthetic set: nodes of a graph (minimum, maximum), and number of graphs
 
 
 @dataclass(frozen=True)

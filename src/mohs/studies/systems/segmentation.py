@@ -1,9 +1,9 @@
-"""Unsupervised segmentation: a small network groups the pixels of one image, without labels and anew for every image.
+"""Unsupervised segmentation: a small network groups the pixels of one image, without labels; every image has its own network.
 
     r = BN(conv 1×1(features))                                 responses (q, H, W); a pixel's segment is the largest of its q
     L = CE(r, argmax r) + μ Σ |differences of r between neighbors| / count + γ F(r)        F: ADR over the pixels
 
-The images are synthetic scenes whose regions are known: Voronoi cells, each with a color and a grating of its own, under noise.
+The images are synthetic scenes whose regions are known: Voronoi cells, each with its own color and grating, plus noise.
 
     miou       for every true region the largest intersection over union with any segment, averaged, as Kim et al. score it
     boundary   F score of the segments' boundaries against the regions', `NEAR` pixels apart or less

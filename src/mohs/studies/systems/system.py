@@ -13,7 +13,7 @@ from typing import Any, Self
 from mohs._core.validation import check_fields
 from mohs.losses import create_loss
 
-Numbers = dict[str, float]  # what a run reports: "epochs", "classes" (optional) and its metrics
+Numbers = dict[str, float]  # numbers that a run reports: "epochs", "classes" (optional) and its metrics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ class Corpus:
 
 
 def read_corpus(name: str, *, pieces: int) -> Corpus:
-    """The corpus of this name, with a vocabulary of so many pieces."""
+    """The corpus of this name, with a vocabulary of this many pieces."""
     if name == SYNTHETIC:
         return synthetic()
     home = Reading.of().home(name, name)
