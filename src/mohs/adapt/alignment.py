@@ -1,4 +1,4 @@
-"""Adaptation without pseudo-labels: train on the source while the target's features or predictions are pulled into line.
+"""Adaptation without pseudo-labels: train on the source while the target's features or predictions are aligned with it.
 
     L = cross-entropy(source) + w λ(t) A                      λ(t) = 2/(1 + e^(−10 t)) − 1, t: share of the training done
     mmd       A = squared maximum mean discrepancy of the features of source and target, mean of five Gaussian kernels
@@ -7,8 +7,8 @@
 
 Each step takes a batch of the source and one of the target, through the network together, so that batch normalization sees both,
 which by itself adapts its statistics to the target.
-The target's labels are not used. Baselines for self-training (`self_training.py`), which they share the network, data, number
-of epochs and augmentation with.
+The target's labels are not used. Baselines for self-training (`self_training.py`), with the same network, data, number of epochs
+and augmentation.
 Long et al. (ICML 2015), the kernels here on the last features alone; Ganin et al. (JMLR 2016), eqs. 9 and 14; Grandvalet & Bengio
 (NIPS 2004).
 """
@@ -55,7 +55,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 class Reversed(torch.autograd.Function):
-    """The identity, whose gradient is turned around."""
+    """The identity with a reversed gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class Reversed(torch.autograd.Function):
 
 
 class DomainLoss(nn.Module):
-    """Cross-entropy of a classifier of two domains on features (n, D), to which it hands the reversed gradient."""
+    """Cross-entropy of a classifier of two domains on features (n, D), which receive the reversed gradient."""
 
     def __init__(self, features: int, *, seed: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def align(
     lr: float,
     weight: float | None = None,
 ) -> Network:
-    """A copy of a network, trained on with the source's labels and the target's inputs.
+    """A copy of a network, trained further with the source's labels and the target's inputs.
 
     Args:
         network: The network to start from, on its device.

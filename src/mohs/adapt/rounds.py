@@ -126,7 +126,7 @@ def load_only(path: Path) -> Tensor:
 
 
 def again_from(folder: Path) -> str:
-    """How to get a damaged round back."""
+    """How to restore a damaged round."""
     return f"remove the folder {folder} and run the same command again"
 
 

@@ -1,14 +1,14 @@
 """Self-training for domain adaptation: train on labeled source data, then on pseudo-labels of unlabeled target data.
 
 Round 0 trains on the source. Each later round predicts the whole target with the last network, selects pseudo-labels
-(`selection`), and trains on from the last weights on source and selected, for `run.epochs` epochs or as `again` says.
-Only the weights pass from round to round: optimizer, schedule and the losses' own state are reset.
+(`selection`), and continues training from the last weights on the source and the selected examples, for `run.epochs` epochs or as
+set by `again`. Only the weights pass from round to round: optimizer, schedule and the losses' own state are reset.
 
     FOLDER/adapt.json, rounds.jsonl                 the settings; one line per round
     FOLDER/round-0/, round-1/selected.safetensors   the runs; what a round trains on, written before it trains
     FOLDER/target.parquet                           the last network's predictions of the target, and when each was selected
 
-A round that selects nothing is not trained and keeps the network before it. Repeating the call resumes an interrupted one and
+A round that selects nothing is not trained and keeps the previous network. Repeating the call resumes an interrupted one and
 ends, on a CPU, with the same weights; with more rounds it continues. The first of several processes selects for all.
 Zou et al. (ECCV 2018; ICCV 2019); Chen et al., "Angular visual hardness" (ICML 2020), section 5.
 """
@@ -110,7 +110,7 @@ class Adapted:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What the rounds share: source (with its validation set), target, its test set if any, and the settings."""
+    """Shared by all rounds: source (with its validation set), target, its test set if any, and the settings."""
 
     source: Data
     target: Examples
@@ -214,7 +214,7 @@ def _adapt(task: Task, about: dict[str, Any], rounds: int, first: Trained | None
 
 
 def choose(task: Task, number: int, last: Trained, outputs: Predictions | None) -> tuple[Selected, Line]:
-    """What this round trains on, and its line: saved before training, and loaded when resuming."""
+    """The training examples of this round, and its line: saved before training, and loaded when resuming."""
     file = task.folder / f"round-{number}" / "selected.safetensors"
     if file.exists():
         return load_choice(file)
@@ -227,7 +227,7 @@ def choose(task: Task, number: int, last: Trained, outputs: Predictions | None) 
 
 
 def retrain(task: Task, number: int, last: Trained, chosen: Selected) -> Trained:
-    """Train on from the last weights, on the source and the selected."""
+    """Continue training from the last weights, on the source and the selected examples."""
     source = task.source.train
     target = dataclasses.replace(task.target.take(chosen.places), labels=chosen.labels, keys=None, paths=None, truth=None)
     data = Data(joined([dataclasses.replace(source, keys=None, paths=None, truth=None), target]), task.source.val)

@@ -2,7 +2,7 @@
 
     S_k  the examples whose class is k;   n_k = ⌊portion · |S_k|⌋;   λ_k  the n_k-th largest value of class k in S_k
 
-Where n_k = 0 no example is labeled k. All examples that tie with a threshold pass; probabilities are compared as
+Where n_k = 0 no example is labeled k. All examples that tie with a threshold are selected; probabilities are compared as
 logarithms in double precision, so that confident networks do not tie at p = 1.
 Zou et al., "Unsupervised domain adaptation via class-balanced self-training" (ECCV 2018), the solver of its eq. 4.
 """

@@ -382,9 +382,9 @@ def group_notes(table: pa.Table, rows: Array, labels: Array) -> list[str]:
     """A note on a column that looks like one of groups, such as patients; [] if there is none.
 
     It has many values, strings or integers; nearly all rows share theirs with other rows, and nearly always or nearly never
-    share their label with these rows (each firm has one row per year, and the year is the label); and the values are about equally
-    frequent, unlike most codes from which labels are made. Integers whose size predicts the label, like a score, must be equally
-    frequent.
+    share their label with these rows (each firm has one row per year, and the year is the label); and the values are about
+    equally frequent, unlike most codes from which labels are made. Integers whose size predicts the label, like a score, must be
+    equally frequent.
 
     Args:
         table: All columns but the labels.

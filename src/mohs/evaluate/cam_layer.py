@@ -77,7 +77,9 @@ def _by_tokens(ran: list[tuple[str, nn.Module, Tensor]], convolutions: list[int]
 
 
 def _ran(model: nn.Module, image: Tensor) -> list[tuple[str, nn.Module, Tensor]]:
-    """Name, module and output of what ran once and gave a tensor, in the order of finishing; the model itself is left out."""
+    """Name, module and output of every module that ran once and returned a tensor, in the order of completion, except the model
+    itself.
+    """
     ran: list[tuple[str, nn.Module, Tensor]] = []
     times: Counter[str] = Counter()
 

@@ -60,7 +60,7 @@ def retrieval(
 
 
 def set_means(features: Any, labels: Any, size: int) -> tuple[Tensor, Tensor]:
-    """Mean direction and label of sets of `size` examples of one class, in their order; what is left over is dropped."""
+    """Mean direction and label of sets of `size` examples of one class, in their order; a remainder is dropped."""
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}")
     x, y = _directions("features", features, "labels", labels)

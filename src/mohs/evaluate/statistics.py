@@ -10,8 +10,8 @@
     Benjamini-Hochberg  p_(i) · n / i, made monotone: the expected share of false findings is at most α
 
 With n = 1 SD and test are NaN, and the verdict is a draw that says so. If all n differences are the same number, up to the six
-digits that files of results keep, their variance says nothing: accuracies are multiples of 1/examples, so that a few of them are
-often equal, and what is left is rounding. The exact sign test takes over, p = 2^(1−n) (for two samples the permutation test,
+digits that files of results keep, their variance is meaningless: accuracies are multiples of 1/examples, so that a few of them
+are often equal, and the rest is rounding. The exact sign test takes over, p = 2^(1−n) (for two samples the permutation test,
 p = 2/C(n + m, n)), and the interval is that number if p < α and all numbers otherwise. `from_summary` tests a paper's mean ± SD
 (n): AMC's Table 1 is Student's, two-sided, n = 5.
 Welch (1947); Holm (1979); Schuirmann, "A comparison of the two one-sided tests procedure and the power approach" (1987);

@@ -3,7 +3,7 @@
     same if cos(f₁, f₂) ≥ t          t: the threshold with the best accuracy on the other folds; accuracy: mean over the folds
 
 This is the protocol of Labeled Faces in the Wild (10 folds that share no person, as many pairs of one person as of two). A
-threshold lies halfway between two neighboring values; of several that are equally good the largest counts. Time is O(P log P)
+threshold lies halfway between two neighboring values; of several that are equally good the largest is used. Time is O(P log P)
 for P pairs.
 Huang et al., "Labeled Faces in the Wild" (2007), section IV; ADR, Tables 5 and 6.
 """
@@ -85,7 +85,7 @@ def best_threshold(values: Tensor, same: Tensor) -> float:
 def make_pairs(labels: Any, *, folds: int = FOLDS, seed: int = 0) -> Pairs:
     """Pairs in folds that share no class: as many of one class as of two, and as many as the classes of the fold allow.
 
-    Classes are dealt into folds at random; a fold has at least two classes, so few classes make fewer folds.
+    Classes are assigned to folds at random; a fold has at least two classes, so few classes give fewer folds.
     """
     y = torch.as_tensor(labels)
     classes = torch.unique(y)

@@ -42,7 +42,7 @@ except Exception as error:  # a broken installation raises more than ImportError
     ) from error
 
 ID_NAMES = ("ids", "id")
-CHANGES_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # of a configuration: what follows the output layer
+CHANGES_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # configured after the output layer
 
 
 def as_compute_loss_func(
@@ -173,7 +173,7 @@ def _record(recorder: Recorder, ids: Tensor, logits: Tensor, labels: Tensor, fea
 
 
 def is_shifted(outputs: Any, shift_labels: bool | None) -> bool:
-    """Whether the logits of a token (B, T, K) predict the label of the next, by the wish or by the class of the outputs."""
+    """Whether the logits of a token (B, T, K) predict the label of the next, as requested, or by the class of the outputs."""
     if shift_labels is not None:
         return shift_labels
     if not isinstance(outputs, ModelOutput):
@@ -199,7 +199,7 @@ class RecorderCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
         self._hook = model.register_forward_pre_hook(self._take_ids, with_kwargs=True)
-        self.compute_loss.epoch = int((state.epoch or 0) + 1e-6)  # where a resumed training stands
+        self.compute_loss.epoch = int((state.epoch or 0) + 1e-6)  # the epoch of a resumed training
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self.compute_loss.recorder is not None:

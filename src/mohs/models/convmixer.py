@@ -1,4 +1,4 @@
-"""ConvMixer: patches, then blocks that mix each channel over space and each place over channels.
+"""ConvMixer: patches, then blocks that mix each channel over space and each position over channels.
 
     stem   h = BN(gelu(conv of stride = size = patch))
     block  h ← h + BN(gelu(depthwise k×k of h));  h ← BN(gelu(1×1 of h))          features: the mean over places

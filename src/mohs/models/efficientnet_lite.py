@@ -20,7 +20,7 @@ from mohs._core.errors import RunError
 from mohs.models.blocks import Body, Shape, check_fields
 from mohs.models.zoo import entered, tried, vision
 
-LITE = {"lite0": 224, "lite1": 240, "lite2": 260}  # side length that each was trained at
+LITE = {"lite0": 224, "lite1": 240, "lite2": 260}  # side length at which each was trained
 TUNED_SIDE = 128  # side length for fine-tuning, unless images are larger than that
 
 
