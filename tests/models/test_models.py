@@ -15,7 +15,7 @@ import mohs.models
 from mohs import find_head
 from mohs.heads import HEADS
 from mohs.models import MODELS, create_model, default_model
-from mohs.models.blocks import BatchNorm
+from mohs.models.layers import BatchNorm
 from mohs.models.network import Network, Scale
 
 OWN = [name for name in MODELS if name not in (*mohs.models.ZOOS, "efficientnet_lite")]

@@ -15,13 +15,14 @@ import torch
 from torch import nn
 
 from mohs._core.specs import as_spec, create_spec
+from mohs._core.validation import check_whole
 from mohs.heads import create_head
 from mohs.models.alexnet import AlexNet
 from mohs.models.amc_nets import AMCMnist, ConvLarge, ConvSmall
-from mohs.models.blocks import Body, Shape, check_whole
 from mohs.models.convmixer import ConvMixer
 from mohs.models.efficientnet_lite import EfficientNetLite
 from mohs.models.input_scale import scale_of
+from mohs.models.layers import Body, Shape
 from mohs.models.mnist_nets import Mnist, MnistAttack
 from mohs.models.network import Network, Scale
 from mohs.models.pacs_net import CNN10

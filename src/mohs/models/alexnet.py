@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.blocks import Body, Shape, check_fields, flat_size, he_normal, image_shape
+from mohs.models.layers import Body, Shape, check_fields, flat_size, he_normal, image_shape
 
 WIDTHS = (3, 6, 4, 4)  # convolutions after the first, as multiples of its width
 POOLED = (True, False, False, True)  # which of them are followed by pooling

@@ -21,7 +21,7 @@ from typing import ClassVar, Protocol
 
 from torch import nn
 
-from mohs.models.blocks import Body, Shape, check_fields, conv, global_mean, image_shape
+from mohs.models.layers import Body, Shape, check_fields, conv, global_mean, image_shape
 
 SMALLEST = 12  # two poolings leave the 3×3 that the unpadded convolution needs
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mohs.models.blocks import BatchNorm, Body, Shape, check_fields, global_mean, image_shape, with_dropout
+from mohs.models.layers import BatchNorm, Body, Shape, check_fields, global_mean, image_shape, with_dropout
 
 
 def mixed(layer: nn.Conv2d) -> nn.Sequential:

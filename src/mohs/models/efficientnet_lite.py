@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from mohs._core.errors import RunError
-from mohs.models.blocks import Body, Shape, check_fields
+from mohs.models.layers import Body, Shape, check_fields
 from mohs.models.zoo import entered, tried, vision
 
 LITE = {"lite0": 224, "lite1": 240, "lite2": 260}  # side length at which each was trained

@@ -14,7 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from mohs._core.errors import DataError
 from mohs.data.examples import Examples
 from mohs.data.validate import check_numeric
-from mohs.models.blocks import numbers_in
+from mohs.models.layers import numbers_in
 from mohs.models.network import Scale
 
 CHUNK = 4_000_000  # numbers in float64 at once: 32 MB

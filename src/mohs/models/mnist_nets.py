@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.blocks import BatchNorm, Body, Shape, check_fields, flat_size, image_shape
+from mohs.models.layers import BatchNorm, Body, Shape, check_fields, flat_size, image_shape
 
 STAGES = (3, 4, 3)  # convolutions before each pooling
 

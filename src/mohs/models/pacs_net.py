@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs.models.blocks import Body, Shape, check_fields, conv, flat_size, image_shape, with_dropout
+from mohs.models.layers import Body, Shape, check_fields, conv, flat_size, image_shape, with_dropout
 
 
 @dataclass(frozen=True, kw_only=True)

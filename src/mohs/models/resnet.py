@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from mohs.models.blocks import (
+from mohs.models.layers import (
     BatchNorm,
     Body,
     GlobalMax,

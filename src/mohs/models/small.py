@@ -18,13 +18,12 @@ from typing import ClassVar
 
 from torch import nn
 
-from mohs._core.validation import check_choice
-from mohs.models.blocks import (
+from mohs._core.validation import check_choice, check_whole
+from mohs.models.layers import (
     ACTIVATIONS,
     Body,
     Shape,
     check_fields,
-    check_whole,
     conv,
     global_mean,
     image_shape,

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from mohs.heads.find_head import find_head
-from mohs.models.blocks import Body, Shape, check_fields, image_shape
+from mohs.models.layers import Body, Shape, check_fields, image_shape
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and SD per channel for pretrained weights
 WITH_AUXILIARY = ("googlenet", "inception_v3")

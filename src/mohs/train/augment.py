@@ -26,8 +26,7 @@ import torch
 from torch import Tensor
 
 from mohs._core.specs import as_spec, create_spec
-from mohs._core.validation import check_between, check_choice
-from mohs.models.blocks import check_whole
+from mohs._core.validation import check_between, check_choice, check_whole
 from mohs.train.augment_base import Augment, Drawn, augmented, check_images, coin, uniform, whole
 from mohs.train.augment_strong import corrupt, cutout, mixup, rand_augment
 from mohs.train.warp import as_floats, resized_crop, shifted

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
-from mohs._core.validation import check_between
-from mohs.models.blocks import check_whole
+from mohs._core.validation import check_between, check_whole
 from mohs.train.augment_base import Drawn, augmented, check_images, coin, uniform
 from mohs.train.warp import as_floats
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from mohs._core.specs import as_spec
-from mohs._core.validation import check_between, check_choice
+from mohs._core.validation import check_between, check_choice, check_whole
 from mohs.adapt.alignment import WEIGHTS, align
 from mohs.adapt.rounds import checked_portion
 from mohs.adapt.selection import create_selection
 from mohs.adapt.self_training import PORTION, adapt
 from mohs.data.examples import Data
 from mohs.evaluate.outputs import predict
-from mohs.models.blocks import check_whole
 from mohs.studies.measures.test_outputs import test_of
 from mohs.train.trained import Trained
 

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
+from mohs._core.validation import check_whole
+
 Shape: TypeAlias = tuple[int, ...]
 Body: TypeAlias = tuple[nn.Module, int]  # the module that gives the features, and their number
 
@@ -104,12 +106,6 @@ def image_shape(net: str, shape: Shape, *, smallest: int) -> tuple[int, int, int
             "enlarge them, or use a net for smaller images such as cnn (from 4×4), mlp or linear"
         )
     return channels, height, width
-
-
-def check_whole(name: str, value: object, low: int = 1) -> None:
-    """Validate that an argument is an integer of at least `low`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")
 
 
 def check_dropout(dropout: float) -> None:
