@@ -23,11 +23,11 @@ from mohs.train.consistency import Consistency
 from mohs.train.feed import Feed
 from mohs.train.fold_judge import trust_in_folds
 from mohs.train.graph import can_graph
+from mohs.train.label_trust import TRUST_RULES, Evidence, concentration, easy_component, right_labels
 from mohs.train.loop import train
 from mohs.train.resolve import resolve
 from mohs.train.robust import RECIPES, UNLABELED, Refinement, Robust, RobustTwo, balanced, predicted, refined
 from mohs.train.run import Run
-from mohs.train.selection import SELECTIONS, Evidence, concentration, easy_component, right_labels
 from mohs.train.trained import load_run
 
 RUN = {"data": "blobs", "model": "mlp:hidden=16", "recipe": "robust", "epochs": 6, "batch": 24, "validation": 0.0}
@@ -53,7 +53,7 @@ def made_beliefs(n: int = 1500, k: int = 5, wrong: float = 0.3, norm: float = 4)
     return Evidence(torch.softmax(features @ weight.T, 1), features, weight), labels, true
 
 
-@pytest.mark.parametrize("select", SELECTIONS)
+@pytest.mark.parametrize("select", TRUST_RULES)
 def test_selections_tell_right_from_wrong_labels(select: str) -> None:
     seen, labels, true = made_beliefs()
     right = right_labels(select, seen, labels)

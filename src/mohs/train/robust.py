@@ -8,7 +8,7 @@
     belief   after each epoch the averaged network predicts every training example; if training mirrors images, after every
              second epoch it predicts their mirror images instead; b ← m b + (1 − m) p is the mean so far, scaled by
              class to the shares π of the labels, so that hard classes do not die out: b_k ← b_k π_k / mean b_k
-    trust    w_i, the probability that label i is right (`train.selection`)
+    trust    w_i, the probability that label i is right (`train.label_trust`)
     targets  t_i = w_i y_i + (1 − w_i) b_i over the other classes, sharpened: t ← t^(1/T), normalized
     then     the remaining epochs train on t, updated after each epoch, where it is certain; all examples teach by consistency
 
@@ -36,7 +36,7 @@ from mohs._core.validation import check_between, check_choice
 from mohs.evaluate.outputs import output_batches
 from mohs.models.network import Network, head_weight
 from mohs.models.twins import members
-from mohs.train.selection import LEAST, SELECTIONS, Evidence, right_labels
+from mohs.train.label_trust import LEAST, TRUST_RULES, Evidence, right_labels
 
 TARGETS = ("refined", "given")
 UNLABELED = ("consistency", "believed")
@@ -49,7 +49,7 @@ class Robust:
     """Settings of robust training with one network.
 
     Attributes:
-        select: How labels are trusted: by a selection in `SELECTIONS`, or by "folds" before training.
+        select: How labels are trusted: by a rule in `TRUST_RULES`, or by "folds" before training.
         targets: "refined": label and belief by trust; "given": the labels, so that only early-learning regularization acts.
         warmup: Share of the epochs that train on the labels as given.
         early: Weight of early-learning regularization in the warm-up.
@@ -80,7 +80,7 @@ class Robust:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        check_choice("select", self.select, (*SELECTIONS, FOLDS))
+        check_choice("select", self.select, (*TRUST_RULES, FOLDS))
         check_choice("targets", self.targets, TARGETS)
         check_choice("unlabeled", self.unlabeled, UNLABELED)
         check_between("warmup", self.warmup, 0, 1)

@@ -70,8 +70,8 @@ class Evidence(NamedTuple):
 
 
 def right_labels(select: str, seen: Evidence, labels: Tensor) -> Tensor:
-    """The probability (N,) that each label is right, by a selection in `SELECTIONS`."""
-    return SELECTIONS[select](seen, labels)
+    """The probability (N,) that each label is right, by a rule in `TRUST_RULES`."""
+    return TRUST_RULES[select](seen, labels)
 
 
 def by_noise(seen: Evidence, labels: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ def by_neighbors(seen: Evidence, labels: Tensor) -> Tensor:
     return easy_component(1 - neighbor_agreement(seen.features, labels).nan_to_num(0.5))
 
 
-SELECTIONS: dict[str, Callable[[Evidence, Tensor], Tensor]] = {
+TRUST_RULES: dict[str, Callable[[Evidence, Tensor], Tensor]] = {
     "auto": by_auto,
     "both": by_both,
     "noise": by_noise,
