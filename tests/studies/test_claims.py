@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 from mohs._core.errors import DataError
+from mohs.studies.claim_verdict import Claim, Verdict
 from mohs.studies.claims import LATE, REGISTER, judge_register, problems, read_register, verdict_of
 from mohs.studies.claims_page import PAGE, claims_page, write_claims_page
-from mohs.studies.evidence import Claim, Verdict
 from mohs.studies.guide import GUIDE_PAGE, Advice, Shown, guide_page, read_guide
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from mohs.evaluate.outputs import predict
 from mohs.studies.collect import collect
 from mohs.studies.plan import distinct, plan
 from mohs.studies.recipe import read_recipe, select_rows
-from mohs.studies.relabel import NoLabels, check_labels, data_of, relabeled
+from mohs.studies.relabel import MissingLabels, check_labels, data_of, relabeled
 from mohs.studies.run_study import groups, run_study
 from mohs.train.resolve import prepare_data
 from mohs.train.run_data import opened
@@ -117,7 +117,7 @@ def test_a_class_that_is_never_predicted_is_named(trained: Any) -> None:
         run.network.head.bias[0] += 1e6
         one = relabeled(run, opened(run.run))
         run.network.head.bias.copy_(kept)
-    with pytest.raises(NoLabels, match="the network of CE predicts class 1 for no training example"):
+    with pytest.raises(MissingLabels, match="the network of CE predicts class 1 for no training example"):
         check_labels(one, of="CE")
     check_labels(data, of="CE")
 

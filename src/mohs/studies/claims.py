@@ -5,7 +5,7 @@ is run here and how it deviates), and optionally
 
     recipe, results                                files in the repository; recipe may be the script of a benchmark
     better, worse, metric, direction, margin       rows of `results`: the verdict is computed (paired over seeds, or by margin)
-    relation, above, below, other_metric, matched, together, pooled, interval   other comparisons, see `evidence.py`
+    relation, above, below, other_metric, matched, together, pooled, interval   other comparisons, see `claim_verdict.py`
     test, refuted_by                               a test that proves the claim, or its opposite: file::name
     reason                                         a remark on the evidence, or why nothing was run
     rerun                                          why the results must be computed again; shown with the verdict
@@ -31,7 +31,7 @@ from typing import Any
 
 from mohs._core.errors import DataError
 from mohs.evaluate.statistics import benjamini_hochberg
-from mohs.studies.evidence import Claim, Verdict, verdict_from
+from mohs.studies.claim_verdict import Claim, Verdict, verdict_from
 from mohs.studies.judge import ALPHA
 from mohs.studies.recipe import Recipe, read_recipe
 

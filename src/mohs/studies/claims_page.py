@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mohs._core.errors import DataError
+from mohs.studies.claim_verdict import LEAST_P, VERDICTS, Verdict
 from mohs.studies.claims import REGISTER, Judged, judge_register, problems, read_register
-from mohs.studies.evidence import LEAST_P, VERDICTS, Verdict
 from mohs.studies.guide import GUIDE_PAGE, guide_page, read_guide
 from mohs.studies.study_page import table
 

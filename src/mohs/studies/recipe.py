@@ -47,8 +47,8 @@ from typing import Any
 from mohs._core.specs import as_spec
 from mohs._core.validation import check_choice, check_fields
 from mohs.studies.run_measures import NamedMeasure, named_measures
+from mohs.studies.systems.registry import SYSTEMS, system_from
 from mohs.studies.systems.system import System
-from mohs.studies.systems.table import SYSTEMS, system_from
 from mohs.train.run import Run, run_from
 
 ROW_KEYS = ("label", "paper", "deviation", "against", "claim", "relabel_from", "choose")  # the rest are fields of the run

@@ -21,7 +21,7 @@ from mohs.train.run_data import OWN_LABELS, opened
 from mohs.train.trained import Trained, load_run
 
 
-class NoLabels(RunError):  # noqa: N818  (what is missing)
+class MissingLabels(RunError):  # noqa: N818  (what is missing)
     """The labels for a run are missing, or cover only some of the classes."""
 
 
@@ -51,4 +51,4 @@ def check_labels(data: Data, *, of: str) -> None:
     counts = torch.bincount(data.train.labels, minlength=len(data.classes))
     missing = [str(name) for name, count in zip(data.classes, counts.tolist(), strict=True) if not count]
     if missing:
-        raise NoLabels(f"the network of {of} predicts class {missing[0]} for no training example: it cannot be trained")
+        raise MissingLabels(f"the network of {of} predicts class {missing[0]} for no training example: it cannot be trained")

@@ -24,7 +24,7 @@ from mohs._core.watch import UNWATCHED, Watch
 from mohs.studies.collect import AFTER, BEFORE, Result, collect, from_folder
 from mohs.studies.plan import PlannedRun, RunIndex, distinct, plan, run_key
 from mohs.studies.recipe import Choice, Recipe
-from mohs.studies.relabel import NoLabels, check_labels, data_of, with_labels_of
+from mohs.studies.relabel import MissingLabels, check_labels, data_of, with_labels_of
 from mohs.studies.run_measures import measure_run, missing_measures
 from mohs.studies.run_system import run_system
 from mohs.train.build import build
@@ -230,7 +230,7 @@ def attempts(
         )
         by_key = dict(zip(once, done, strict=True))
         made = [by_key[run_key(run)] for run in runs]
-    except (Diverged, NoLabels, NoChoice) as error:
+    except (Diverged, MissingLabels, NoChoice) as error:
         failure = error.with_traceback(None)  # a traceback would keep all jobs of the group, and their memory
     if failure is None:
         yield from zip(group, made, strict=True)
@@ -244,7 +244,8 @@ def attempts(
 def as_trained(one: PlannedRun, index: RunIndex, *, device: str) -> Run:
     """The run as it is trained: with its test set, its selected setting and the folder its labels come from.
 
-    Raises NoChoice if every value diverged, and NoLabels if the run that gives the labels failed or never predicts some class.
+    Raises NoChoice if every value diverged, and MissingLabels if the run that gives the labels failed or never predicts some
+    class.
     """
     run = with_test(one.settings)
     if one.row.choose is not None and one.trials:
@@ -253,7 +254,7 @@ def as_trained(one: PlannedRun, index: RunIndex, *, device: str) -> Run:
         return run
     (folder,) = index.folders([one.source.key])
     if folder is None:
-        raise NoLabels(f"its labels come from {one.row.relabel_from}, which failed")
+        raise MissingLabels(f"its labels come from {one.row.relabel_from}, which failed")
     run = with_labels_of(run, folder)
     check_labels(data_of(run, runs=index.runs, device=device), of=str(one.row.relabel_from))
     return run
