@@ -200,15 +200,15 @@ KILLED = """
 import os
 from mohs.hardness import blocks
 from mohs.hardness.shards import open_source
-from mohs.audit.audit_files import audit_files, Finish
+from mohs.audit.audit_files import audit_files, VerdictWork
 blocks.BLOCK_ROWS = 500
-plain, calls = Finish.__call__ if where == "verdict" else blocks.BlockWork.__call__, []
+plain, calls = VerdictWork.__call__ if where == "verdict" else blocks.BlockWork.__call__, []
 def dying(self, item):
     calls.append(item)
     if len(calls) > 3:
         os.kill(os.getpid(), 9)
     return plain(self, item)
-setattr(Finish if where == "verdict" else blocks.BlockWork, "__call__", dying)
+setattr(VerdictWork if where == "verdict" else blocks.BlockWork, "__call__", dying)
 audit_files(open_source(folder, headless=True), out, sample=800)
 """
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mohs._core.errors import DataError, RunError
-from mohs.audit.decision_log import DECISIONS, FINAL, DecisionLog, Decisions, Made, fold, read_lines, read_log
+from mohs.audit.decision_log import DECISIONS, FINAL, Decision, DecisionLog, Decisions, fold, read_lines, read_log
 from mohs.audit.decisions import read_decisions
 
 IDS, REVIEWERS = ["7", "=8", "ü\n'9'"], ["ada", "bo"]
@@ -37,7 +37,7 @@ def play(log: DecisionLog, acts: list[Any]) -> None:
             log.step(act[1], act[0])
 
 
-def held(state: Decisions) -> dict[str, Made]:
+def held(state: Decisions) -> dict[str, Decision]:
     return {id_: made for id_ in IDS if (made := state.decision(id_)) is not None}
 
 

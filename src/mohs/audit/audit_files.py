@@ -163,7 +163,7 @@ def audit_files(
         clock.stop("score")
         tell(f"4/4 verdict: flagging at an expected precision of {precision:.0%}")
         threshold = flag_threshold(total["flag_counts"], total["flag_sums"], precision)
-        finish = Finish(folder, names, judge, threshold, total.get("low"), total.get("high"))
+        finish = VerdictWork(folder, names, judge, threshold, total.get("low"), total.get("high"))
         counts = np.sum(list((executor or Local()).map(finish, range(len(blocks_of(source.units))))), 0)
         write_flagged(folder, threshold)
         clock.stop("verdict")
@@ -255,7 +255,7 @@ def most_suspicious(parts: Sequence[Path], most: int, threshold: float = 0.0) ->
 
 
 @dataclass(frozen=True, eq=False)
-class Finish:
+class VerdictWork:
     """Writes the part of the table for a block; returns the number of rows with each verdict."""
 
     folder: Path

@@ -67,7 +67,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Made:
+class Decision:
     """A decision on one example, with its author and time."""
 
     decision: str
@@ -116,9 +116,9 @@ class Decisions:
         stack = (self.done if do == "undo" else self.undone).get(by)
         return stack[-1] if stack else None
 
-    def opinions(self, id_: str) -> dict[str, Made]:
+    def opinions(self, id_: str) -> dict[str, Decision]:
         """Each reviewer's standing decision on an example, the latest last."""
-        found: dict[str, Made] = {}
+        found: dict[str, Decision] = {}
         for seq in self.standing.get(id_, ()):
             entry = self.entries[seq]
             found.pop(entry.by, None)
@@ -126,7 +126,7 @@ class Decisions:
                 found[entry.by] = self._made(entry, id_)
         return found
 
-    def decision(self, id_: str) -> Made | None:
+    def decision(self, id_: str) -> Decision | None:
         """The decision that counts: the latest that is not a skip; a skip if there is no other; None if there is none."""
         found = list(self.opinions(id_).values())
         return next((made for made in reversed(found) if made.decision != "skip"), found[-1] if found else None)
@@ -146,21 +146,21 @@ class Decisions:
         made = self.decision(id_)
         return made is not None and made.decision != "skip"
 
-    def history(self, id_: str) -> list[Made]:
+    def history(self, id_: str) -> list[Decision]:
         """Every standing decision on an example, the oldest first."""
         return [self._made(self.entries[seq], id_) for seq in self.standing.get(id_, ())]
 
-    def decided(self) -> Iterator[tuple[str, Made]]:
+    def decided(self) -> Iterator[tuple[str, Decision]]:
         """Each id with the decision that counts, except skips."""
         for id_ in self.standing:
             made = self.decision(id_)
             if made is not None and made.decision != "skip":
                 yield id_, made
 
-    def _made(self, entry: Entry, id_: str) -> Made:
+    def _made(self, entry: Entry, id_: str) -> Decision:
         label, new = entry.by_id[id_]
         kept = entry.decision in ("accept", "change") and new == label  # the new label equals the old one
-        return Made("keep" if kept else entry.decision, label, "" if kept else new, entry.by, entry.at, entry.seq)
+        return Decision("keep" if kept else entry.decision, label, "" if kept else new, entry.by, entry.at, entry.seq)
 
     def _stand(self, entry: Entry) -> list[str]:
         for id_, _, _ in entry.items:

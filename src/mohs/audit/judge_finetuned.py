@@ -32,7 +32,7 @@ from mohs.audit.judge_features import (
     neighbors_of,
     scored_table,
 )
-from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING
+from mohs.audit.judge_images import AUTO_LOSS, EARLY_LEARNING, default_batch
 from mohs.audit.options import Array, AuditOptions
 from mohs.audit.result import AuditResult
 from mohs.data.examples import Data, Examples
@@ -106,7 +106,7 @@ class _Tuning:
 
 def tuned_run(data: Data, examples: int, options: AuditOptions) -> Run:
     """The fine-tuning of one half."""
-    epochs, batch = options.epochs or EPOCHS, options.batch or max(8, min(BATCH, examples // 14))
+    epochs, batch = options.epochs or EPOCHS, options.batch or default_batch(examples, BATCH)
     return Run(
         data=data.name,
         model=BACKBONE if as_spec(options.model)["name"] == "auto" else options.model,

@@ -117,9 +117,9 @@ def default_epochs(examples: int, gpu: bool) -> int:
     return MOST if gpu else int(min(MOST, max(FEWEST, WORK // max(examples, 1))))
 
 
-def default_batch(examples: int) -> int:
-    """Batch size: 128, less if an epoch would have fewer than 14 steps."""
-    return max(8, min(128, examples // 14))
+def default_batch(examples: int, most: int = 128) -> int:
+    """Batch size: `most`, less if an epoch would have fewer than 14 steps."""
+    return max(8, min(most, examples // 14))
 
 
 def unseen(trained: Trained, data: Data, device: str) -> tuple[Array, Array] | None:

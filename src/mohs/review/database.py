@@ -29,7 +29,7 @@ from mohs.review.source import Source
 
 MEMORY = "1GB"
 HEAD = 2000  # rows of a view that are computed at once
-VIEWS, SELECTIONS = 24, 32  # number of views and selections that are kept
+MOST_VIEWS, MOST_SELECTIONS = 24, 32  # numbers of views and selections that are kept
 DRAWN = 5000
 LABELS = ("label", "suggested")  # roles whose values are compared and shown as text
 Array = np.ndarray[Any, Any]
@@ -92,7 +92,7 @@ class Database:
             self._made += 1
             name = f"{self._made:x}"
             self._views[name] = view
-            while len(self._views) > VIEWS:
+            while len(self._views) > MOST_VIEWS:
                 self._views.popitem(last=False)
         return name, view
 
@@ -129,7 +129,7 @@ class Database:
                 self._insert(selection_table(name), {"row": rows()})
                 self._selections[name] = None
             self._selections.move_to_end(name)
-            while len(self._selections) > SELECTIONS:
+            while len(self._selections) > MOST_SELECTIONS:
                 old, _ = self._selections.popitem(last=False)
                 self.connection.execute(f"DROP TABLE {selection_table(old)}")
         return name

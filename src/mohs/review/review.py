@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mohs._core.errors import DataError
-from mohs.audit.decision_log import FINAL, DecisionLog, Entry, Item, Made
+from mohs.audit.decision_log import FINAL, Decision, DecisionLog, Entry, Item
 from mohs.hardness.table import VERDICTS
 from mohs.report.verdict_labels import label_of, shown_order
 from mohs.review.database import Array, Database, View
@@ -42,7 +42,7 @@ class Review:
         self._rows: dict[str, int] = self.database.rows_of(list(self.log.state.standing))
         self._put(list(self._rows))
 
-    def decided(self) -> list[tuple[str, Made]]:
+    def decided(self) -> list[tuple[str, Decision]]:
         """Each id with the decision that counts, as they are now."""
         with self._lock:
             return list(self.log.state.decided())
@@ -227,7 +227,7 @@ def check_name(name: Any) -> str:
     return name.strip()
 
 
-def plain(made: Made) -> dict[str, Any]:
+def plain(made: Decision) -> dict[str, Any]:
     """A decision as JSON."""
     return {"decision": made.decision, "label": made.new_label, "by": made.by, "at": made.at}
 
