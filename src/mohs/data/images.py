@@ -62,7 +62,7 @@ class ImageFiles:
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadImages:
     """Images as inputs, the places of the readable ones among the names, the skipped ones, notes, and sizes (N, 2) as stored."""
 
     inputs: Inputs | Tensor
@@ -74,7 +74,7 @@ class Read:
 
 def read_images(
     store: Store, names: Sequence[Any], *, image_size: int | Size | None = None, memory_limit: int = MEMORY_LIMIT
-) -> Read:
+) -> ReadImages:
     """Read the images of these names, all in one mode and size."""
     with strictly():
         heads = over_names(store, names, lambda name: _header(store, name))
@@ -82,7 +82,7 @@ def read_images(
         sound = [i for i, one in enumerate(heads) if isinstance(one, Header)]
         known = [one for one in heads if isinstance(one, Header)]
         if not known:
-            return Read(torch.empty(0, 3, 1, 1, dtype=torch.uint8), [], left_out, [], torch.empty(0, 2, dtype=torch.int64))
+            return ReadImages(torch.empty(0, 3, 1, 1, dtype=torch.uint8), [], left_out, [], torch.empty(0, 2, dtype=torch.int64))
         mode, (size, notes) = choose_mode(known), choose_size(known, image_size)
         shape = (len(sound), 1 if mode == "L" else 3, *size)
         fits = int(np.prod(shape, dtype=np.int64)) <= memory_limit
@@ -102,8 +102,8 @@ def read_images(
     kept = [sound[at] for at in good]
     sizes = torch.tensor([(known[at].height, known[at].width) for at in good], dtype=torch.int64).view(-1, 2)
     if not fits:
-        return Read(ImageFiles(store, [names[i] for i in kept], mode=mode, size=size), kept, left_out, notes, sizes)
-    return Read(torch.from_numpy(whole if len(good) == len(whole) else whole[good]), kept, left_out, notes, sizes)
+        return ReadImages(ImageFiles(store, [names[i] for i in kept], mode=mode, size=size), kept, left_out, notes, sizes)
+    return ReadImages(torch.from_numpy(whole if len(good) == len(whole) else whole[good]), kept, left_out, notes, sizes)
 
 
 def over_names(store: Store, names: Sequence[Any], work: Callable[[Any], Result]) -> list[Result]:

@@ -27,7 +27,7 @@ MARGIN, TOP, TOTAL, PULL, LEVEL = range(5)  # outputs of the launches per row (L
 _plans: dict[Any, Plan | None] = {}  # None: not for the kernels
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """What the second launch is specialized on, besides the dtypes."""
 
     rows: int
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
     apart: bool
 
 
-Values = Callable[[Asked, Tensor], Launcher]  # request, logits (N, K) or (N, K, D) -> the second launch
+Values = Callable[[Request, Tensor], Launcher]  # request, logits (N, K) or (N, K, D) -> the second launch
 
 
 class Plan(NamedTuple):
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     `margins` is None if the second launch computes them too. `sums`: its programs exchange sums.
     """
 
-    asked: Asked
+    request: Request
     margins: Launcher | None
     values: Launcher
     gradient: Launcher
@@ -111,25 +111,25 @@ def _plan(
 ) -> Plan:
     z = three(logits)
     given = (weight is not None, each is not None, reduction == "mean", reduction == "none")
-    asked = Asked(labels.numel(), z.shape[1], ignore_index, *given)
+    request = Request(labels.numel(), z.shape[1], ignore_index, *given)
     kind = (z.shape, z.stride(), z.dtype, labels.dtype, ignore_index)
-    second = values(asked, z)
+    second = values(request, z)
     margins = None if at_once else margin_launcher(*kind)
-    return Plan(asked, margins, second, factor_launcher(*kind, factors=1), at_once or second.programs > 1)
+    return Plan(request, margins, second, factor_launcher(*kind, factors=1), at_once or second.programs > 1)
 
 
 class _OverBatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, call: tuple[Any, ...]) -> Tensor:
         plan, labels, weight, each, threshold, floats, _ = call
-        asked = plan.asked
+        request = plan.request
         z, y = three(logits), labels if labels.dim() == 1 and labels.is_contiguous() else flat(labels)
-        room = -(-asked.rows // 32) * 32  # for each at an aligned address
+        room = -(-request.rows // 32) * 32  # for each at an aligned address
         left = torch.empty((5, room), dtype=torch.float32, device=z.device)
         if plan.margins is not None:
             plan.margins((z, y, MARGIN, TOP, TOTAL), (), left)
         numbers, whole, counters = sum_of(z) if plan.sums else (None, left.new_empty(()), None)
-        value = left.new_empty(asked.rows) if asked.apart else None
+        value = left.new_empty(request.rows) if request.apart else None
         given = (MARGIN, y, weight, each, threshold, LEVEL, PULL, value, numbers, whole, counters)
         plan.values(given if plan.margins is not None else (z, TOP, TOTAL, *given), floats, left)
         if ctx.needs_input_grad[0]:
@@ -144,9 +144,9 @@ class _OverBatch(torch.autograd.Function):
         if needs_plain(g):
             return plain_gradient(plain(ctx.left[LEVEL, 0]), logits, g), None
         z = three(logits)
-        if plan.asked.apart:
+        if plan.request.apart:
             top, total, pull = (ctx.left[row] for row in (TOP, TOTAL, PULL))
-            grad = write_gradient(z, y, top, total, pull, plan.asked.ignore_index, factor=g, skip=True)
+            grad = write_gradient(z, y, top, total, pull, plan.request.ignore_index, factor=g, skip=True)
         else:
             grad = torch.empty_like(z)
             plan.gradient((z, y, TOP, TOTAL, PULL, PULL, g, None, grad), (), ctx.left)

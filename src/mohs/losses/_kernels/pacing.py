@@ -20,7 +20,7 @@ from mohs.losses._kernels.add_up import GROUP, MOST, MOST_SUMMED, READY, ROUNDS,
 from mohs.losses._kernels.curves import SELF_PACED, Curve, curve, parts
 from mohs.losses._kernels.fused_loss import fused_loss
 from mohs.losses._kernels.loss_kernel import row_weights
-from mohs.losses._kernels.over_batch import PARTS, Asked, over_batch
+from mohs.losses._kernels.over_batch import PARTS, Request, over_batch
 from mohs.margin import NO_LABEL
 from mohs.margin._choose import Plain
 from mohs.margin._launch import Launcher
@@ -70,24 +70,24 @@ def paced_loss(
     return over_batch(values, *given, at_once=at_once, threshold=threshold)
 
 
-def _of_very_few(asked: Asked, z: Tensor) -> Launcher:
+def _of_very_few(request: Request, z: Tensor) -> Launcher:
     """All rows in the program that ends last."""
-    rows, classes, ignore_index, *kind = asked
+    rows, classes, ignore_index, *kind = request
     how, steps = layout(z.shape), padded(z.stride())
     constants = (classes, width(steps, steps), how.tile, how.block, how.loop, *kind, triton.next_power_of_2(rows))
     return Launcher(at_once_kernel, how.programs, max(4, how.warps), (rows, how.inner, *steps, ignore_index), constants)
 
 
-def _of_few(asked: Asked, z: Tensor) -> Launcher:
+def _of_few(request: Request, z: Tensor) -> Launcher:
     """All rows in one program."""
-    rows, classes, ignore_index, *kind = asked
+    rows, classes, ignore_index, *kind = request
     block = triton.next_power_of_2(rows)
     return Launcher(few_kernel, 1, 4 if block <= 1024 else 32, (rows, classes, ignore_index), (*kind, block))
 
 
-def _of_many(asked: Asked, z: Tensor) -> Launcher:
+def _of_many(request: Request, z: Tensor) -> Launcher:
     """A part of the rows in each program."""
-    rows, classes, ignore_index, *kind = asked
+    rows, classes, ignore_index, *kind = request
     return Launcher(many_kernel, PARTS, 8, (rows, classes, ignore_index), (*kind, PARTS, 1024))
 
 

@@ -22,7 +22,7 @@ from mohs.losses._kernels.curves import NUMBERS, Curve, exact_exp, half_gradient
 from mohs.losses._kernels.curves import parts as parts_of
 from mohs.losses._kernels.fused_loss import fused_loss
 from mohs.losses._kernels.loss_kernel import row_weights
-from mohs.losses._kernels.over_batch import PARTS, Asked, over_batch
+from mohs.losses._kernels.over_batch import PARTS, Request, over_batch
 from mohs.margin import NO_LABEL
 from mohs.margin._choose import Plain
 from mohs.margin._launch import Launcher
@@ -79,16 +79,16 @@ def fused_rescaling(
     return over_batch(values, logits, labels, lambda _: plain, floats, weight, ignore_index, reduction, sample_weight)
 
 
-def _by_exp(asked: Asked, z: Tensor) -> Launcher:
-    return _values(asked, exp=True)
+def _by_exp(request: Request, z: Tensor) -> Launcher:
+    return _values(request, exp=True)
 
 
-def _by_identity(asked: Asked, z: Tensor) -> Launcher:
-    return _values(asked, exp=False)
+def _by_identity(request: Request, z: Tensor) -> Launcher:
+    return _values(request, exp=False)
 
 
-def _values(asked: Asked, *, exp: bool) -> Launcher:
-    rows, classes, ignore_index, *kind = asked
+def _values(request: Request, *, exp: bool) -> Launcher:
+    rows, classes, ignore_index, *kind = request
     block = 256 if rows <= 256 * PARTS else 1024
     return Launcher(rescaling_kernel, PARTS, 8, (rows, classes, ignore_index), (*kind, exp, PARTS, block))
 
