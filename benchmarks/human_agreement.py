@@ -10,7 +10,6 @@ paired tests. One row per network, seed and score. A GPU takes about a minute pe
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import tempfile
 from pathlib import Path
@@ -22,7 +21,7 @@ from mohs.studies.measures.human import votes_for
 from mohs.studies.measures.test_outputs import outputs_of
 from mohs.train.run_data import opened
 
-from machine import machine
+from machine import machine, write_rows
 
 
 def main() -> None:
@@ -41,10 +40,7 @@ def main() -> None:
                 rows += scored(model, seed, args, Path(runs))
     print(json.dumps(machine()))
     if args.out:
-        with args.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, [*rows[0], "git"], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(row | {"git": machine()["commit"]} for row in rows)
+        write_rows([row | {"git": machine()["commit"]} for row in rows], args.out)
 
 
 def scored(model: str, seed: int, args: argparse.Namespace, runs: Path) -> list[dict[str, object]]:

@@ -41,7 +41,7 @@ def _cpu() -> str:
 def write_rows(rows: list[dict[str, Any]], file: Path) -> None:
     """Results as a CSV, numbers to six digits."""
     with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, list(rows[0]))
+        writer = csv.DictWriter(opened, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()} for row in rows)
 

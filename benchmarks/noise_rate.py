@@ -10,7 +10,6 @@ the truth, the estimate, its 95 % interval and whether the interval contains the
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import tempfile
@@ -24,7 +23,7 @@ import mohs
 from mohs.hardness.noise_rate import NoiseEstimate
 from mohs.train.run_data import limited
 
-from machine import machine
+from machine import machine, write_rows
 
 RATES = {"symmetric": (0.0, 0.05, 0.1, 0.2, 0.4), "pair": (0.05, 0.1, 0.2, 0.4)}
 LOSSES = ("cross_entropy", "gce")
@@ -54,10 +53,7 @@ def main() -> None:
             print(summary(name, kind, [row for row in rows if (row["data"], row["noise"]) == (name, kind)]), flush=True)
     print(json.dumps(machine()))
     if args.out:
-        with args.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, [*rows[0], "git"], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(row | {"git": machine()["commit"]} for row in rows)
+        write_rows([row | {"git": machine()["commit"]} for row in rows], args.out)
 
 
 def estimates(noisy: mohs.Examples, seed: int, epochs: int) -> Iterator[Row]:
