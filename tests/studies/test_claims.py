@@ -126,7 +126,7 @@ def test_a_second_counterpart_counts_where_the_first_was_not_run(tmp_path: Path)
     second = ENTRY.replace("Table 1", "Table 1, on digits") + COMPUTED + 'again = "toy/0"\n'
     repository(tmp_path, first + second, results=CSV)
     page = write_claims_page(tmp_path, register=tmp_path / "register").read_text()
-    assert "1 claims of 1 papers; 1 were tested here, 1 of them on a second counterpart" in page
+    assert "1 claims of 1 papers; 1 were tested here, 1 of them in a second experiment" in page
     assert "| toy | 1 | 1 | 0 | 0 | 0 | 1 | 0 |" in page
     assert "- A is better than B. (toy, Table 1, on digits, n = 3.) *Run here:* digits" in page
     assert "The summary covers 1 main claims; 0 of them have not been run yet." in page

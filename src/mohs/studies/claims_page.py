@@ -77,19 +77,19 @@ def _opening(judged: Sequence[Judged]) -> list[str]:
         "do not edit by hand.",
         "",
         f"{len(counted)} claims of {len({one.claim.source for one in counted})} papers; {run} were tested here"
-        f"{f', {twice} of them on a second counterpart, which counts if the first was not run' if twice else ''}. "
-        "A claim *holds* if our counterpart shows it (p < 0.05 in a paired t-test over seeds against 0 or a stated margin; two "
-        "one-sided tests for claims of equality; or a test of the mathematics), *fails* if it shows the opposite or a gain short "
-        "of the margin, and is a *draw* if the runs cannot tell. A claim with several comparisons holds only if each of them "
-        "does, with the largest of their p, and fails if one of them does, with its p times the number of comparisons planned, "
-        "those not run included. Every verdict is computed. A verdict applies to our counterpart, with the data, networks and "
-        "budgets given beside it, and to nothing else.",
+        f"{f', {twice} of them in a second experiment, which counts if the first was not run' if twice else ''}. "
+        "A claim *holds* if our experiment shows it (p < 0.05 in a paired t-test over seeds against 0 or a stated margin; two "
+        "one-sided tests for claims of equality; or a test of the mathematics), *fails* if the experiment shows the opposite or "
+        "a gain below the margin, and is a *draw* otherwise. A claim with several comparisons holds only if each of them does, "
+        "with the largest of their p, and fails if one of them does, with its p times the number of planned comparisons, "
+        "including those not run. Every verdict is computed. It applies only to our experiment, with the data, networks and "
+        "budget that its row states.",
         "",
-        f"p is that of the claim by itself; q is p corrected for the false discovery rate over the {tests} tests of this page "
-        "(Benjamini-Hochberg), and a verdict with q ≥ 0.05 is marked as one that does not survive the correction. *Detectable* "
-        "is the difference from 0, or from the stated bound, that this number of runs, with their spread, would show in four of "
-        "five such studies: a draw says nothing of smaller differences. Runs that collapsed are left out and named; "
-        "a claim counts as not run if they leave one of its rows with fewer than two runs.",
+        f"p refers to one claim alone; q is p corrected for the false discovery rate over the {tests} tests of this page "
+        "(Benjamini-Hochberg), and a verdict with q ≥ 0.05 is marked as not surviving the correction. *Detectable* is the "
+        "difference from 0, or from the stated bound, that this number of runs, with their spread, would show in four of five "
+        "such studies: a draw says nothing about smaller differences. Runs that collapsed (diverged, or learned nothing) are "
+        "excluded and named; a claim counts as not run if fewer than two runs of one of its rows remain.",
         "",
         "CE and CCE are cross-entropy; EL LE e is the Encouraging Loss with its logarithmic bonus up to p = e, linear from there "
         "on (LE 1: logarithmic throughout, the normal bonus); GR(β, λ) is Gradient Rescaling: λ sets its focus, "

@@ -29,9 +29,10 @@ This page shows which ideas of the five papers help, which do not, and by how mu
 (or of AUROC or calibration error, where named) with its 95 % interval; a positive gain means that the idea is better.
 `mohs study --claims` generates the page from the judged [claims](claims.md), which describe the experiments: small networks,
 short trainings, few seeds (n). "Detectable" is the gain that such a study detects with a probability of 80 %; smaller gains may
-exist. LE is the setting `log_end` of the Encouraging Loss; (8, ½) are `beta` and `lam` of Gradient Rescaling. A star (\\*) marks
-a verdict that does not survive the correction for the number of claims. A dagger (†) marks one whose runs are to be repeated;
-[claims](claims.md) says why. Compare two losses on your own data: `mohs compare DATA --loss cross_entropy --loss encouraging`."""
+exist. LE is the setting `log_end` of the Encouraging Loss; (8, ½) are `beta` and `lam` of Gradient Rescaling; GCE is generalized
+cross-entropy, ECE the expected calibration error, CBST class-balanced self-training. A star (\\*) marks a verdict that does not
+survive the correction for the number of claims. A dagger (†) marks one whose runs will be repeated; [claims](claims.md) says why.
+Compare two losses on your own data: `mohs compare DATA --loss cross_entropy --loss encouraging`."""
 
 
 @dataclass(frozen=True, kw_only=True)
