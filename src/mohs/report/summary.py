@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mohs.audit.gallery_rows import rows_to_check
+from mohs.audit.judge_predictions import FACTS as OF_PREDICTIONS
 from mohs.audit.pipeline import audit_call
 from mohs.audit.result import AuditResult
 from mohs.audit.run_files import MARK
@@ -204,7 +205,7 @@ def next_steps(result: AuditResult) -> list[Step]:
         Step(first),
         Step("With many examples or several reviewers, use the app instead:", f"mohs review {run}"),
         Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
-        Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked."),
+        _train_again(result, run),
     ]
     if rows_to_check(result.table):
         steps.insert(1, Step(CHECK_FIRST, check_command(result)))
@@ -220,6 +221,16 @@ def next_steps(result: AuditResult) -> list[Step]:
     if result.estimate is not None and result.estimate.imbalance >= IMBALANCED:
         steps.append(Step("Class sizes differ widely. Check the rare classes with care: their examples can look mislabeled."))
     return steps
+
+
+def _train_again(result: AuditResult, run: str) -> Step:
+    """With its command if the data were named, have one class per example, and are not predictions of another model."""
+    call = audit_call(result.folder) if (result.folder / MARK).exists() else None
+    one_class, given = "to_check" in result.table.column_names, result.facts.get("model") == OF_PREDICTIONS["model"]
+    if call is None or not one_class or given or call["options"].get("run"):
+        return Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked.")
+    command = f"mohs apply {run} --to labels.csv --retrain"
+    return Step("Train on the original and on the corrected labels, and compare on held-out examples:", command)
 
 
 def check_command(result: AuditResult) -> str:
