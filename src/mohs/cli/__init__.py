@@ -45,7 +45,7 @@ app = typer.Typer(
 )
 COMMANDS = (  # in the order of `mohs --help`
     ("audit", audit.audit, "Find mislabeled, ambiguous and hard examples.", audit.EPILOG),
-    ("report", report.report, "Write the HTML report of a finished audit.", None),
+    ("report", report.report, "Write the HTML report of a finished audit.", report.EPILOG),
     ("review", review.review, "Review an audit in the browser: decide on its labels.", review.EPILOG),
     ("apply", apply.apply, "Write labels corrected by the decisions of a review.", apply.EPILOG),
     ("embed", embed.embed, "Turn images or text into features.", embed.EPILOG),
@@ -57,7 +57,7 @@ COMMANDS = (  # in the order of `mohs --help`
     ("study", study.study, "Reproduce tables and figures of papers.", study.EPILOG),
     ("emphasis", emphasis.emphasis, "Show which examples each loss emphasizes.", emphasis.EPILOG),
     ("list", listing.listing, "List losses, networks, data sets and other names.", listing.EPILOG),
-    ("doctor", doctor.doctor, "Check the installation.", None),
+    ("doctor", doctor.doctor, "Check the installation.", doctor.EPILOG),
 )
 for _name, _command, _short, _epilog in COMMANDS:
     app.command(_name, short_help=_short, epilog=_epilog)(_command)

@@ -13,6 +13,10 @@ from mohs.cli import shared_options as o
 if TYPE_CHECKING:
     from mohs.cli.environment import Health, Package
 
+EPILOG = """\b
+Examples:
+  mohs doctor
+  mohs doctor --no-self-test --json"""
 BROKEN = 4
 
 

@@ -45,7 +45,7 @@ Stream = Annotated[
         help="Bounded memory: embed class folders of images, or WebDataset (.tar) or Parquet files, as they are read.",
     ),
 ]
-Batch = Annotated[int | None, typer.Option(min=1, help="Batch size; default: depends on embedder and device.")]
+Batch = Annotated[int | None, typer.Option(metavar="N", min=1, help="Batch size; default: depends on embedder and device.")]
 Cache = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Cache of features; default: MOHS_CACHE, or ~/.cache/mohs/embeddings.")
 ]

@@ -10,6 +10,11 @@ import typer
 
 from mohs.cli import shared_options as o
 
+EPILOG = """\b
+Examples:
+  mohs report runs/photos --open
+  mohs report runs/photos --out photos.html"""
+
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished audit.")],

@@ -63,7 +63,7 @@ Schedule = Annotated[
 ClassWeight = Annotated[
     Text, typer.Option(metavar="SPEC", help="Class weights: auto, or deferred:start=EPOCH; default: unweighted.")
 ]
-Epochs = Annotated[Number, typer.Option(metavar="N", help="Number of training epochs; default: 20.")]
+Epochs = Annotated[Number, typer.Option(metavar="N", help="Number of training epochs; default: 20, or 60 with a robust recipe.")]
 Batch = Annotated[Number, typer.Option(metavar="N", help="Global batch size (summed over processes); default: 128.")]
 Accumulate = Annotated[
     Number, typer.Option(metavar="N", help="Number of gradient-accumulation steps per batch, to save memory; default: 1.")
