@@ -1,9 +1,9 @@
 """Checksums of the files in a folder, so that damage is noticed when a file is read.
 
 FOLDER/checksums.json lists the CRC-32 and the size of each file that `written_whole` writes there, and its own checksum. It is
-kept in every folder that `keep_checksums` was called for; other folders are left alone, and read without a check.
+kept in every folder that `keep_checksums` was called for; other folders are unchanged, and read without a check.
 
-    write    list the new sum beside the old one → rename the new file → drop the old sum
+    write    list the new sum next to the old one → rename the new file → drop the old sum
     remove   drop the sum → remove the file
 
 A process that is killed at any point leaves files whose sums are listed. An unlisted file is not checked.
@@ -82,7 +82,7 @@ def check_file(path: Path, *, lost: str, repair: str) -> bool:
 
 @contextmanager
 def reading(path: Path, *, lost: str, repair: str) -> Iterator[bool]:
-    """Check a file, then report whatever its reader raises as damage; arguments and value as for `check_file`."""
+    """Check a file, then report any error of its reader as damage; arguments and value as for `check_file`."""
     checked = check_file(path, lost=lost, repair=repair)
     try:
         yield checked

@@ -1,6 +1,6 @@
 """Validation of arguments: errors name the argument, the value it got, and what it may be.
 
-`check_fields` validates the values for a dataclass by the types of its fields, before anything is made of them:
+`check_fields` validates the values for a dataclass by the types of its fields, before it is created:
 
     int       a whole number of 32 bits; of 64 bits for `ignore_index`; a seed is from 0 to 2³² − 1
     float     a finite number that float32 can hold

@@ -2,7 +2,7 @@
 
     L = cross-entropy(source) + w λ(t) A                      λ(t) = 2/(1 + e^(−10 t)) − 1, t: share of the training done
     mmd       A = squared maximum mean discrepancy of the features of source and target, mean of five Gaussian kernels
-    dann      A = cross-entropy of a classifier that tells the domains apart; features get its gradient reversed
+    dann      A = cross-entropy of a classifier of the domains, whose gradient is reversed for the features
     entropy   A = mean entropy of the predictions of the target
 
 Each step takes a batch of the source and one of the target, through the network together, so that batch normalization sees both,

@@ -240,7 +240,7 @@ def retrain(task: Task, number: int, last: Trained, chosen: Selected) -> Trained
 
 
 def predict_target(trained: Trained, examples: Examples) -> Predictions:
-    """The network's predictions, in full precision, whatever it was trained in."""
+    """The network's predictions, in full precision regardless of the precision of training."""
     network = trained.network.to(PartialState().device)
     out = predict(network, examples)
     return Predictions(out.logits, out.features, out.weight)
@@ -265,7 +265,7 @@ def check_settings(run: Run, selection: Spec, rounds: int) -> None:
 
 
 def described(task: Task, run: Run, source: Examples, first: Trained | None) -> dict[str, Any]:
-    """The contents of adapt.json; its hash tells adaptations apart."""
+    """The contents of adapt.json; its hash identifies the adaptation."""
     parts = {"source": source, "target": task.target} | ({} if task.test is None else {"test": task.test})
     settings = {
         "run": run.plain(),

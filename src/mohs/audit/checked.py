@@ -1,6 +1,6 @@
-"""Labels that somebody has checked, matched to the examples of an audit.
+"""Checked labels, matched to the examples of an audit.
 
-decisions      of the report or of `mohs review`, on the labels as they are: keep means right; accept, change and exclude wrong
+decisions      of the report or of `mohs review`, on the current labels: keep means right; accept, change and exclude wrong
 corrected      what `mohs apply` wrote: labels with a decision are right now. The earlier audit (`previous`)
                says whether they were right before, and how probable that was
 previous       labels that were checked for the earlier audit and have not changed since; its calibration
@@ -34,7 +34,7 @@ def load_checked(
 
     Args:
         given: Decisions, as `read_decisions` returns them, their file, or the folder of the audit that holds their log; checked
-            labels that are matched already are returned as they are.
+            labels that are already matched are returned unchanged.
         examples: The examples to audit.
         corrected: The file of corrected labels that they have been given, without the examples that it excludes.
         earlier: The earlier audit.

@@ -300,7 +300,7 @@ def now() -> str:
 
 
 def lock_beside(path: Path) -> Any:
-    """A locked file beside this one; the operating system frees it when the process ends."""
+    """A locked file next to this one; the operating system frees it when the process ends."""
     try:
         file = path.with_name(f".{path.name}.lock").open("w")
     except OSError as error:

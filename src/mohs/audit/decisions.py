@@ -9,7 +9,7 @@ are rejected, as are unknown ids and classes and an id with two decisions. The r
 is one), label (empty if excluded), previous and decision. Paths are written relative to the file, so that it can be trained on.
 
 A file that is already at the output path and was not written from this run is kept as NAME.before; undo restores it. Without such
-a file, undo writes the original labels. labels.csv is for programs: names are written as they are, without apostrophes.
+a file, undo writes the original labels. labels.csv is for programs: names are written unchanged, without apostrophes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `mohs review` shows beside an example: its nearest neighbors, its most probable classes, and its place on the map.
+"""What `mohs review` shows for each example: its nearest neighbors, its most probable classes, and its place on the map.
 
     evidence.parquet     one row per example, in the order of the table
       nearest, cosine    rows of the nearest examples in feature space, the nearest first (−1: none), and their cosines

@@ -2,7 +2,7 @@
 
 At most 600: half of them the most likely mislabeled (more if the other groups are small), the rest from the other groups. Each
 group holds the examples with that verdict, the most certain first; the hardest are filled up to 60 with the hardest of the easy
-ones. Beside these are the labels to check first (`mohs.hardness.checked_labels`). Of each issue the WORST examples are shown, of
+ones. The labels to check first are added (`mohs.hardness.checked_labels`). Of each issue the WORST examples are shown, of
 copies whole groups.
 """
 

@@ -3,7 +3,7 @@
 features     as given, or those of images and texts by an embedder (`mohs.embed`)
 images       their pixels at up to 32 × 32 as well: the noise model weights both by how likely they make the labels
 texts        their words as well (wordllama and TF-IDF), where sentence embeddings are the features
-scores       closed-form heads, fitted twice (`train.fold_heads`); a random forest beside them for few features
+scores       closed-form heads, fitted twice (`train.fold_heads`); also a random forest if features are few
 judgment     noise model over all heads (`hardness.judgment`)
 """
 

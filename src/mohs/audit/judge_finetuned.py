@@ -1,4 +1,4 @@
-"""Judge images by a pretrained backbone that is fine-tuned, beside the heads on its frozen features.
+"""Judge images by a fine-tuned pretrained backbone, together with the heads on its frozen features.
 
 The images fall into two halves, class by class. A backbone is fine-tuned on each half, with cross-entropy, early-learning
 regularization (`losses.early_learning`) and averaged weights, and scores the other half, each image and its mirror. So no network

@@ -55,6 +55,6 @@ def judge_predictions(data: Data, options: AuditOptions, folder: Path) -> AuditR
 
 
 def _logs(scores: Array) -> Array:
-    """Logits as they are, and the logarithms of probabilities."""
+    """Logits unchanged; the logarithms of probabilities."""
     probabilities = float(scores.min()) >= 0 and float(scores.max()) <= 1
     return np.log(scores.clip(LEAST)) if probabilities else scores

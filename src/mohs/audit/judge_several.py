@@ -1,7 +1,7 @@
 """Judge examples that have several labels: every class is a binary problem, all under one noise model.
 
 features     as given, or those of images, texts and tables
-scores       for each class, heads in folds that tell the examples with it from those without (`train.fold_heads`)
+scores       for each class, heads in folds that separate the examples with it from those without (`train.fold_heads`)
 judgment     of all N · K labels together (`hardness.judgment`); the table shows each example by its worst label
 
 A suggested set is the given one with the flagged classes added or removed.

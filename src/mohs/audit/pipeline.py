@@ -4,7 +4,7 @@
 
 Features are judged by heads in folds (`judge_features`), as are images and texts, which are embedded first; tables by linear
 and tree models (`judge_table`); examples with several labels class by class (`judge_several`); numbers as labels by regressions
-(`judge_numbers`); predictions of another model as they are (`judge_predictions`). `embed="none"` and `finetune` judge images by
+(`judge_numbers`); predictions of another model directly (`judge_predictions`). `embed="none"` and `finetune` judge images by
 a network trained on them (`judge_images`), `run` judges by an existing network (`judge_run`). Without data: scikit-learn's digits
 with a tenth of the labels changed.
 """

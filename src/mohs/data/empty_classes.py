@@ -37,7 +37,7 @@ def without_empty_classes(data: Data, *, lacks: str) -> Data:
 
 
 def _of_classes(part: Examples, number: Tensor, names: list[object], notes: list[str]) -> Examples:
-    """The examples of the classes that stay, with their new numbers; the others are left out."""
+    """The examples of the remaining classes, with their new numbers, without all others."""
     stays = number[part.labels] >= 0
     lost = [
         LeftOut(_where(part, place), f"class {part.classes[int(part.labels[place])]!r} has no training example")

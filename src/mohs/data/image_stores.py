@@ -1,6 +1,6 @@
 """Stores of encoded images: a folder, a zip file, or a list of bytes; each lists its names and opens one image.
 
-Names are relative, with "/" between parts, and may hold the surrogates that stand for undecodable bytes of a file name;
+Names are relative, with "/" between parts, and may hold surrogates for undecodable bytes of a file name;
 `printable` makes valid UTF-8 of them. Hidden files and folders (names that begin with a dot, `__MACOSX`), and those
 that Windows and network drives add to folders of photos (Thumbs.db, @eaDir), are ignored.
 Output of mohs, such as runs/, is ignored too, so that data can be audited from within their folder. Links are followed; a link

@@ -3,7 +3,7 @@
     Texts       inputs[places] is a list of strings                shape (N,)
     TableRows   inputs[places] is an Arrow table                   shape (N, C), C columns
 
-Networks do not read either; embeddings and the judges of the audit do. The types of a table's columns say what they are: see
+Networks do not read either; embeddings and the judges of the audit do. The types of a table's columns encode their roles: see
 `columns.py`.
 """
 

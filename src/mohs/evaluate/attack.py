@@ -196,7 +196,7 @@ def _search(
 
 
 def _keep(found: Tensor, broken: Tensor, tried: Tensor, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Keep broken examples as they are; replace the others by the new candidates."""
+    """Keep broken examples; replace the others by the new candidates."""
     return torch.where(wide(broken, tried), found, tried), broken | (logits.argmax(1) != y)
 
 

@@ -4,7 +4,7 @@
     many: more than 100 training examples     few: fewer than 20     medium: the others
 
 A group's accuracy is the mean over its classes, as in Liu et al.; on a balanced test set that is the mean over
-its examples. Classes without test examples are NaN and are left out of means.
+its examples. Classes without test examples are NaN and are excluded from means.
 Liu et al., "Large-scale long-tailed recognition in an open world" (CVPR 2019), section 5.
 """
 

@@ -48,7 +48,7 @@ class Explanation:
         return float(self.area.isnan().double().mean())
 
     def means(self) -> dict[str, float]:
-        """The mean of each metric over the images; maps of 0 are left out."""
+        """The mean of each metric over the images; maps of 0 are ignored."""
         return {name: float(getattr(self, name).nanmean()) for name in ("area", "entropy", "deletion", "insertion")}
 
 

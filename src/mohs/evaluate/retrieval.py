@@ -5,7 +5,7 @@
 
 Similarity is the cosine. Sets of examples, such as the frames of a video, are compared by their mean directions (`set_means`).
 Without a gallery each example queries all others (leave-one-out). Queries without a match in the
-gallery have no AP: they are left out and counted in `skipped`. Time is O(Q G log G), memory
+gallery have no AP: they are skipped, and counted in `skipped`. Time is O(Q G log G), memory
 one block of queries × the gallery, never Q × G. Ties are broken by the order of the gallery.
 Zheng et al., "MARS" (ECCV 2016), section 4; Gradient Rescaling, Table 7.
 """

@@ -6,7 +6,7 @@
 θ_k is the angle between x and w_k; lengths and biases do not matter. Angles are arccos of one plain product, in chunks
 of rows; where that cosine is beyond ±0.999 the label's angle (for AVC the nearest class's) is computed by the paired form
 instead, accurate to 3e-6 rad everywhere. A zero x gives 1/K, as do weights that all lie within 1e-3 rad of x
-(for AVC: of −x), where a float32 cosine cannot tell the angles apart. A zero w_k is at π/2 to everything.
+(for AVC: of −x), where a float32 cosine cannot distinguish the angles. A zero w_k is at π/2 to everything.
 Results carry no gradient and, on a GPU, cause no host synchronization. A row with NaN or ∞ is NaN. On a GPU, AVH takes two
 Triton kernels.
 Chen et al., "Angular Visual Hardness" (ICML 2020), Definition 3 (eq. 1) and eq. 3.

@@ -73,7 +73,7 @@ class BlockWork:
         measure: Function of a batch that returns its columns, and sums to be added over the batches of a block.
         tally: Function of a block's columns and its first row that returns what else is combined over all blocks.
         folder: Where the parts are.
-        keys: Columns of the source to read beside the labels.
+        keys: Columns of the source to read besides the labels.
     """
 
     source: Source

@@ -48,7 +48,7 @@ def encode(
 
 
 def decode(index: Any, classes: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Rows of the head -> class names, as one array of their own type."""
+    """Rows of the head -> class names, as one array of the names' type."""
     rows = index.detach().cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
     names: np.ndarray[Any, Any] = np.asarray(list(classes))[rows]
     return names

@@ -387,7 +387,7 @@ def decide(wrong: Array, posterior: Array, labels: Array, precision: float) -> t
 
 
 def suggestions(wrong: Array, posterior: Array, labels: Array) -> tuple[Array, Array]:
-    """The likeliest true class (N,) and its probability (N,); the label where `wrong` is NaN. Arguments as for `decide`."""
+    """The most probable true class (N,) and its probability (N,); the label where `wrong` is NaN. Arguments as for `decide`."""
     rows, others = np.arange(len(labels)), posterior.copy()
     others[rows, labels] = 0
     best = others.argmax(1)

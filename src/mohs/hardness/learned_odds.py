@@ -44,7 +44,7 @@ CUT = 4.0  # standard deviations at which signs are clipped, to avoid extrapolat
 SIGNS = (
     "rule",  # log-odds of a wrong label by the rule
     "apparent",  # the same by the noise model alone
-    "margin",  # log p_given − log p of the likeliest other class
+    "margin",  # log p_given − log p of the most probable other class
     "refit margin",  # the same by models fitted to the predicted classes
     "doubt",  # log (1 − max p)
     "refit doubt",

@@ -1,4 +1,4 @@
-"""Examples with several labels, of classes, tokens or pixels: every labeled part is a row of its own.
+"""Examples with several labels, of classes, tokens or pixels: every labeled part is a separate row.
 
     several classes   logits (N, K), labels (N, K) of 0 and 1      rows (0, z_k) of two classes, "no" and "yes": z_k against 0
     positions         logits (N, K, d1, ...), labels (N, d1, ...)  rows of K classes, one per token or pixel

@@ -4,7 +4,7 @@ First the rows of every block are measured and written to a part file (`blocks`)
 and the parts are copied, in order, into the table, which is renamed to its final name when complete. These columns come from
 tallies of the blocks: the shortest and longest features of each class, and the margins of up to RANKED rows, which give the
 grades. The grades are exact up to that many rows, and `Scored.notes` says so beyond. Memory does not grow with the number of
-rows. A killed process leaves its parts beside the table; the same call resumes from the blocks that are done.
+rows. A killed process leaves its parts next to the table; the same call resumes from the blocks that are done.
 
 Under torch.distributed rank r takes blocks r, r + W, r + 2W, ..., and rank 0 writes the table (the folder must be shared).
 Rows whose logits hold NaN or +∞, and repeated ids, do not prevent the table from being written: `Scored.problem` names the first.
@@ -180,7 +180,7 @@ def drawn_references(source: Source, classes: Sequence[Any], count: int, seed: i
 
 
 def parts_folder(out: Path, source: Source, settings: Sequence[Any]) -> Path:
-    """Folder of the parts, beside the table; its name is a hash of the source and the settings."""
+    """Folder of the parts, next to the table; its name is a hash of the source and the settings."""
     text = json.dumps([source.fingerprint(), list(settings)], default=str)
     return out.with_name(f"{out.name}.parts-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
 

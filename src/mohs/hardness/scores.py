@@ -51,7 +51,7 @@ SCORES: dict[str, Score] = {
     "disagreement": Score("disagreement", 1, "people disagree on its label"),
 }
 
-# Averages over training follow human judgment best, margins before angles (CIFAR-10H); scores that ignore the label are left out.
+# Averages over training follow human judgment best, margins before angles (CIFAR-10H); scores that ignore the label are not used.
 PREFERENCE = (
     "mean_margin",
     "aum",

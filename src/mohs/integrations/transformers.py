@@ -5,8 +5,8 @@
 
 The loss is Σℓ / num_items_in_batch, so that gradient accumulation weights all items equally; without that number it is the
 loss's own mean. Logits are (B, K), or (B, T, K) with labels (B, T) for tokens. For a causal language model the logits of each
-token are compared with the label of the next, as the model's own loss does; the class of the outputs tells
-(CausalLMOutput...), or `shift_labels`.
+token are compared with the label of the next, as the model's own loss does; this is determined by the class of the outputs
+(CausalLMOutput...), or by `shift_labels`.
 
 To record, the items need an "id" (`mohs.WithIds`) and the training arguments `remove_unused_columns=False`: the callback removes
 the id from the model's inputs and passes it to the loss. Training steps are recorded, evaluation is not; an example counts

@@ -1,6 +1,6 @@
 """Which classes are the same, and which should be split.
 
-same     A model that did not see their labels cannot tell the examples of two classes apart: the AUC of ln p_a − ln p_b between
+same     A model that did not see their labels cannot distinguish the examples of two classes: the AUC of ln p_a − ln p_b between
          them is near ½ for two names of one class. overlap = 2 (1 − AUC), flagged over ½. Each class is compared with the
          CONFUSED classes that get most of its probability.
 split    2-means divides the unit features of a class into parts, each at least a tenth, whose means form a larger angle than

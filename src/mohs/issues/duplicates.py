@@ -8,8 +8,8 @@ distribution with parameters a and b, fitted by moments to the spacings of these
 do not reach; S_i, the sum of the normalized log spacings of i (Levina & Bickel, NeurIPS 2004), makes the posterior of i, and s_i
 is the mean of (d/D_i)^m over it. So a distance is compared with what is usual around both of its ends, not with a threshold.
 
-Content (aligned pixels, character trigrams) tells copies better than features, which also bring examples of one topic together:
-where there is content, E is multiplied by the root of the features' share, since the two are not independent.
+Content (aligned pixels, character trigrams) detects copies better than features, which are also similar for examples of one
+topic: where there is content, E is multiplied by the root of the features' share, since the two are not independent.
 
 Pairs beyond chance (`by_chance`) are joined to groups. More than about five altered copies of one example are each other's usual
 neighborhood, and are only found if they are exact.

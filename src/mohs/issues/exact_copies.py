@@ -58,7 +58,7 @@ def _codes(column: pa.ChunkedArray) -> Array:
 
 
 def _rows(codes: Sequence[Array], count: int) -> Array:
-    """Columns as numbers -> the number of each row's content; a row that chance may repeat has a number of its own."""
+    """Columns as numbers -> the number of each row's content; a row that may be repeated by chance gets its own number."""
     if not codes:
         return np.arange(count)
     log_expected = np.log(count) + sum(np.log(np.bincount(code)[code] / count) for code in codes)

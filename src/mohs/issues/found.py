@@ -16,7 +16,7 @@ class Found:
     """One issue in N examples.
 
     Attributes:
-        score: (N,) from 0 to 1, higher is worse; NaN if it cannot be told.
+        score: (N,) from 0 to 1, higher is worse; NaN if it is unknown.
         flag: (N,) whether the example has the issue.
         group: (N,) number of the example's group, −1 without one: copies of one another, or examples that share a weakness.
         details: What was found, a row of plain values for each finding: a pair of classes, a column, a group.

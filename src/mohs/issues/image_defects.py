@@ -2,7 +2,7 @@
 
     dark               1 − 99th percentile of the gray levels, from 0 (black) to 1 (white)
     bright             1st percentile of the gray levels
-    low_information    1 − log₂(1 + standard deviation of the gray levels) / 7: 0 for black beside white, 1 for one color
+    low_information    1 − log₂(1 + standard deviation of the gray levels) / 7: 0 for half black and half white, 1 for one color
     blurry             share of the differences between neighboring pixels that survive another blur, of the sharper axis
     grayscale          share of the pixels whose channels differ by at most 4 levels
     odd_size           1 − min(r, 1/r), r = √(height · width) over its median

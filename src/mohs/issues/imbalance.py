@@ -1,4 +1,4 @@
-"""Which classes are rare: their examples are few to learn from and few to judge by.
+"""Which classes are rare: they have few examples to learn from and to judge by.
 
 class_imbalance   1 − min(1, n_c K / N) for the n_c examples of class c of K; flagged below a tenth of an even share
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from mohs.issues.found import Array, Found
 
-RARE = 0.1  # of an even share
+RARE = 0.1  # fraction of an even share
 
 
 def class_imbalance(labels: Array, classes: Sequence[Any]) -> Found:

@@ -1,6 +1,6 @@
 """The issues of one data set: a score, a flag and, for copies, a group for every example; as a table and as a file.
 
-NAME, is_NAME, NAME_group     columns of the table, for every issue that was looked for
+NAME, is_NAME, NAME_group     columns of the table, for every issue that was searched for
 """
 
 from __future__ import annotations

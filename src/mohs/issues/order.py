@@ -1,14 +1,13 @@
-"""Whether the examples depend on their order: then they are not independent, and a split by position is not a fair one.
+"""Whether the examples depend on their order: then they are not independent, and a split by position is biased.
 
-    labels     share of successive examples with the same label, beyond Σ p_c², which chance gives
+    labels     share of successive examples with the same label, beyond Σ p_c², the share by chance
     features   how near, in the order of its class, an example's neighbors in feature space are: mean distance of their places,
-               from 0 to 1, against the 1/3 that chance gives
+               from 0 to 1, against 1/3 by chance
 
-Data sorted by class are not flagged, also if some labels are wrong or were corrected since: that is how they are stored (class
-folders). Features are compared within a class, without the example just before or after, which may be a copy (`duplicates`).
-Both tests flag where chance is excluded (five standard errors) and the effect is at least a tenth; either marks all examples,
-since no example on its own depends on order. The score of an example is how near its neighbors are, 1 − 3 · mean distance, from
-0 to 1.
+Data sorted by class are not flagged, even if some labels are wrong or have been corrected, since class folders are stored in this
+order. Features are compared within a class, without the example just before or after, which may be a copy (`duplicates`). Both
+tests flag where chance is excluded (five standard errors) and the effect is at least a tenth; either marks all examples, since no
+example on its own depends on order. The score of an example is how near its neighbors are, 1 − 3 · mean distance, from 0 to 1.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from mohs.issues.found import Array, Found
 
 ERRORS, EFFECT = 5.0, 0.1
-SORTED = 0.75  # share of examples in the block of their class, from which data are sorted by class
+SORTED = 0.75  # data are sorted by class if at least this share of examples is in the block of its class
 NEIGHBORS = 5
 BY_CHANCE = 1 / 3  # mean distance of two places in [0, 1]; its variance is 1/18
 FEWEST = 100

@@ -1,4 +1,4 @@
-"""Which examples are unlike all others: far from everything in feature space, and of no class.
+"""Which examples are unlike all others: far from all others in feature space, and unlike any class.
 
     p_far     upper tail, in a normal distribution fitted to the middle of the data, of the log distance to the 10th nearest
     p_doubt   share of the examples that are at least as undecided: entropy of the out-of-sample probabilities of the classes
@@ -16,10 +16,10 @@ import numpy as np
 from mohs.issues.by_chance import beyond_chance, chance_score
 from mohs.issues.found import Array, Found
 
-RANK = 9  # of the neighbor whose distance counts, from 0: copies of an outlier do not hide it
+RANK = 9  # index, from 0, of the neighbor whose distance counts: copies of an outlier do not hide it
 NORMAL = {0.75: 0.6744897501960817, 0.9: 1.2815515655446004}  # quantiles of the standard normal distribution
 LEAST_SPREAD = 1e-6
-FEWEST = 30  # examples from which on a distribution means something
+FEWEST = 30  # minimum number of examples for a distribution to be meaningful
 
 
 def outliers(distances: Array, probs: Array | None = None) -> Found:

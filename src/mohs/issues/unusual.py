@@ -10,7 +10,7 @@ REACH = 1.5  # interquartile ranges beyond the upper quartile: 1 of 290 normal v
 
 
 def upper_fence(values: Array, reach: float = REACH) -> float:
-    """values (N,) -> the upper quartile plus `reach` times its distance from the median, twice; NaN is left out.
+    """values (N,) -> the upper quartile plus `reach` times its distance from the median, twice; NaN is ignored.
 
     The distance from median to upper quartile stands for half of the interquartile range, so that a long lower tail does not
     move the fence.

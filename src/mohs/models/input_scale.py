@@ -1,7 +1,8 @@
 """The scale of a set of examples: mean and standard deviation of each channel (of images) or of each feature.
 
-Means and squared deviations of chunks are merged pairwise, in float64: no floating-point copy of all data is made, and no
-accuracy is lost far from 0. Constant features have the scale 1. Images that are decoded on access are sampled evenly.
+Means and squared deviations of chunks are merged pairwise, in float64: this needs no floating-point copy of all data and loses no
+accuracy far from 0. Constant features have the scale 1. Images that are decoded on access are sampled evenly.
+
 Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
 """
 

@@ -1,4 +1,4 @@
-"""Two networks side by side as one: trained on the same examples with targets of their own, used as their mean.
+"""Two networks side by side as one: trained on the same examples with separate targets, and averaged for predictions.
 
     features = [f₁(x), f₂(x)]        logits = ½ (z₁(x) + z₂(x))
 

@@ -101,7 +101,7 @@ def margin_bars(rows: Rows) -> Drawing:
 
 
 def doubt_bars(rows: Rows) -> Drawing:
-    """A histogram from 0 to 1 whose small counts can be seen beside large ones."""
+    """A histogram from 0 to 1 that shows small counts next to large ones."""
     import altair
 
     encoding = {

@@ -72,7 +72,7 @@ def draw_figures(root: str | Path = ".", names: Sequence[str] = ()) -> list[Path
 
 
 def features(root: Path, path: Path) -> Path:
-    """Two features of digits, training and test set, with cross-entropy and with the angular term beside it."""
+    """Two features of digits, training and test set, with cross-entropy, alone and with the angular term."""
     import altair
 
     panels = []

@@ -1,10 +1,10 @@
-"""The examples in DuckDB: the table in memory, the decisions that count beside it, and views by position.
+"""The examples in DuckDB: the table in memory, the decisions that count, and views by position.
 
     examples (rowid = row of the file, its columns)          decided (row, decision, disputed)
     drawn (row, place): a random order of flagged examples    selection_NAME (row): a lasso, or what a search found
 
-A view is a filter and an order. Its first rows come from a top-n query in milliseconds; the whole order is made once somebody
-scrolls further. A view that depends on decisions is made at once, so that it stays as it was while they are made.
+A view is a filter and an order. Its first rows come from a top-n query in milliseconds; the whole order is computed when a user
+scrolls further. A view that depends on decisions is computed at once, so that new decisions do not change it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Database:
         return self._keep(hashlib.blake2b(rows.tobytes(), digest_size=6).hexdigest(), lambda: rows)
 
     def prepared(self, spec: Spec) -> Spec:
-        """The same view with what it searches for as a selection: the search is made once, not for every count."""
+        """The same view with its search as a selection, so that the search runs once, not for every count."""
         for name in spec.set:
             if name not in self._selections:
                 raise QueryError("this selection is no longer kept: make it again")
@@ -215,7 +215,7 @@ class Database:
 
 
 def _loaded(name: str, *, text: bool, flag: bool) -> str:
-    """A column as it is loaded: labels as text, formatted as in Python."""
+    """The SQL expression that loads a column: labels as text, formatted as in Python."""
     if not text:
         return quoted(name)
     as_text = (

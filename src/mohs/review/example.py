@@ -20,7 +20,7 @@ HIDDEN = ("text", "fields", "why", "path")  # roles that are not shown among the
 
 
 class ExampleView:
-    """Examples in detail; what is stored beside the table is read when it is asked for."""
+    """Examples in detail; other files are read on demand."""
 
     def __init__(self, review: Review) -> None:
         self.review = review

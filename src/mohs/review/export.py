@@ -126,7 +126,7 @@ def _row(cells: list[str]) -> str:
 
 
 def _joined(batches: pa.RecordBatchReader) -> Iterator[bytes]:
-    """The only column's texts with commas between all of them; missing ones are left out."""
+    """The only column's texts with commas between all of them; missing ones are skipped."""
     comma = ""
     for batch in batches:
         texts = batch.column(0).drop_null().to_pylist()

@@ -51,7 +51,7 @@ class Spec:
 
     @property
     def by_decisions(self) -> bool:
-        """Whether it changes when somebody decides."""
+        """Whether new decisions change it."""
         return bool(self.decided)
 
     def without(self, column: str) -> Spec:

@@ -43,7 +43,7 @@ class Review:
         self._put(list(self._rows))
 
     def decided(self) -> list[tuple[str, Decision]]:
-        """Each id with the decision that counts, as they are now."""
+        """Each id with the decision that currently counts."""
         with self._lock:
             return list(self.log.state.decided())
 

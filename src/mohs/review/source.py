@@ -172,7 +172,7 @@ def read_columns(path: Path) -> dict[str, Column]:
     found: dict[str, Column] = {}
     for one in schema:
         kind = _kind(one.type)
-        if kind and one.name.lower() not in {name.lower() for name in found}:  # SQL does not tell upper from lower case
+        if kind and one.name.lower() not in {name.lower() for name in found}:  # SQL names are case-insensitive
             about = {
                 key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in (one.metadata or {}).items()
             }

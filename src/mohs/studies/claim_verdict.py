@@ -1,4 +1,4 @@
-"""A claim's verdict from a table of results: which numbers are compared, and the evidence in words.
+"""A claim's verdict from a table of results: which numbers are compared, and the evidence as text.
 
     better, worse                two rows (or lists of rows: each is compared with each), by `relation`
     matched = true               the first of better with the first of worse, the second with the second, ...
@@ -14,9 +14,9 @@
                                  relation = "equal" and no other row or metric: within ± margin of 0
 
 A claim with several comparisons holds if all of them hold. If a row has not been run, or has fewer than two runs whose networks
-learned, the claim is "not run", unless a comparison of the other rows refutes it. What limits a verdict goes with it
-(`caveats`): rows that are missing, collapsed trainings, lost classes, suspected gradient masking, and results older than the
-learning rates that their recipe selects.
+learned, the claim is "not run", unless a comparison of the other rows refutes it. A verdict has `caveats`: rows that are missing,
+collapsed trainings, lost classes, suspected gradient masking, and results older than the learning rates that their recipe
+selects.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ MASKING = "masking_suspected"
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a claim, the evidence in words, and the number, hardware, date and code of the runs.
+    """The verdict on a claim, the evidence as text, and the number, hardware, date and code of the runs.
 
-    judged: the judgment on all comparisons together. comparisons: each in words, with its judgment. caveats: what limits the
+    judged: the judgment on all comparisons together. comparisons: each as text, with its judgment. caveats: limits of the
     verdict. planned: the number of seeds in the recipe. code: commits or trees that the runs name.
     """
 
@@ -264,7 +264,7 @@ def _caveats(claim: Claim, results: Sequence[Result], recipe: Recipe | None) -> 
 
 
 def _comparisons(claim: Claim, results: Sequence[Result]) -> Iterator[tuple[str, Judgment]]:
-    """Every comparison of the claim, in words, with its judgment."""
+    """Every comparison of the claim, as text, with its judgment."""
     if claim.interval == "examples":
         yield from _estimates(claim, results)
         return

@@ -119,7 +119,7 @@ def write_results(results: Sequence[Result], path: Path) -> None:
 
 
 def read_results(path: Path) -> list[Result]:
-    """Read the results in a CSV file; empty cells are left out."""
+    """Read the results in a CSV file; empty cells are omitted."""
     refuse_folder(path)
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -154,7 +154,7 @@ def read_benchmark(path: Path) -> list[Result]:
 
 
 def by_seed(results: Sequence[Result], row: str, metric: str) -> dict[int, float]:
-    """The metric of one row, by seed; runs without it are left out."""
+    """The metric of one row, by seed; runs without it are skipped."""
     return {int(one["seed"]): float(one[metric]) for one in results if one["row"] == row and metric in one}
 
 

@@ -20,7 +20,7 @@ A run counts only if its network learned something:
 
 That is twice chance or, if there are few classes, a quarter of the way from chance to 1. Either accuracy will do: with most
 labels wrong, a network that has learned the true classes agrees with few of its labels. A training that stopped with an error,
-or did not learn, has collapsed: it is left out, with its partner in paired comparisons, and reported. A row with fewer than two
+or did not learn, has collapsed: it is excluded, with its partner in paired comparisons, and reported. A row with fewer than two
 runs left, where some collapsed, counts as not run. Results without the number of classes, or without both accuracies, are not
 checked.
 """

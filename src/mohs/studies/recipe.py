@@ -10,7 +10,7 @@
                relabel_from (label of an earlier row: this row trains after it, with the same seed, on the labels that its
                network predicts) and choose (a setting selected on held-out examples, see below)
     [[sweep]]  key ("noise.rate") and values: every row is repeated for each value; several sweeps multiply
-    [[measure]] name and its own fields: what to measure on each trained network besides accuracy; label: prefix of its
+    [[measure]] name and fields of a measure of each trained network besides accuracy; label: prefix of its
                numbers, needed where a measure is used twice
 
 "loss.q" = 0.5 changes one field of a spec. `open` may hold the keys of `train/run_data.py`: limit, train_limit,

@@ -1,9 +1,9 @@
 """The network's forward and backward pass compiled by torch.compile, for runs with `compile = true`.
 
-A captured step (CUDA graph) then has fewer kernels. Without one, as with fp16 or `--no-graph`, the two passes become CUDA
-graphs of their own (torch's CUDA-graph trees), which saves launch time. Those share a memory pool and write each gradient to
-the same place: they need a run that trains alone, in one process, on whole batches. Compiling takes some seconds in the first
-steps. Only training batches of the first shape are compiled: a smaller last batch and evaluations run eagerly.
+A captured step (CUDA graph) then has fewer kernels. Without one, as with fp16 or `--no-graph`, the two passes become separate
+CUDA graphs (torch's CUDA-graph trees), which saves launch time. Those share a memory pool and write each gradient to the same
+place: they need a run that trains alone, in one process, on whole batches. Compiling takes some seconds in the first steps. Only
+training batches of the first shape are compiled: a smaller last batch and evaluations run eagerly.
 """
 
 from __future__ import annotations

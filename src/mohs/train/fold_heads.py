@@ -7,7 +7,7 @@
 
 Rows fall into F folds, class by class; the scores of a fold's rows come from fits without that fold. The linear heads only need
 sums over folds (Gram matrices Σ x xᵀ and class sums Σ x y), so leaving folds out costs a subtraction and a small solve.
-Each head's regularization is the one under which its out-of-fold scores make the given labels likeliest.
+Each head's regularization is the one under which its out-of-fold scores make the given labels most likely.
 
 Second fit: a noise model says how likely each class is for every row, from heads that saw neither the row's fold nor the fold
 that is to be scored (fits without two folds); the targets of the second fit lie halfway between the given label and that
@@ -113,7 +113,7 @@ def fold_scores(
     """Score every example by heads that did not see its label.
 
     Args:
-        features: Array or tensor (N, D), or several of them by name, each with heads of its own.
+        features: Array or tensor (N, D), or several of them by name, each with its own heads.
         labels: Class indices (N,).
         num_classes: Number of classes K.
         folds: Number of cross-validation folds, at least 3; default: as `default_folds` says.
@@ -326,7 +326,7 @@ class _Neighbors:
 
 
 def _best(head: _Head, rows: Sequence[Tensor], targets: Tensor, labels: Tensor) -> tuple[float, Tensor]:
-    """The regularization whose out-of-fold scores make the labels likeliest, and those scores (N, K) on the CPU."""
+    """The regularization whose out-of-fold scores make the labels most likely, and those scores (N, K) on the CPU."""
     best: tuple[float, float, Tensor] | None = None
     sums = head.sums(targets)
     for strength in head.strengths:

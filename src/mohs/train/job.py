@@ -53,7 +53,7 @@ class Training(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The objective of a batch, and the logits and features of its first views.
 
-        x and second, the second views if any, are (b, ...), or (b, 2, ...) for two networks with views of their own.
+        x and second, the second views if any, are (b, ...), or (b, 2, ...) for two networks with their own views.
         """
         count, own = self.networks, isinstance(self.network, Twins) and self.network.own_views
         views = [x] if second is None else [as_floats(x), second]

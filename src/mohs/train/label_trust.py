@@ -75,7 +75,7 @@ def right_labels(select: str, seen: Evidence, labels: Tensor) -> Tensor:
 
 
 def by_noise(seen: Evidence, labels: Tensor) -> Tensor:
-    """The posterior of the label by noise matrix and belief, at the temperature under which the labels are likeliest."""
+    """The posterior of the label by noise matrix and belief, at the temperature under which the labels are most likely."""
     fits = [noise_posterior(seen.probs.double(), labels, temperature) for temperature in TEMPERATURES]
     likelihoods = torch.stack([likelihood for _, likelihood in fits])
     return torch.stack([right for right, _ in fits])[likelihoods.argmax()]
@@ -192,7 +192,7 @@ def own(probs: Tensor, labels: Tensor) -> Tensor:
 def easy_component(hardness: Tensor) -> Tensor:
     """hardness (N,) -> probability (N,) of the easier component of a mixture of two Gaussians; falls as hardness rises.
 
-    Values beyond the means of the components count as the means, since the wider component is the likelier one at both ends.
+    Values beyond the means of the components count as the means, since the wider component is the more likely one at both ends.
     """
     values = hardness.double().cpu().numpy()
     values = (values - values.mean()) / max(values.std(), LEAST)

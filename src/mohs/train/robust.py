@@ -40,7 +40,7 @@ from mohs.train.label_trust import LEAST, TRUST_RULES, Evidence, right_labels
 
 TARGETS = ("refined", "given")
 UNLABELED = ("consistency", "believed")
-FOLDS = "folds"  # the selection that is made before training
+FOLDS = "folds"  # the rule that is applied before training
 TAUGHT = 0.85  # minimum share of the examples whose targets are used, however uncertain
 
 
@@ -60,8 +60,8 @@ class Robust:
         augment: Augmentation after the warm-up, as `Run.augment`; None chooses by the data and `unlabeled`.
         consistency: Weight of consistency between two views (`train.consistency`); 0: one view.
         view: Augmentation of the second view, as `Run.augment`; None: strong augmentation.
-        confidence: Examples whose target is less certain than this (largest probability, before sharpening) are left out for
-            an epoch, but at most 15 % of them.
+        confidence: Examples whose target is less certain than this (largest probability, before sharpening) are skipped for an
+        epoch, but at most 15 % of them.
     """
 
     formula: ClassVar[str] = "t = w y + (1 − w) b"

@@ -1,7 +1,7 @@
 """Views of a table's columns as numbers, for models: numbers, categories, dates, texts and missing values.
 
     smooth view     numbers standardized (ranks where skewed), categories one-hot, dates as cycles, missing values marked
-    tree view       numbers as they are with NaN, categories one-hot or by frequency
+    tree view       raw numbers with NaN, categories one-hot or by frequency
 
 The smooth view of new rows uses the statistics of the rows seen in training, so that a model trained on those can classify them.
 """

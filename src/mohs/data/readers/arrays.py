@@ -1,7 +1,7 @@
 """Arrays and tensors as examples: features (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, C), or strings (N,); labels (N,).
 
 Features become float32. Images become uint8 where that loses nothing (integers from 0 to 255, or those divided by 255);
-levels beyond 255 are scaled by the largest and rounded to 256; other floats stay as they are, in float32. NaN and infinite
+levels beyond 255 are scaled by the largest and rounded to 256; other floats are unchanged, in float32. NaN and infinite
 values are errors that name the row. Pickled objects are not loaded.
 
 Labels (N, K) of 0 and 1 are several labels of one example; only the training split of such data is read.
@@ -9,7 +9,7 @@ Labels (N, K) of 0 and 1 are several labels of one example; only the training sp
 npz files: inputs under one of INPUTS (or TEXTS, for strings), labels under one of LABELS, splits as a prefix or suffix
 (train_x, x_test, val_images); `classes` (or `class_names`) are the names of the classes 0..K−1, and an array under one of IDS
 (ids, test_ids) with a distinct value for each example has their ids. Without inputs, predictions of a model (`predictions`) under
-one of SCORES are judged as they are.
+one of SCORES are judged directly.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _images_first(left_out: Sequence[LeftOut]) -> list[LeftOut]:
 
 
 def _below_wrappers(listing: Listing) -> str:
-    """The folder where the layout begins: a single folder of images that holds them in folders of their own is a wrapper.
+    """The folder where the layout begins: a single folder whose images are all in subfolders is a wrapper.
 
     Files such as README.txt, and folders without an image, do not count.
     """

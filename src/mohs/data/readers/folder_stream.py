@@ -1,7 +1,7 @@
 """A folder of class folders as a stream: DATA/cat/1.jpg, DATA/dog/2.png. A key is the path within DATA.
 
 Memory grows with the number of folders, not with that of files: a block names folders and places in them, and lists them again
-when it is read. Folders within a class folder belong to it. Splits (train, test) are streams of their own.
+when it is read. Folders within a class folder belong to it. Splits (train, test) are separate streams.
 """
 
 from __future__ import annotations

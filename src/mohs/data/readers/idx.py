@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST as they are published: four idx files, plain or gzipped, in one folder.
+"""MNIST and Fashion-MNIST in the published format: four idx files, plain or gzipped, in one folder.
 
 An idx file: two zero bytes, the type (8: unsigned byte), the number of dimensions, each dimension as a big-endian 32-bit
 number, then the values. Y. LeCun, C. Cortes & C. Burges, "The MNIST database of handwritten digits".

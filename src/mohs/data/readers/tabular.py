@@ -160,7 +160,7 @@ def _label_among(names: Sequence[str], label: str | None) -> str | None:
 
 
 def _strings(names: Sequence[str], label: str | None, group: str | None = None) -> list[str]:
-    """Columns of a CSV file whose cells are kept as they are written."""
+    """Columns of a CSV file whose cells stay strings."""
     known, called = {plain_name(one) for one in (*PATHS, *KEYS, SPLIT, *([group] if group else []))}, _label_among(names, label)
     return [one for one in names if plain_name(one) in known or one == called]
 

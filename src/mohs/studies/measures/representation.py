@@ -61,7 +61,8 @@ class Cluster:
 class Retrieval:
     """Retrieval of classes held out of training: map, cmc1, cmc5, with every example as a query for the others of its class.
 
-    classes: the run's `open.holdout_classes` by default. set_size: sets of so many examples are queries, by their mean features.
+    classes: the run's `open.holdout_classes` by default. set_size: queries are sets of this many examples, by their mean
+    features.
     """
 
     classes: Sequence[Any] | None = None

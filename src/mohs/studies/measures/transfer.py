@@ -86,7 +86,7 @@ class Alignment:
 
 
 def numbers_of(rounds: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The numbers of these rounds; undefined ones (the share correct of an empty selection) are left out."""
+    """The numbers of these rounds; undefined ones (the share correct of an empty selection) are omitted."""
     made = {f"accuracy_round_{line['round']}": line["test_accuracy"] for line in rounds}
     chosen = {"first": rounds[1], "last": rounds[-1]}
     made |= {f"{when}_{name}": line.get(name) for when, line in chosen.items() for name in CHOSEN}
