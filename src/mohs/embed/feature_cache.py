@@ -47,7 +47,7 @@ def open_features(folder: Path) -> Tensor | None:
     if not (folder / "DONE").exists():
         return None
     try:
-        with reading(file, lost="the features are lost", repair="they are made again"):
+        with reading(file, lost="the features are lost", repair="they are computed again"):
             return torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
     except DataError:
         return None
@@ -98,7 +98,7 @@ def collect_features(rows: int, blocks: Blocks) -> Tensor:
 def _resume(folder: Path, rows: int) -> tuple[int, Array | None, int]:
     """The number of rows on disk, the array to continue with, and the CRC of these rows; (0, None, 0) if none are usable."""
     try:
-        kept = read_json(folder / "progress.json", lost="the rows so far are lost", repair="they are made again")
+        kept = read_json(folder / "progress.json", lost="the rows so far are lost", repair="they are computed again")
         at, crc = int(kept["rows"]), int(kept["crc"])
         features: Array = np.lib.format.open_memmap(folder / "features.npy", mode="r+")
     except (OSError, ValueError, KeyError, TypeError):

@@ -134,7 +134,7 @@ class Row:
         if self.choose is not None and self.relabel_from is not None:
             raise ValueError("choose does not go with relabel_from: put choose into the row that gives the labels")
         if isinstance(self.run, System) and (self.choose is not None or self.relabel_from is not None):
-            raise ValueError("choose and relabel_from need a run of `mohs train`: this study has a system of its own")
+            raise ValueError("choose and relabel_from need a run of `mohs train`: this study trains another system")
         if not isinstance(self.claim, str | list | tuple):
             raise ValueError(f"claim must be an id of the register or a list of ids, got {self.claim!r}")
         if isinstance(self.claim, str):
