@@ -13,8 +13,8 @@ from sklearn.decomposition import PCA
 
 from mohs._core.errors import DataError
 from mohs.audit.evidence import evidence_table, principal_plane, write_evidence
+from mohs.audit.file_names import EVIDENCE_ROWS
 from mohs.audit.pipeline import call_of
-from mohs.audit.run_files import EVIDENCE_ROWS
 from mohs.data.corrections import with_corrections
 from mohs.data.examples import Data, Examples
 from mohs.hardness.neighbors import nearest_with_cosines

@@ -44,8 +44,8 @@ from mohs._core.part_files import PartFile, Tally
 from mohs._core.specs import safe_name
 from mohs._core.validation import check_between
 from mohs.audit.file_judge import BINS, SAMPLE, FileJudge, fit_judge, load_judge, save_judge
+from mohs.audit.file_names import FLAGGED, MARK, REPAIR
 from mohs.audit.options import Array, Tell
-from mohs.audit.run_files import FLAGGED, MARK, REPAIR
 from mohs.hardness.blocks import BlockWork, blocks_of, class_names, run_blocks
 from mohs.hardness.classes import decode
 from mohs.hardness.judgment import SLACK, least_alone, rate_interval

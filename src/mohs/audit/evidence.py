@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from mohs._core.files import written_whole
+from mohs.audit.file_names import EVIDENCE_ROWS
 from mohs.audit.options import Array
-from mohs.audit.run_files import EVIDENCE_ROWS
 from mohs.hardness.table import add_columns
 
 SHOWN = 5  # classes

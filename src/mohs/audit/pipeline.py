@@ -29,6 +29,7 @@ from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
 from mohs.audit.checked import load_checked
 from mohs.audit.diff_audits import diff_audits
+from mohs.audit.file_names import MARK, REPAIR, WORDS
 from mohs.audit.judge_features import embeds, judge_features
 from mohs.audit.judge_finetuned import judge_finetuned
 from mohs.audit.judge_images import judge_images
@@ -41,7 +42,6 @@ from mohs.audit.options import CIRCUMSTANCES, AuditOptions, Tell
 from mohs.audit.other_issues import check_issues
 from mohs.audit.previous import check_previous, load_previous
 from mohs.audit.result import AuditResult, load_audit, save_audit
-from mohs.audit.run_files import MARK, REPAIR, WORDS
 from mohs.audit.thumbnails import thumbnails_of
 from mohs.data.corrections import earlier_corrections, read_corrections, with_corrections
 from mohs.data.examples import Data, Examples, groups_hash

@@ -33,8 +33,21 @@ from mohs._core.folders import held_in
 from mohs._core.plain_text import finite
 from mohs.audit.changes import AuditDiff
 from mohs.audit.evidence import write_evidence
+from mohs.audit.file_names import (
+    ANNOTATORS,
+    ARRAYS,
+    COPIES,
+    DIFF,
+    EVIDENCE,
+    FLAGGED,
+    ISSUES,
+    MARK,
+    PICTURES,
+    REPAIR,
+    TABLE,
+    WORDS,
+)
 from mohs.audit.gallery_rows import gallery_rows, issue_rows
-from mohs.audit.run_files import ANNOTATORS, ARRAYS, COPIES, DIFF, EVIDENCE, FLAGGED, ISSUES, MARK, PICTURES, REPAIR, TABLE, WORDS
 from mohs.audit.thumbnails import Thumbnails, store_pictures, stored_pictures
 from mohs.audit.totals import Totals, margin_edges
 from mohs.data.examples import Examples, LeftOut

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from mohs.audit.file_names import MARK
 from mohs.audit.gallery_rows import rows_to_check
 from mohs.audit.judge_predictions import FACTS as OF_PREDICTIONS
 from mohs.audit.pipeline import audit_call
 from mohs.audit.result import AuditResult
-from mohs.audit.run_files import MARK
 from mohs.hardness.table import VERDICTS, column
 from mohs.report.changes_block import change_sentence
 from mohs.report.issue_blocks import issue_sentence

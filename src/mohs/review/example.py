@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mohs.audit.run_files import EVIDENCE_ROWS as ROWS
+from mohs.audit.file_names import EVIDENCE_ROWS as ROWS
 from mohs.review.review import Review, plain
 from mohs.review.source import evidence_classes, evidence_file
 

@@ -17,7 +17,7 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from mohs._core.checksums import check_file
-from mohs.audit.run_files import PICTURES, REPAIR
+from mohs.audit.file_names import PICTURES, REPAIR
 from mohs.audit.thumbnails import SIDE, stored_pictures
 from mohs.data.decode import formats, strictly
 from mohs.review.database import Database

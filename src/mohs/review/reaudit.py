@@ -22,7 +22,7 @@ import pyarrow.parquet
 
 from mohs._core.errors import RunError
 from mohs._core.files import written_whole
-from mohs.audit.run_files import TABLE, WORDS
+from mohs.audit.file_names import TABLE, WORDS
 from mohs.review.export import all_labels
 from mohs.review.review import Review
 

@@ -21,8 +21,8 @@ import pyarrow.parquet
 from mohs._core.checksums import check_file, read_json
 from mohs._core.errors import DataError
 from mohs.audit.decision_log import LOG
+from mohs.audit.file_names import EVIDENCE, MARK, PICTURES, REPAIR, TABLE, WORDS
 from mohs.audit.result import not_an_audit
-from mohs.audit.run_files import EVIDENCE, MARK, PICTURES, REPAIR, TABLE, WORDS
 
 ROLES: dict[str, tuple[str, ...]] = {  # role: names of columns that may have it, the first that exists
     "id": ("id",),
