@@ -69,16 +69,7 @@ def build(
     second = create_augment(recipe.view) if recipe is not None and recipe.two_views and recipe.view else None
     later = create_augment(recipe.augment) if recipe is not None and recipe.augment else None
     soft = None if soft is None else soft.to(here)
-    refinement = None
-    if recipe is not None:
-        judged = None
-        if recipe.select == FOLDS and recipe.targets == "refined":
-            judged = trust_in_folds(
-                torch.as_tensor(train.inputs), train.labels, len(train.classes), seed=run.seed, device=here, groups=train.groups
-            )
-        refinement = Refinement(
-            recipe, train.labels.to(here), len(train.classes), run.epochs, soft, mirror=run.mirrors, judged=judged
-        )
+    refinement = None if recipe is None else refinement_of(run, recipe, train, soft, here)
     return Job(
         run=run,
         data=data,
@@ -142,6 +133,15 @@ def recipe_of(run: Run) -> Robust:
     """The settings of the run's recipe."""
     made: Robust = create_spec(RECIPES, "recipe", as_spec(run.recipe))  # type: ignore[arg-type]
     return made
+
+
+def refinement_of(run: Run, recipe: Robust, train: Examples, soft: Tensor | None, device: torch.device) -> Refinement:
+    """The beliefs and targets of robust training; judged before training if the recipe selects by folds."""
+    number, judged = len(train.classes), None
+    if recipe.select == FOLDS and recipe.targets == "refined":
+        inputs = torch.as_tensor(train.inputs)
+        judged = trust_in_folds(inputs, train.labels, number, seed=run.seed, device=device, groups=train.groups)
+    return Refinement(recipe, train.labels.to(device), number, run.epochs, soft, mirror=run.mirrors, judged=judged)
 
 
 def training_of(run: Run, train: Examples, start: Start, device: torch.device) -> Training:

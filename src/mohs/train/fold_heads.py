@@ -46,6 +46,7 @@ REACHES = (1.0, 0.3)  # candidate widths of the RBF kernel, relative to the medi
 ROBUST = 0.5  # share of the posterior in the targets of the second fit
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], None]
+Pairs = dict[tuple[str, int, int], tuple[Tensor, Tensor]]  # head and two folds -> the fit without both, which scores both
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,20 +147,12 @@ def fold_scores(
     second, again = torch.empty_like(first), torch.empty_like(first)
     fits: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name, head in heads.items() if isinstance(head, _Linear)}
     sums = {name: head.sums(given.to(device)) for name, head in heads.items()}
-    pairs: dict[tuple[str, int, int], tuple[Tensor, Tensor]] = {}  # fits without two folds, each of which scores both
+    pairs: Pairs = {}
     for f in range(folds):
-        inner = torch.zeros_like(first)  # scores of the other folds' rows by heads that saw neither their fold nor fold f
+        inner = torch.zeros_like(first)
         for g in range(folds):
-            if g == f:
-                continue
-            for m, (name, head) in enumerate(heads.items()):
-                if isinstance(head, _Linear):
-                    if f < g:
-                        pairs[name, f, g] = head.fit([f, g], sums[name], chosen[name])
-                    own = pairs[name, f, g] if f < g else pairs.pop((name, g, f))
-                    inner[m, rows[g]] = head.scores_by(own, g).cpu()
-                else:
-                    inner[m, rows[g]] = head.scores([f, g], g, sums[name], chosen[name]).cpu()
+            if g != f:
+                inner[:, rows[g]] = _without_two(heads, f, g, sums, chosen, pairs)
         p = fit.probs(inner.numpy())
         posterior, guess = torch.from_numpy(fit.posterior(p, labels.numpy())).float(), torch.from_numpy(p.argmax(1))
         robust = (ROBUST * posterior + (1 - ROBUST) * given).to(device)
@@ -181,6 +174,22 @@ def fold_scores(
     ambiguity = ambiguous_share(probs, refit.probs, labels.numpy(), width=width)
     fitted = {name: _fitted(heads[name], own) for name, own in fits.items()}
     return FoldScores(second.numpy(), fold.numpy(), list(heads), chosen, model, ambiguity, refit, fitted)
+
+
+def _without_two(
+    heads: Mapping[str, _Head], f: int, g: int, sums: Mapping[str, Any], chosen: Mapping[str, float], pairs: Pairs
+) -> Tensor:
+    """Scores (M, n, K) of fold g's n rows by heads that saw neither fold f nor fold g, which `pairs` keeps for fold f."""
+    scores = []
+    for name, head in heads.items():
+        if isinstance(head, _Linear):
+            if f < g:
+                pairs[name, f, g] = head.fit([f, g], sums[name], chosen[name])
+            own = pairs[name, f, g] if f < g else pairs.pop((name, g, f))
+            scores.append(head.scores_by(own, g).cpu())
+        else:
+            scores.append(head.scores([f, g], g, sums[name], chosen[name]).cpu())
+    return torch.stack(scores)
 
 
 def _fitted(head: _Head, fits: Sequence[tuple[Tensor, Tensor]]) -> FittedHead:

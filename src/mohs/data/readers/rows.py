@@ -113,19 +113,7 @@ def labeled_rows(
         raise DataError(f"{source}: no rows below the header")
     check_no_corrections(columns.column_names, str(source))
     splits = _splits(columns, source)
-    given = columns.column(label).to_pylist()
-    if separator is not None:
-        text = _all_text(given)  # an empty cell may be an empty set
-        given = [None if one is None and not text else as_set(one or "", separator, str(source)) for one in given]
-    elif _all_text(given):
-        given = [one and one.strip() for one in given]
-    if numbers:
-        values = parse_numbers(["" if one is None else str(one) for one in given])
-        missing = np.isnan(values)
-    else:
-        values, missing = label_values(
-            _objects(numbers_where_whole(given) if _all_text(given) else given), str(source), row=source.row
-        )
+    values, missing = _labels_in(columns.column(label).to_pylist(), source, separator=separator, numbers=numbers)
     kept = ~missing & np.array([(separator is None and not numbers) or split == "train" for split in splits])
     rows = np.flatnonzero(kept).tolist()
     train = [row for row in rows if splits[row] == "train"]
@@ -157,6 +145,20 @@ def labeled_rows(
         notes=notes,
         groups=None if together is None else columns.column(together).take(rows).to_pylist(),
     )
+
+
+def _labels_in(cells: list[Any], source: RowSource, *, separator: str | None, numbers: bool) -> tuple[np.ndarray[Any, Any], Any]:
+    """The labels in the cells of a column (N,), and which of them are missing (N,)."""
+    if separator is not None:
+        text = _all_text(cells)  # an empty cell may be an empty set
+        cells = [None if one is None and not text else as_set(one or "", separator, str(source)) for one in cells]
+    elif _all_text(cells):
+        cells = [one and one.strip() for one in cells]
+    if numbers:
+        values = parse_numbers(["" if one is None else str(one) for one in cells])
+        return values, np.isnan(values)
+    whole = numbers_where_whole(cells) if _all_text(cells) else cells
+    return label_values(_objects(whole), str(source), row=source.row)
 
 
 def group_column(names: Sequence[str], group: str, label: str, source: str) -> str:
