@@ -202,7 +202,7 @@ def next_steps(result: AuditResult) -> list[Step]:
         Step(first),
         Step("With many examples or several reviewers, use the app instead:", f"mohs review {run}"),
         Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
-        Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked."),
+        Step("Train on the labels before and after, and compare both on held-out examples:", *retrain_command(result)),
     ]
     if rows_to_check(result.table):
         steps.insert(1, Step(CHECK_FIRST, check_command(result)))
@@ -220,10 +220,22 @@ def next_steps(result: AuditResult) -> list[Step]:
     return steps
 
 
+def retrain_command(result: AuditResult) -> list[str]:
+    """The command that compares training on the original and on the corrected labels; none for data in memory."""
+    if in_memory(result):
+        return []
+    return [f"mohs apply {quote(str(result.facts.get('run', 'RUN')))} --to labels.csv --retrain"]
+
+
+def in_memory(result: AuditResult) -> bool:
+    """Whether the audited data were objects in memory, which a command cannot name."""
+    return (result.folder / MARK).exists() and audit_call(result.folder) is None
+
+
 def check_command(result: AuditResult) -> str:
     """The command, or the call for data in memory, that audits the same data again with checked labels."""
     run = str(result.facts.get("run", "RUN"))
-    if (result.folder / MARK).exists() and audit_call(result.folder) is None:
+    if in_memory(result):
         return f'mohs.audit(data, checked="decisions.csv", out={f"{run}-checked"!r})'
     return f"mohs audit --previous {quote(run)} --checked decisions.csv --out {quote(f'{run}-checked')}"
 
