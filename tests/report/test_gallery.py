@@ -117,7 +117,7 @@ def test_cards_show_the_text_or_some_fields(texts: AuditResult, synthetic: Calla
 def test_pictures_of_any_kind_become_small_webp(mode: str) -> None:
     image = Image.new(mode, (300, 100))
     small = shrink(image)
-    assert small.size == (64, 21)
+    assert small.size == (160, 53)
     assert image.size == (300, 100)
     assert webp(small)[8:12] == b"WEBP"
     assert data_address(image).startswith("data:image/webp;base64,")

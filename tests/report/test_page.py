@@ -67,6 +67,7 @@ def test_the_summary_is_in_plain_words(digits: AuditResult) -> None:
     assert [step.command for step in next_steps(digits) if step.command] == [
         "mohs review RUN",
         "mohs apply RUN decisions.csv --to labels.csv",
+        "mohs apply RUN --to labels.csv --retrain",
     ]
     named = replace(digits, facts={"run": "runs/a b"})
     assert next_steps(named)[2].command.startswith("mohs apply 'runs/a b'")

@@ -1,6 +1,7 @@
-"""Thumbnails of examples: WebP images of at most 64 pixels, stored in one Parquet file and embedded in the page as data URLs.
+"""Thumbnails of examples: WebP images of at most 160 pixels, stored in one Parquet file and embedded in the page as data URLs.
 
-Images of 16 pixels or less are stored losslessly, because the page enlarges them; larger ones at quality 70.
+The page has them at quality 70, and images of 16 pixels or less, which it enlarges, losslessly. The file has images that did not
+have to be reduced losslessly, and the others at quality 90.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from mohs.data.examples import Examples
 
-SIDE, TINY, QUALITY = 64, 16, 70
+SIDE, TINY = 160, 16  # longer side in pixels
+PAGE_QUALITY, FILE_QUALITY = 70, 90
 Thumbnails = Callable[[Sequence[int]], "Sequence[Image | None]"]
 
 
@@ -56,10 +58,10 @@ def shrink(image: Image, side: int = SIDE) -> Image:
     return small
 
 
-def webp(image: Image, *, lossless: bool = False) -> bytes:
+def webp(image: Image, *, lossless: bool = False, quality: int = PAGE_QUALITY) -> bytes:
     """Encode as WebP; tiny images are always lossless."""
     out = io.BytesIO()
-    image.save(out, "webp", quality=QUALITY, lossless=lossless or max(image.size) <= TINY, method=4)
+    image.save(out, "webp", quality=quality, lossless=lossless or max(image.size) <= TINY, method=4)
     return out.getvalue()
 
 
@@ -69,8 +71,12 @@ def data_address(image: Image) -> str:
 
 
 def store_pictures(rows: Sequence[int], images: Sequence[Image | None], path: Path) -> None:
-    """Store the thumbnails losslessly in one Parquet file; rows whose image is None are skipped."""
-    kept = [(row, webp(shrink(image), lossless=True)) for row, image in zip(rows, images, strict=True) if image is not None]
+    """Store the thumbnails in one Parquet file; rows whose image is None are skipped."""
+    kept = [
+        (row, webp(shrink(image), lossless=max(image.size) <= SIDE, quality=FILE_QUALITY))
+        for row, image in zip(rows, images, strict=True)
+        if image is not None
+    ]
     table = pa.table({"row": pa.array([r for r, _ in kept], pa.int64()), "webp": pa.array([b for _, b in kept], pa.binary())})
     write_table(table, path)
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from mohs._core.plain_text import shorten
 from mohs.audit.gallery_rows import worst_rows
 from mohs.audit.result import AuditResult
-from mohs.audit.thumbnails import data_address
 from mohs.issues.catalog import ISSUES
 from mohs.issues.found import Found
 from mohs.report.gallery import excerpt, fields_of, title
+from mohs.report.pictures import Picture, shown
 
 DETAILS, EXCERPT = 30, 160  # rows of the table of details; characters of a text
 
@@ -26,8 +26,7 @@ class Member:
     title: str
     label: str
     score: float
-    src: str | None
-    tiny: bool
+    picture: Picture | None
     excerpt: str | None
     starts: bool
 
@@ -105,8 +104,7 @@ def _members(name: str, result: AuditResult) -> list[Member]:
                 title({"path": entry.get("path"), "id": str(entry["id"])}),  # type: ignore[typeddict-item]
                 shorten(entry["label"]),
                 float(found.score[row]),
-                None if picture is None else data_address(picture),
-                picture is not None and max(picture.size) < 64,
+                shown(picture),
                 shorten(text, EXCERPT) if text else None,
                 groups[place] is not None and (place == 0 or groups[place] != groups[place - 1]),
             )

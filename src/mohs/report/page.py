@@ -24,7 +24,6 @@ from mohs._core.files import written_whole
 from mohs._core.plain_text import page_json, shorten, visible
 from mohs.audit.gallery_rows import GROUPS, TO_CHECK
 from mohs.audit.result import AuditResult
-from mohs.audit.thumbnails import data_address
 from mohs.hardness.table import VERDICTS
 from mohs.report.changes_block import changes_since
 from mohs.report.data_map import DataMap, data_map
@@ -32,6 +31,7 @@ from mohs.report.drawings import specification
 from mohs.report.figures import Figure, figures
 from mohs.report.gallery import Card, cards, examples_to_ask, flagged, names_of, suspicious_rows, title
 from mohs.report.issue_blocks import issue_blocks, not_found
+from mohs.report.pictures import shown
 from mohs.report.summary import Kind, kinds, next_steps, noise_figure, noise_sentence, scale_end, sentences, training_sentence
 from mohs.report.verdict_labels import NOT_JUDGED, css_name, label_of, shown_order
 
@@ -39,7 +39,6 @@ TEMPLATES = Path(__file__).parent / "templates"
 CHART_SCRIPTS = ("page.js", "charts.js")
 SCRIPTS = (*CHART_SCRIPTS, "data_map.js", "decisions.js", "gallery.js")
 LEFT_OUT_SHOWN = 500
-ENLARGED = 64  # longer side in pixels to which a tiny image is enlarged
 
 
 def write_report(result: AuditResult, out: str | Path) -> Path:
@@ -230,18 +229,11 @@ def _shown(found: Sequence[Card], result: AuditResult, names: Sequence[str]) -> 
     """The cards as the template needs them, with their pictures."""
     pictures = [None] * len(found) if result.thumbnails is None else result.thumbnails([card["row"] for card in found])
     for card, picture in zip(found, pictures, strict=True):
-        size = None
-        if picture is not None:
-            longer = max(picture.size)
-            factor = ENLARGED // longer if longer < ENLARGED else ENLARGED / longer
-            size = tuple(max(1, round(side * factor)) for side in picture.size)
         yield {
             **card,
             "title": title(card),
             "label": names[card["label"]],
             "predicted": None if card["predicted"] is None else names[card["predicted"]],
             "suggested": None if card["suggested"] is None else names[card["suggested"]],
-            "src": None if picture is None else data_address(picture),
-            "tiny": picture is not None and max(picture.size) < ENLARGED,
-            "size": size,
+            "picture": shown(picture),
         }

@@ -205,7 +205,7 @@ def next_steps(result: AuditResult) -> list[Step]:
         Step(first),
         Step("With many examples or several reviewers, use the app instead:", f"mohs review {run}"),
         Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
-        _train_again(result, run),
+        Step("Train on the labels before and after, and compare both on held-out examples:", *retrain_command(result)),
     ]
     if rows_to_check(result.table):
         steps.insert(1, Step(CHECK_FIRST, check_command(result)))
@@ -223,20 +223,27 @@ def next_steps(result: AuditResult) -> list[Step]:
     return steps
 
 
-def _train_again(result: AuditResult, run: str) -> Step:
-    """With its command if the data were named, have one class per example, and are not predictions of another model."""
+def retrain_command(result: AuditResult) -> list[str]:
+    """The command that compares training on the original and on the corrected labels; none where it cannot train.
+
+    It cannot for data in memory, numbers, and audits by the network of a run or by predictions of another model.
+    """
     call = audit_call(result.folder) if (result.folder / MARK).exists() else None
-    one_class, given = "to_check" in result.table.column_names, result.facts.get("model") == OF_PREDICTIONS["model"]
-    if call is None or not one_class or given or call["options"].get("run"):
-        return Step("Train again on the corrected labels, and compare on held-out examples whose labels people have checked.")
-    command = f"mohs apply {run} --to labels.csv --retrain"
-    return Step("Train on the original and on the corrected labels, and compare on held-out examples:", command)
+    given = result.facts.get("model") == OF_PREDICTIONS["model"] or (call is not None and call["options"].get("run") is not None)
+    if in_memory(result) or has_numbers(result) or given:
+        return []
+    return [f"mohs apply {quote(str(result.facts.get('run', 'RUN')))} --to labels.csv --retrain"]
+
+
+def in_memory(result: AuditResult) -> bool:
+    """Whether the audited data were objects in memory, which a command cannot name."""
+    return (result.folder / MARK).exists() and audit_call(result.folder) is None
 
 
 def check_command(result: AuditResult) -> str:
     """The command, or the call for data in memory, that audits the same data again with checked labels."""
     run = str(result.facts.get("run", "RUN"))
-    if (result.folder / MARK).exists() and audit_call(result.folder) is None:
+    if in_memory(result):
         return f'mohs.audit(data, checked="decisions.csv", out={f"{run}-checked"!r})'
     return f"mohs audit --previous {quote(run)} --checked decisions.csv --out {quote(f'{run}-checked')}"
 
