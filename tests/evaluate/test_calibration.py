@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mohs._core.errors import DataError
-from mohs.evaluate.calibration import brier, ece, fit_temperature, nll, reliability
+from mohs.evaluate.calibration import brier, ece, fit_temperature, mce, nll, reliability
 
 
 def drawn(n: int = 400, classes: int = 5, scale: float = 3.0, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,7 +45,8 @@ def test_matches_torchmetrics() -> None:
     from torchmetrics.functional.classification import multiclass_calibration_error
 
     z, y = drawn()
-    assert ece(z.softmax(1), y) == pytest.approx(float(multiclass_calibration_error(z.softmax(1), y, 5, 15, "l1")), abs=1e-5)
+    for norm, own in (("l1", ece), ("max", mce)):
+        assert own(z.softmax(1), y) == pytest.approx(float(multiclass_calibration_error(z.softmax(1), y, 5, 15, norm)), abs=1e-5)
 
 
 def test_brier_and_nll_by_their_definitions() -> None:

@@ -1,6 +1,6 @@
-"""Calibration: reliability by bins of confidence, ECE, Brier score, NLL, and temperature scaling.
+"""Calibration: reliability by bins of confidence, ECE, MCE, Brier score, NLL, and temperature scaling.
 
-    ECE  = Σ_b share_b |accuracy_b − confidence_b|
+    ECE  = Σ_b share_b |accuracy_b − confidence_b|          MCE = max_b |accuracy_b − confidence_b|
     Brier = mean Σ_k (p_k − [k = y])²                        NLL = −mean log p_y
     T    = argmin −mean log softmax(z/T)_y                   convex in 1/T: the root of its slope, by bisection
 
@@ -85,6 +85,11 @@ def ece(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> f
     """
     found = reliability(probs, labels, bins, binning=binning)
     return float((found.share * found.gaps.abs()).sum())
+
+
+def mce(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> float:
+    """Maximum calibration error: that of the worst bin, however few examples it has."""
+    return float(reliability(probs, labels, bins, binning=binning).gaps.abs().max())
 
 
 @torch.no_grad()
