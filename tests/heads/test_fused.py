@@ -189,3 +189,53 @@ def test_focal_loss_with_alpha_is_not_a_curve_of_the_margin(alpha: Any) -> None:
         mohs.linear_loss(torch.randn(4, 8), torch.randn(3, 8), torch.tensor([0, 1, 2, 0]), loss=loss)
     with pytest.raises(ValueError, match="FocalLoss does not take probability targets"):
         loss(torch.randn(4, 3), torch.full((4, 3), 1 / 3))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_only_the_logits_are_computed(kind: str, off: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    fused, (features, labels) = mohs.FusedHead(HEADS[kind](), "gce"), batch()
+    expected, seen = fused(features, labels, return_stats=True)
+    monkeypatch.setattr(_chunked._Gradients, "add", lambda *_: pytest.fail("a gradient was computed"))
+    with off():
+        value, observed = fused(features, labels, return_stats=True)
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(tuple(observed), tuple(seen), equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # by torch, of what enters the break
+@pytest.mark.parametrize("kind", HEADS)
+def test_runs_between_two_graphs_when_compiled(kind: str) -> None:
+    torch.manual_seed(0)
+    fused, (features, labels) = mohs.FusedHead(HEADS[kind](), "gce"), batch()
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: fused(2 * x, labels), backend="eager")
+    same(compiled(features), fused(2 * features, labels), features, fused.head)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="compile without fullgraph=True"):
+        torch.compile(lambda x: fused(x, labels), backend="eager", fullgraph=True)(features)
+
+
+def test_a_loss_by_name_works_when_compiled() -> None:
+    head, (features, labels) = HEADS["linear"](), batch()
+    torch.compiler.reset()
+
+    def value(x: Tensor) -> Tensor:
+        return mohs.linear_loss(x, head.weight, labels, head.bias, loss="gce:q=0.5", ignore_index=-100, reduction="sum")
+
+    same(torch.compile(value, backend="eager")(features), value(features), features, head)
+
+
+def test_a_loss_that_keeps_a_state_needs_a_module() -> None:
+    features, labels = batch()
+    with pytest.raises(ValueError, match="loss='self_paced' keeps a state from batch to batch: create it once"):
+        mohs.linear_loss(features, torch.randn(K, D), labels, loss="self_paced")
+    loss = mohs.SelfPacedLoss()
+    mohs.linear_loss(features, torch.randn(K, D), labels, loss=loss)
+    assert loss.threshold < torch.inf
+
+
+def test_transforms_are_refused() -> None:
+    features, labels = batch()
+    with pytest.raises(ValueError, match=r"torch\.func transforms do not work with linear_loss and FusedHead"):
+        torch.func.grad(lambda w: mohs.linear_loss(features, w, labels))(torch.randn(K, D))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import torch
@@ -29,8 +29,10 @@ from mohs.hardness.classes import decode
 from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, observe, summarize
 from mohs.hardness.parts import several_classes
 from mohs.hardness.table import make_table
-from mohs.heads.fused import RowStatistics
 from mohs.margin import INTEGERS, NO_LABEL, check_logits
+
+if TYPE_CHECKING:
+    from mohs.heads.fused import RowStatistics
 
 BAD = ("ids out of range", "labels out of range", "logits that are NaN or infinite")
 WHOLE = ("predicted", "label", "forgetting", "first_learned")  # integer columns: they cannot hold NaN

@@ -8,12 +8,14 @@ row then enters the loss through two numbers: its label's logit and log Σ exp o
 alone: CosFace subtracts s m from it, ArcFace replaces it by s cos(θ_y + m). Logits exist for a chunk of rows at a time
 (`_chunked.py`). The mean or sum of a curve takes three matrix products, as the plain head does; reduction="none", float16
 and losses normalized over the batch take four, since their logits are computed again in the backward pass.
+Inside `torch.compile` they run between two graphs: traced, the chunks would be unrolled and could all be in memory at once.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +31,13 @@ from mohs.heads.normface import NormFaceHead
 from mohs.losses import LOSSES
 from mohs.losses._drop_in import LossModule
 from mohs.losses._reduction import row_weight, spread_sample_weight
-from mohs.margin import checked_labels
+from mohs.margin import checked_labels, is_transformed
 
+F = TypeVar("F", bound=Callable[..., Any])
 ANGLE_ENTRIES = 1 << 21  # of the features whose angles are taken at a time
+eagerly: Callable[[F], F] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+    reason="mohs.linear_loss and mohs.FusedHead compute in chunks, outside of the graph: compile without fullgraph=True"
+)
 
 
 class RowStatistics(NamedTuple):
@@ -56,6 +62,7 @@ class _Plan(NamedTuple):
     scores: Scores = Scores()
 
 
+@eagerly
 def linear_loss(
     features: Tensor,
     weight: Tensor,
@@ -75,8 +82,7 @@ def linear_loss(
         weight: (K, D), the class weights.
         labels: (N,) or (...), integer class indices.
         bias: (K,), optional.
-        loss: A loss of the package that is a curve of the margin: a Module, or its name as in "gce:q=0.7". Inside
-            `torch.compile`, which cannot create one, give a Module.
+        loss: A loss of the package that is a curve of the margin: a Module, or its name as in "gce:q=0.7".
         sample_weight: (N,) or (...), weights of the examples.
         ignore_index: Label of examples to ignore; the loss's own (−100) unless given.
         reduction: "mean", "sum" or "none"; the loss's own ("mean") unless given.
@@ -89,6 +95,10 @@ def linear_loss(
         >>> loss, seen = linear_loss(hidden, lm_head.weight, tokens, loss="gce:q=0.7", return_stats=True)
     """
     module = _loss(loss, ignore_index, reduction)
+    if isinstance(loss, str) and any(name != "weight" for name, _ in module.named_buffers()):
+        raise ValueError(
+            f"loss={loss!r} keeps a state from batch to batch: create it once and pass the Module, create_loss({loss!r})"
+        )
     check_vectors("features", features)
     if labels.is_floating_point():
         raise ValueError(f"labels must be class indices, got {labels.dtype}: linear_loss does not take probability targets")
@@ -168,6 +178,7 @@ def _angular(head: nn.Module, features: Tensor, labels: Tensor, ignore_index: in
     return plan
 
 
+@eagerly
 def _apply(
     plan: _Plan,
     features: Tensor,
@@ -177,6 +188,11 @@ def _apply(
     sample_weight: Tensor | None,
     return_stats: bool,
 ) -> tuple[Tensor, RowStatistics | None]:
+    if is_transformed(plan.features) or is_transformed(plan.weight):
+        raise ValueError(
+            "torch.func transforms do not work with linear_loss and FusedHead: apply the loss to the logits, "
+            "loss(head(features, labels), labels)"
+        )
     ignore_index, reduction = loss.ignore_index, loss.reduction
     classes = weight.shape[0]
     index = checked_labels(features.new_empty(1, classes).expand(features.shape[0], -1), labels, ignore_index=ignore_index)
