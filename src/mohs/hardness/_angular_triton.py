@@ -15,7 +15,6 @@ from mohs.angle import TINY
 from mohs.margin._launch import launch
 
 PI = tl.constexpr(3.141592653589793)
-MOST_FEATURES = 8192  # that a program holds
 CHUNK_ENTRIES = 2**26  # 256 MB of unit vectors at a time
 ROWS = 128  # of a program
 DEPTH = 32  # features of a step of the product
