@@ -541,3 +541,13 @@ def test_positions_that_do_not_fit_say_what_to_do() -> None:
         Recorder(10, positions=5).update(torch.arange(2), logits, labels[:, 0])
     with pytest.raises(ValueError, match="positions must be at least 1"):
         Recorder(10, positions=0)
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="track must be a list of texts or None, got 'aum'"):
+        Recorder(4, track="aum")
+    recorder = Recorder(4)
+    with pytest.raises(ValueError, match="logits must be a tensor, got ndarray"):
+        recorder.update([0], np.zeros((1, 3)), [0])
+    with pytest.raises(ValueError, match=r"state has no 'num_examples': give the state_dict\(\) of a Recorder"):
+        recorder.load_state_dict({})

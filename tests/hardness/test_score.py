@@ -457,3 +457,13 @@ def test_ids_as_arrays_and_lists() -> None:
     expected = score_logits(x @ weight.T, labels, ids=torch.tensor(ids))
     for given in (ids, np.array(ids), np.array(ids, np.int32)):
         assert column(score_logits(x @ weight.T, labels, ids=given), "id").tolist() == column(expected, "id").tolist()
+
+
+def test_data_and_features_of_another_type_are_named() -> None:
+    x, y = torch.randn(6, 4), torch.zeros(6, dtype=torch.long)
+    with pytest.raises(ValueError, match="got a tuple of arrays: wrap tensors in a TensorDataset"):
+        score(nn.Linear(4, 3), (x, y))
+    with pytest.raises(ValueError, match=r"features must be an array or a tensor of shape \(N, D\), got list"):
+        score_features(x.tolist(), torch.randn(3, 4), y)
+    with pytest.raises(ValueError, match=r"a list of logits must hold an array \(T, K\) for each sequence"):
+        score_logits(x.tolist(), y.tolist())

@@ -239,3 +239,22 @@ def test_transforms_are_refused() -> None:
     features, labels = batch()
     with pytest.raises(ValueError, match=r"torch\.func transforms do not work with linear_loss and FusedHead"):
         torch.func.grad(lambda w: mohs.linear_loss(features, w, labels))(torch.randn(K, D))
+
+
+def test_labels_have_the_shape_of_the_features() -> None:
+    features, weight = torch.randn(2, 4, D), torch.randn(K, D)
+    with pytest.raises(ValueError, match=r"labels must have shape \(2, 4\) for features of shape \(2, 4, 8\), got \(4, 2\)"):
+        mohs.linear_loss(features, weight, torch.zeros(4, 2, dtype=torch.long))
+
+
+def test_options_and_inputs_are_named() -> None:
+    features, labels = batch()
+    loss = mohs.CrossEntropyLoss()
+    with pytest.raises(ValueError, match="reduction must be one of mean, sum, none, got 'average'"):
+        mohs.linear_loss(features, torch.randn(K, D), labels, loss=loss, reduction="average")
+    with pytest.raises(ValueError, match="ignore_index must be an integer"):
+        mohs.linear_loss(features, torch.randn(K, D), labels, loss=loss, ignore_index="pad")
+    with pytest.raises(ValueError, match="weight must be a tensor, got Linear"):
+        mohs.linear_loss(features, nn.Linear(D, K), labels)
+    with pytest.raises(ValueError, match="labels must be a tensor, got list"):
+        mohs.linear_loss(features, torch.randn(K, D), labels.tolist())

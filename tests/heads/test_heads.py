@@ -286,3 +286,11 @@ def test_hyper_parameters_are_keywords() -> None:
     for head in HEADS.values():
         with pytest.raises(TypeError, match="positional"):
             head(IN, CLASSES, 2)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_sizes_are_integers(name: str) -> None:
+    with pytest.raises(ValueError, match=r"in_features must be an integer, got 8\.0"):
+        create_head(name, 8.0, 3)
+    with pytest.raises(ValueError, match="num_classes must be an integer, got '3'"):
+        create_head(name, 8, "3")

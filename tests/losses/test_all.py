@@ -7,6 +7,7 @@ import pickle
 from dataclasses import fields
 from importlib import import_module
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -402,3 +403,31 @@ def test_unknown_names_list_known_names() -> None:
         mohs.create_loss("ember")
     with pytest.raises(ValueError, match="gce has no field 'beta'; its fields: q, weight"):
         mohs.create_loss("gce", beta=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input": np.zeros((12, 4))}, "input must be a tensor, got ndarray"),
+        ({"target": [0] * 12}, "target must be a tensor, got list; convert it with torch.as_tensor"),
+        ({"target": np.zeros(12, int)}, "target must be a tensor, got ndarray"),
+        ({"sample_weight": [1.0] * 12}, "sample_weight must be a tensor, got list"),
+        ({"sample_weight": np.ones(12)}, "sample_weight must be a tensor, got ndarray"),
+    ],
+)
+def test_arrays_and_lists_are_named(change: dict, message: str, loss_cases: dict) -> None:
+    logits, labels = batch()
+    for name in mohs.LOSSES:
+        with pytest.raises(ValueError, match=message):
+            mohs.create_loss(name, **loss_cases[name][0])(**{"input": logits, "target": labels, **change})
+
+
+@pytest.mark.parametrize("wrong", ["x", 1.0, None])
+def test_ignore_index_is_an_integer(wrong: object) -> None:
+    with pytest.raises(ValueError, match="ignore_index must be an integer"):
+        mohs.CrossEntropyLoss(ignore_index=wrong)
+
+
+def test_weights_are_numbers() -> None:
+    with pytest.raises(ValueError, match="weight must be a tensor, an array or nested lists of numbers, got 'balanced'"):
+        mohs.CrossEntropyLoss(weight="balanced")

@@ -169,3 +169,12 @@ def test_inputs_that_do_not_fit_are_named(classes: int, ids: list[int], message:
     for mode in (True, False):  # in evaluation mode, an id of −1 would be the last example
         with pytest.raises(ValueError, match=message):
             early.train(mode)(torch.zeros(2, classes), torch.tensor(ids))
+
+
+def test_ids_are_integers_of_any_size() -> None:
+    small, large = EarlyLearning(5, 3), EarlyLearning(5, 3)
+    logits, ids = torch.randn(4, 3), torch.tensor([4, 0, 2, 1])
+    assert torch.equal(small(logits, ids.int()), large(logits, ids))
+    assert torch.equal(small.targets, large.targets)
+    with pytest.raises(ValueError, match=r"ids must be integers, got torch\.float32"):
+        small(logits, ids.float())

@@ -123,3 +123,10 @@ def test_compiles_without_a_graph_break() -> None:
     objective = Objective(mohs.EncouragingLoss(), [(0.05, mohs.ADR()), (0.1, mohs.AMC())])
     compiled = torch.compile(objective, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(LOGITS, LABELS, features=FEATURES), objective(LOGITS, LABELS, features=FEATURES))
+
+
+def test_the_terms_are_named() -> None:
+    with pytest.raises(ValueError, match="loss must be callable, got 'gce'; create_objective takes names"):
+        Objective("gce")
+    with pytest.raises(ValueError, match=r"regularizers must be pairs \(weight, regularizer\), got ADR"):
+        Objective(mohs.CrossEntropyLoss(), [mohs.ADR()])

@@ -29,7 +29,7 @@ from mohs.hardness.classes import decode
 from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, observe, summarize
 from mohs.hardness.parts import several_classes
 from mohs.hardness.table import make_table
-from mohs.margin import INTEGERS, NO_LABEL, check_logits
+from mohs.margin import INTEGERS, NO_LABEL, check_logits, check_tensors
 
 if TYPE_CHECKING:
     from mohs.heads.fused import RowStatistics
@@ -56,6 +56,7 @@ class Recorder:
             check_between(name, int(number), 1)
         if head is not None and not isinstance(getattr(head, "weight", None), Tensor):
             raise ValueError(f"head must have a weight (K, D), as nn.Linear or find_head(model) has; got {type(head).__name__}")
+        check_type("track", track, Sequence[str] | None)
         possible = tuple(name for name in DYNAMICS if name != "mean_avh" or head is not None)
         unknown = [name for name in track or () if name not in possible]
         if unknown:
@@ -94,6 +95,7 @@ class Recorder:
             ids = _integers("ids", ids)
         if not isinstance(labels, Tensor):
             labels = _integers("labels", labels)
+        check_tensors(logits=logits)
         if logits.dim() > 2 or labels.dim() > 1:
             ids, logits, labels, features = self._flat(ids, logits, labels, features)
         ids, labels = self._check(ids, logits, labels, features, epoch)
@@ -197,6 +199,9 @@ class Recorder:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the `state_dict()` of a Recorder with the same num_examples and track."""
+        missing = [name for name in ("num_examples", "track", *SAVED) if name not in state]
+        if missing:
+            raise ValueError(f"state has no {missing[0]!r}: give the state_dict() of a Recorder")
         for name, mine in (("num_examples", self.num_examples), ("track", list(self.track))):
             if state[name] != mine:
                 raise ValueError(f"the saved record has {name}={state[name]}, this Recorder {mine}: create it with the same")

@@ -263,6 +263,8 @@ def chunks(rows: int, classes: int) -> Iterator[slice]:
 def checked_head(features: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor | None]:
     """weight and bias as tensors; raise unless they fit each other and the features."""
     weight = as_tensor(weight)
+    if not hasattr(features, "shape"):
+        raise ValueError(f"features must be an array or a tensor of shape (N, D), got {type(features).__name__}")
     if weight.dim() != 2 or len(features.shape) != 2 or features.shape[1] != weight.shape[1]:
         raise ValueError(
             "features must have shape (N, D) and weight (K, D) with the same D, "

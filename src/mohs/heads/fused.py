@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from mohs._core.specs import create_spec, parse_spec
+from mohs._core.validation import check_type
 from mohs.angle import angle, check_vectors, common_dtype, unit
 from mohs.heads._chunked import Scores, head_loss, head_margin
 from mohs.heads.arcface import ArcFaceHead, margin_cosine
@@ -30,8 +31,8 @@ from mohs.heads.cosface import CosFaceHead
 from mohs.heads.normface import NormFaceHead
 from mohs.losses import LOSSES
 from mohs.losses._drop_in import LossModule
-from mohs.losses._reduction import row_weight, spread_sample_weight
-from mohs.margin import checked_labels, is_transformed
+from mohs.losses._reduction import check_reduction, row_weight, spread_sample_weight
+from mohs.margin import check_tensors, checked_labels, is_transformed
 
 F = TypeVar("F", bound=Callable[..., Any])
 ANGLE_ENTRIES = 1 << 21  # of the features whose angles are taken at a time
@@ -100,8 +101,14 @@ def linear_loss(
             f"loss={loss!r} keeps a state from batch to batch: create it once and pass the Module, create_loss({loss!r})"
         )
     check_vectors("features", features)
+    check_tensors(labels=labels)
     if labels.is_floating_point():
         raise ValueError(f"labels must be class indices, got {labels.dtype}: linear_loss does not take probability targets")
+    if labels.shape != features.shape[:-1]:
+        raise ValueError(
+            f"labels must have shape {tuple(features.shape[:-1])} for features of shape {tuple(features.shape)}, "
+            f"got {tuple(labels.shape)}"
+        )
     x, y = features.reshape(-1, features.shape[-1]), labels.reshape(-1)
     common_dtype(x, weight)
     if bias is not None and bias.shape != weight.shape[:1]:
@@ -255,6 +262,9 @@ def _loss(given: str | nn.Module, ignore_index: int | None, reduction: str | Non
         name, fields = parse_spec(given)
         loss = create_spec(LOSSES, "loss", {"name": name, **fields, **changes})
     else:
+        check_type("ignore_index", ignore_index, int | None)
+        if reduction is not None:
+            check_reduction(reduction)
         loss = copy.copy(given) if changes else given
         for name, value in changes.items():
             setattr(loss, name, value)

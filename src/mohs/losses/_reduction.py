@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mohs._core.validation import check_between
-from mohs.margin import NO_LABEL
+from mohs.margin import NO_LABEL, check_tensors
 
 REDUCTIONS = ("mean", "sum", "none")
 SMOOTHABLE = "cross_entropy, encouraging and avh"
@@ -67,6 +67,7 @@ def reduce(
 
 def spread_sample_weight(sample_weight: Tensor, labels: Tensor) -> Tensor:
     """sample_weight (N,) or as labels (N, d1, ...) -> the shape of labels."""
+    check_tensors(sample_weight=sample_weight)
     if sample_weight.shape == labels.shape:
         return sample_weight
     if sample_weight.shape == labels.shape[:1]:

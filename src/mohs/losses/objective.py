@@ -50,9 +50,14 @@ class Objective(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("pair_labels", pair_labels, ("predicted", "true"))
+        if not callable(loss):
+            raise ValueError(f"loss must be callable, got {loss!r}; create_objective takes names")
         if getattr(loss, "reduction", "mean") == "none" and regularizers:
             raise ValueError('loss has reduction="none": an objective adds scalars, use reduction="mean" or "sum"')
-        for weight, regularizer in regularizers:
+        for term in regularizers:
+            if not (isinstance(term, tuple | list) and len(term) == 2):
+                raise ValueError(f"regularizers must be pairs (weight, regularizer), got {term!r}")
+            weight, regularizer = term
             if not callable(weight) and not isinstance(weight, int | float):
                 raise ValueError(f"a weight must be a number or a schedule of the epoch, got {weight!r}")
             if not hasattr(regularizer, "takes"):
