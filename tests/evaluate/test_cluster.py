@@ -10,7 +10,7 @@ import torch
 
 from mohs._core.errors import DataError
 from mohs.angle import angle
-from mohs.evaluate.cluster import class_angles, grouping, kmeans_grouping, tsne
+from mohs.evaluate.cluster import class_angles, grouping, kmeans_grouping
 
 
 def conditional(a: list[int], b: list[int]) -> float:
@@ -61,22 +61,10 @@ def test_angles_match_a_loop() -> None:
     assert points.between == pytest.approx(math.pi / 2)
 
 
-def test_a_map_of_few_and_of_too_many() -> None:
-    x, _ = cones(24)
-    places, rows = tsne(x)
-    assert places.shape == (24, 2)
-    assert rows.tolist() == list(range(24))
-    places, rows = tsne(x, at_most=10, seed=3)
-    assert places.shape == (10, 2)
-    assert (rows.diff() > 0).all()
-
-
 def test_what_is_refused() -> None:
     x, y = cones(6)
     with pytest.raises(DataError, match="labels hold 1 class: angles between classes need at least 2"):
         class_angles(x, torch.zeros(6))
-    with pytest.raises(DataError, match="features hold 2 rows: a map needs at least 3"):
-        tsne(x[:2])
     with pytest.raises(ValueError, match="clusters must be between 1 and 6, the number of distinct directions, got 7"):
         kmeans_grouping(x, y, clusters=7)
     with pytest.raises(ValueError, match=r"labels has 5 rows and assigned 6"):

@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 
 from mohs.evaluate.cam_layer import find_cam_layer
 from mohs.evaluate.cam_metrics import area, blurred, deletion, insertion, inside, map_entropy
-from mohs.evaluate.explain import colored, explain, grad_cam, overlay
+from mohs.evaluate.explain import explain
 from mohs.evaluate.outputs import logits_over
 
 pytest.importorskip("captum", reason="captum is not installed (the explain extra)")
@@ -101,16 +101,16 @@ def test_the_map_is_found() -> None:
 
 def test_matches_values_computed_by_hand(striped) -> None:
     x, _, _ = quadrants(5)
-    maps = grad_cam(striped, x, batch_size=2)
+    maps = explain(striped, x, batch_size=2, steps=1).maps
     front, back = striped[:6], striped[6:]
     features = front(x).detach().requires_grad_()
     back(features).amax(1).sum().backward()
     cam = (features.grad.mean((2, 3), keepdim=True) * features).sum(1, keepdim=True).relu().detach()
     cam = interpolate(cam, size=(16, 16), mode="bilinear", align_corners=False).squeeze(1)
     torch.testing.assert_close(maps, cam / cam.amax((1, 2), keepdim=True))
-    other = grad_cam(striped, x, 1 - striped(x).argmax(1))
+    other = explain(striped, x, 1 - striped(x).argmax(1), steps=1).maps
     assert not torch.equal(other, maps)
-    torch.testing.assert_close(grad_cam(striped, x, layer="5"), maps)
+    torch.testing.assert_close(explain(striped, x, layer="5", steps=1).maps, maps)
 
 
 def test_tokens_as_computed_by_hand() -> None:
@@ -125,7 +125,7 @@ def test_tokens_as_computed_by_hand() -> None:
     cam = (gradient[:, 1:].mean(1, keepdim=True) * tokens[:, 1:]).sum(2).relu().view(3, 1, 4, 4)
     cam = interpolate(cam, size=(16, 16), mode="bilinear", align_corners=False).squeeze(1)
     top = cam.amax((1, 2), keepdim=True)
-    torch.testing.assert_close(grad_cam(net, x), (cam / top.where(top > 0, 1)).detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(explain(net, x, steps=1).maps, (cam / top.where(top > 0, 1)).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_maps_fall_on_the_object_and_the_numbers_agree(striped) -> None:
@@ -176,16 +176,6 @@ def test_deletion_and_insertion_match_a_loop() -> None:
     assert blurred(torch.full((1, 3, 9, 9), 0.4)).sub(0.4).abs().max() < 1e-6
 
 
-def test_images_in_the_report() -> None:
-    cam = torch.linspace(0, 1, 12).view(3, 4)
-    for image in (torch.rand(3, 3, 4), torch.rand(1, 3, 4), (torch.rand(4, 3, 4) * 255).byte()):
-        picture = overlay(image, cam)
-        assert (picture.size, picture.mode) == ((4, 3), "RGB")
-    assert overlay(torch.zeros(1, 3, 4), cam, strength=0).getextrema() == ((0, 0),) * 3
-    light = colored(cam).sum(0)
-    assert (light.flatten().diff() > 0).all()  # more is always lighter
-
-
 def test_a_trained_mohs_network(trained, digits) -> None:
     found = explain(trained, digits[0][1200:1230], digits[1][1200:1230], steps=5)
     assert found.layer == "body.4"
@@ -196,21 +186,17 @@ def test_a_trained_mohs_network(trained, digits) -> None:
 def test_what_is_refused(striped) -> None:
     x, _, _ = quadrants(4)
     with pytest.raises(ValueError, match="Sequential has no convolution with a map of more than one pixel and no grid of tokens"):
-        grad_cam(nn.Sequential(nn.Flatten(), nn.Linear(256, 2)), x)
+        explain(nn.Sequential(nn.Flatten(), nn.Linear(256, 2)), x)
     with pytest.raises(
         ValueError, match=r"layer='9' is not a module of Sequential that runs once and returns a tensor \(maps, the last"
     ):
-        grad_cam(striped, x, layer="9")
+        explain(striped, x, layer="9")
     with pytest.raises(ValueError, match=r"layer='8' gives shape \(1, 2\), neither a map nor tokens"):
-        grad_cam(striped, x, layer="8")
+        explain(striped, x, layer="8")
     with pytest.raises(ValueError, match=r"classes\[1\] is 2, but there are 2 classes"):
-        grad_cam(striped, x, torch.tensor([0, 2, 0, 0]))
+        explain(striped, x, torch.tensor([0, 2, 0, 0]))
     with pytest.raises(ValueError, match=r"images must have shape \(N, C, H, W\), got"):
-        grad_cam(striped, x.flatten(1))
-    with pytest.raises(ValueError, match=r"image must be \(C, H, W\) and cam \(H, W\) of its size"):
-        overlay(x[0], torch.rand(3, 3))
-    with pytest.raises(ValueError, match="strength must be between 0 and 1, got 2"):
-        overlay(x[0], torch.rand(16, 16), strength=2)
+        explain(striped, x.flatten(1))
     with pytest.raises(ValueError, match=r"maps must have shape \(N, H, W\)"):
         area(x)
     with pytest.raises(ValueError, match=r"masks must have the maps' shape"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mohs.hardness import neighbors
-from mohs.hardness.neighbors import agreement, directions_of, majority, nearest, nearest_among, neighbor_agreement
+from mohs.hardness.neighbors import agreement, directions_of, nearest, nearest_among, neighbor_agreement
 from mohs.hardness.ranks import drawn_rows
 
 
@@ -77,22 +77,12 @@ def test_blocks_of_queries_give_the_same_result() -> None:
     assert torch.equal(torch.cat(parts), nearest(features, k=4))
 
 
-def test_agreement_and_majority_are_as_in_a_loop() -> None:
+def test_agreement_is_as_in_a_loop() -> None:
     features, labels = data(90)
     near = nearest(features, k=7)
-    for row, (share, label) in enumerate(zip(agreement(near, labels).tolist(), majority(near, labels).tolist(), strict=True)):
+    for row, share in enumerate(agreement(near, labels).tolist()):
         theirs = [int(labels[j]) for j in near[row]]
         assert share == pytest.approx(theirs.count(int(labels[row])) / 7)
-        most = max(theirs.count(c) for c in theirs)
-        assert label == next(c for c in theirs if theirs.count(c) == most)
-
-
-def test_majority_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    features, labels = data(90)
-    near = nearest(features, k=7)
-    whole = majority(near, labels)
-    monkeypatch.setattr(neighbors, "VOTES", 8)
-    assert torch.equal(majority(near, labels), whole)
 
 
 def test_features_without_a_direction_are_not_neighbors() -> None:
@@ -104,7 +94,6 @@ def test_features_without_a_direction_are_not_neighbors() -> None:
     assert not set(near.flatten().tolist()) & {3, 7, 11}
     shares = agreement(near, labels)
     assert shares.isnan().nonzero().flatten().tolist() == [3, 7, 11]
-    assert majority(near, labels)[3] == -1
     sampled = nearest(features, k=3, references=10)
     assert (sampled[[3, 7, 11]] == -1).all()
 

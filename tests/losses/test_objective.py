@@ -130,3 +130,5 @@ def test_the_terms_are_named() -> None:
         Objective("gce")
     with pytest.raises(ValueError, match=r"regularizers must be pairs \(weight, regularizer\), got ADR"):
         Objective(mohs.CrossEntropyLoss(), [mohs.ADR()])
+    with pytest.raises(ValueError, match="regularizers must be a list, got 'adr:weight=1'; put it in brackets"):
+        create_objective("gce", "adr:weight=1")

@@ -135,11 +135,6 @@ def robust_accuracy(
     return Robustness(eps, norm, float(right.double().mean()), accuracies, float(worst.double().mean()), worst)
 
 
-def robustness_curve(model: Model, images: Any, labels: Any, *, eps: Sequence[float], **options: Any) -> list[Robustness]:
-    """`robust_accuracy` at each ε, options as there."""
-    return [robust_accuracy(model, images, labels, eps=one, **options) for one in eps]
-
-
 def perturb(
     model: Model,
     images: Any,

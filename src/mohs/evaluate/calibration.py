@@ -87,11 +87,6 @@ def ece(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> f
     return float((found.share * found.gaps.abs()).sum())
 
 
-def mce(probs: Any, labels: Any, bins: int = 15, *, binning: str = "width") -> float:
-    """Maximum calibration error: that of the worst bin, however few examples it has."""
-    return float(reliability(probs, labels, bins, binning=binning).gaps.abs().max())
-
-
 @torch.no_grad()
 def brier(probs: Any, labels: Any) -> float:
     """Brier score: 0 is perfect; for (N, K) up to 2, for an event up to 1."""
@@ -99,14 +94,6 @@ def brier(probs: Any, labels: Any) -> float:
     if p.dim() == 1:
         return float((p.double() - y).square().mean())
     return float((p.double() - torch.nn.functional.one_hot(y, p.shape[1])).square().sum(1).mean())
-
-
-@torch.no_grad()
-def nll(probs: Any, labels: Any) -> float:
-    """Mean negative log-likelihood in nats; infinite where a label was given probability 0."""
-    p, y = _checked(probs, labels)
-    own = torch.where(y == 1, p, 1 - p) if p.dim() == 1 else p.gather(1, y.unsqueeze(1))
-    return float(-own.double().log().mean())
 
 
 @torch.no_grad()

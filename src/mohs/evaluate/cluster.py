@@ -1,4 +1,4 @@
-"""Class structure of features and predictions: homogeneity and completeness, angles within and between classes, t-SNE.
+"""Class structure of features and predictions: homogeneity and completeness, angles within and between classes.
 
     homogeneity 1 − H(class | group)/H(class)          completeness 1 − H(group | class)/H(group)
     within_k    mean angle of class k's examples to the mean direction c_k of their unit features
@@ -6,7 +6,7 @@
 
 Groups are the predicted classes, as in AMC's Figure 4, or k-means clusters of unit features. Separation, the smallest angle
 between two classes over the mean angle within, is above 1 for well separated classes.
-Rosenberg & Hirschberg, "V-measure" (EMNLP 2007); van der Maaten & Hinton, "Visualizing data using t-SNE" (JMLR 2008).
+Rosenberg & Hirschberg, "V-measure" (EMNLP 2007).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from torch import Tensor
 from mohs._core.errors import DataError
 from mohs.angle import angle, angles, unit
 from mohs.evaluate.validate_inputs import numbers, same_length
-
-PERPLEXITY = 30.0
 
 
 @dataclass(frozen=True)
@@ -85,25 +83,6 @@ def class_angles(features: Any, labels: Any) -> Angles:
     apart = angles(centers, centers).fill_diagonal_(0.0)
     pairs = apart[tuple(torch.triu_indices(len(names), len(names), 1, device=x.device))]
     return Angles(float(own.mean()), float(pairs.mean()), float(pairs.min()), within.cpu(), apart.cpu())
-
-
-def tsne(features: Any, *, perplexity: float = PERPLEXITY, at_most: int = 5000, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """features (N, D) -> t-SNE coordinates (n, 2) of their directions, and their rows (n,): a random subset if N > at_most.
-
-    Perplexity is lowered for few examples. Distances between clusters, and their sizes, have no meaning.
-    """
-    from sklearn.manifold import TSNE
-
-    x = unit(numbers("features", features, dims=(2,))).cpu()
-    if len(x) < 3:
-        raise DataError(f"features hold {len(x)} rows: a map needs at least 3")
-    rows = torch.arange(len(x))
-    if len(x) > at_most:
-        rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:at_most].sort().values
-    fitting = min(perplexity, (len(rows) - 1) / 3)
-    start = "pca" if min(len(rows), x.shape[1]) >= 2 else "random"
-    places = TSNE(2, perplexity=fitting, init=start, random_state=seed).fit_transform(x[rows].numpy())
-    return torch.from_numpy(places), rows
 
 
 def _array(values: Any) -> np.ndarray[Any, Any]:

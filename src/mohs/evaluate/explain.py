@@ -1,4 +1,4 @@
-"""Grad-CAM: the parts of an image that a class's logit depends on, for a whole data set, with metrics and overlays.
+"""Grad-CAM: the parts of an image that a class's logit depends on, for a whole data set, with metrics.
 
     cam = ReLU Σ_c α_c A_c,   α_c = mean over places of ∂z_k/∂A_c          A (C, H, W): the last feature map (`cam_layer`)
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +24,6 @@ from mohs.evaluate.cam_layer import CamLayer, find_cam_layer
 from mohs.evaluate.cam_metrics import area, deletion, insertion, map_entropy
 from mohs.evaluate.outputs import input_batches, logits_of, logits_over
 from mohs.evaluate.validate_inputs import class_labels
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-COLORS = ((0.0, 0.0, 0.35), (0.45, 0.05, 0.55), (0.85, 0.25, 0.35), (0.98, 0.6, 0.15), (1.0, 1.0, 0.6))  # dark = 0, light = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,38 +61,6 @@ def explain(
             curves = [curve(model, x, maps, own, steps=steps) for curve in (deletion, insertion)]
             parts.append((area(maps), map_entropy(maps), *curves, maps))
     return Explanation(found.layer, *(torch.cat([part[i] for part in parts]).cpu() for i in range(5)))
-
-
-def grad_cam(model: nn.Module, images: Any, classes: Any = None, *, layer: str | None = None, batch_size: int = 64) -> Tensor:
-    """Maps (N, H, W) from 0 to 1 for images (N, C, H, W) and classes (N,), by default the predicted ones."""
-    found, targets = _prepared(model, images, classes, layer, batch_size)
-    maps = []
-    with eval_mode(model, freeze=True) as device:
-        for rows, x in input_batches(images, batch_size, device):
-            maps.append(_cams(model, x, targets[rows], found))
-    return torch.cat(maps)
-
-
-def overlay(image: Tensor, cam: Tensor, *, strength: float = 0.5) -> Image:
-    """image (C, H, W), uint8 or floats 0..1, and its map (H, W) -> the image with the map as a color overlay."""
-    from PIL import Image as Pictures
-
-    check_between("strength", strength, 0, 1)
-    if image.dim() != 3 or cam.shape != image.shape[1:]:
-        raise ValueError(f"image must be (C, H, W) and cam (H, W) of its size, got {tuple(image.shape)} and {tuple(cam.shape)}")
-    pixels = (image.float() / 255 if image.dtype == torch.uint8 else image.float()).cpu().clamp(0, 1)
-    pixels = pixels[:3] if len(pixels) >= 3 else pixels[:1].expand(3, -1, -1)
-    mixed = (1 - strength) * pixels + strength * colored(cam.detach().cpu().float())
-    return Pictures.fromarray((mixed * 255).round().byte().movedim(0, -1).contiguous().numpy())
-
-
-def colored(cam: Tensor) -> Tensor:
-    """cam (H, W) from 0 to 1 -> colors (3, H, W), from dark blue to light yellow."""
-    anchors = torch.tensor(COLORS)
-    at = cam.clamp(0, 1) * (len(COLORS) - 1)
-    low = at.floor().long().clamp(max=len(COLORS) - 2)
-    between = (at - low).unsqueeze(-1)
-    return (anchors[low] * (1 - between) + anchors[low + 1] * between).movedim(-1, 0)
 
 
 def _prepared(model: nn.Module, images: Any, classes: Any, layer: str | None, batch_size: int) -> tuple[CamLayer, Tensor]:

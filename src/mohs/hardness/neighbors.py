@@ -20,7 +20,6 @@ from mohs.hardness.ranks import drawn_rows
 NONE = -1  # no neighbor, no label
 COLUMNS, ENTRIES = 2**16, 2**25  # references and cosines in a block: 128 MB; few tall blocks cost less than many small ones
 GROUP = 16  # the best k of a row lie in the k groups of this many with the best leaders: most entries are read once
-VOTES = 2**16  # rows whose neighbors are compared with one another at a time
 
 
 def neighbor_agreement(features: Tensor, labels: Tensor, *, k: int = 10, references: int = 50_000, seed: int = 0) -> Tensor:
@@ -100,18 +99,6 @@ def agreement(near: Tensor, labels: Tensor) -> Tensor:
     """Rows of neighbors (N, k) from `nearest`, labels (N,) -> share with the row's own label (N,); NaN for no neighbors."""
     theirs = neighbor_labels(near, labels)
     return shared(theirs, labels)
-
-
-@torch.no_grad()
-def majority(near: Tensor, labels: Tensor) -> Tensor:
-    """Rows of neighbors (N, k), labels (N,) -> the label most of them have (N,), the nearest's if tied; −1 without neighbors."""
-    theirs = neighbor_labels(near, labels)
-    votes = torch.empty_like(theirs)
-    for start in range(0, theirs.shape[0], VOTES):
-        part = theirs[start : start + VOTES]
-        votes[start : start + VOTES] = (part.unsqueeze(2) == part.unsqueeze(1)).sum(2) * (part != NONE)  # (n, k)
-    leader = votes.argmax(1, keepdim=True)
-    return theirs.gather(1, leader).squeeze(1)
 
 
 def neighbor_labels(near: Tensor, labels: Tensor) -> Tensor:

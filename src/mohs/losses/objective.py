@@ -152,6 +152,8 @@ def create_objective(
     """
     from mohs.losses import LOSSES, REGULARIZERS
 
+    if isinstance(regularizers, str | Mapping):
+        raise ValueError(f"regularizers must be a list, got {regularizers!r}; put it in brackets")
     terms: list[tuple[Weight, nn.Module]] = []
     for spec in map(as_spec, regularizers):
         weight = check_weight(spec)

@@ -92,24 +92,6 @@ def fit_head(
     return problem.head(last)
 
 
-def head_path(
-    features: Any,
-    labels: Tensor,
-    *,
-    loss: str | Mapping[str, Any] | Loss = "cross_entropy",
-    epochs: int = 20,
-    steps: int = 10,
-    **options: Unpack[HeadOptions],
-) -> Iterator[Head]:
-    """The head after each of `epochs` epochs of `steps` full-batch Adam steps, from zero weights."""
-    check_between("epochs", epochs, 1)
-    problem = _Problem.of(features, labels, **options)
-    start = torch.zeros(problem.classes, problem.inputs.shape[1] + 1, dtype=problem.inputs.dtype)
-    for done, theta in enumerate(descend(problem, as_loss(loss), start, epochs * steps), 1):
-        if done % steps == 0:
-            yield problem.head(theta.clone())
-
-
 def is_cross_entropy(loss: Loss) -> bool:
     """Whether this is plain cross-entropy, ours or torch's: a convex objective."""
     return isinstance(loss, CrossEntropyLoss | nn.CrossEntropyLoss)

@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from mohs.data.readers.cifar import cifar10, cifar100, strip_part
 from mohs.data.readers.cifar_names import CIFAR10, CIFAR100, CIFAR100_GROUPS
 from mohs.data.readers.digits import digits
 from mohs.data.readers.idx import fashion_mnist, mnist, read_idx
-from mohs.data.readers.pacs import by_domain, pacs, pacs_domains
+from mohs.data.readers.pacs import pacs
 from mohs.data.readers.usps import usps
 
 Save = Callable[..., Path]
@@ -195,13 +196,7 @@ def test_pacs_keeps_the_domains(tmp_path: Path, save: Save) -> None:
                 save(tmp_path / domain / name / f"{i}.png")
     every = pacs(tmp_path, domains=["photo", "sketch"]).train
     assert (len(every), every.name, len(every.classes)) == (10, "pacs:photo+sketch", 7)
-    assert {domain: len(part) for domain, part in by_domain(every).items() if len(part)} == {"photo": 6, "sketch": 4}
-    parts = pacs_domains(tmp_path)
-    assert {domain: (len(part), part.name) for domain, part in parts.items()} == {
-        "photo": (6, "pacs:photo"),
-        "sketch": (4, "pacs:sketch"),
-    }
-    assert torch.equal(parts["sketch"].inputs, pacs(tmp_path, domains=["sketch"]).train.inputs)  # type: ignore[arg-type]
+    assert Counter(key.partition("/")[0] for key in every.keys) == {"photo": 6, "sketch": 4}
     with zipfile.ZipFile(tmp_path / "pacs64.zip", "w") as archive:
         for file in sorted(tmp_path.rglob("*.png")):
             archive.write(file, f"PACS/{file.relative_to(tmp_path)}")

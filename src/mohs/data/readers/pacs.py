@@ -9,14 +9,11 @@ generalization" (ICCV 2017).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from mohs._core.errors import DataError
 from mohs.data.decode import Size
-from mohs.data.examples import Data, Examples
+from mohs.data.examples import Data
 from mohs.data.image_stores import FolderFiles, ZipFiles
 from mohs.data.images import MEMORY_LIMIT
 from mohs.data.readers.image_set import Picture, Pictures, picture_data
@@ -51,19 +48,6 @@ def pacs(
         raise DataError(f"{root}: no images of {', '.join(domains)}")
     name = "pacs" if tuple(domains) == DOMAINS else f"pacs:{'+'.join(domains)}"
     return picture_data(Pictures(store, entries, CLASSES, name), image_size=image_size, memory_limit=memory_limit)
-
-
-def pacs_domains(root: str | Path, *, image_size: int | Size | None = None) -> dict[str, Examples]:
-    """Domain -> its examples, all of one size."""
-    every = pacs(root, image_size=image_size).train
-    return {domain: part for domain, part in by_domain(every).items() if len(part)}
-
-
-def by_domain(examples: Examples) -> dict[str, Examples]:
-    """The examples of each domain, by the first part of their keys."""
-    own = [str(key).partition("/")[0] for key in examples.keys or ()]
-    places = {domain: torch.tensor([i for i, one in enumerate(own) if one == domain], dtype=torch.long) for domain in DOMAINS}
-    return {domain: replace(examples.take(rows), name=f"pacs:{domain}") for domain, rows in places.items()}
 
 
 def _store(root: Path) -> FolderFiles | ZipFiles:
