@@ -258,3 +258,27 @@ def test_options_and_inputs_are_named() -> None:
         mohs.linear_loss(features, nn.Linear(D, K), labels)
     with pytest.raises(ValueError, match="labels must be a tensor, got list"):
         mohs.linear_loss(features, torch.randn(K, D), labels.tolist())
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_any_integer_labels_are_taken(dtype: torch.dtype, reduction: str) -> None:
+    features, labels = batch()
+    labels = labels.clamp(min=0)
+    weight = torch.randn(K, D)
+    value, seen = mohs.linear_loss(features, weight, labels.to(dtype), reduction=reduction, return_stats=True)
+    expected, observed = mohs.linear_loss(features, weight, labels, reduction=reduction, return_stats=True)
+    assert torch.equal(value, expected)
+    assert all(torch.equal(a, b) for a, b in zip(seen, observed, strict=True))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("name", CURVES)
+def test_without_another_class_the_loss_is_that_of_certainty(name: str, reduction: str) -> None:
+    features = torch.randn(5, D, requires_grad=True)
+    weight, bias, labels = torch.randn(3, D), torch.tensor([0.0, -torch.inf, -torch.inf]), torch.zeros(5, dtype=torch.long)
+    fused = mohs.linear_loss(features, weight, labels, bias, loss=mohs.create_loss(name, reduction=reduction))
+    expected = mohs.create_loss(name, reduction=reduction)(linear(features, weight, bias), labels)
+    torch.testing.assert_close(fused, expected)
+    (gradient,) = torch.autograd.grad(fused.sum(), features)
+    torch.testing.assert_close(gradient, torch.zeros_like(features))

@@ -329,8 +329,7 @@ def test_nothing_to_average(name: str, case: dict) -> None:
             ours = mohs.create_loss(name, reduction=reduction, **case)(z, y)
             assert like(ours)
             assert like(cross_entropy(z, y, reduction=reduction))
-        total = mohs.create_loss(name, reduction="sum", **case)(z, y)
-        assert (gradient(total, logits) == 0).all()
+            assert (gradient(ours, logits) == 0).all()  # so that a step on padding alone changes nothing
         assert mohs.create_loss(name, reduction="none", **case)(z, y).shape == y.shape
 
 

@@ -203,7 +203,7 @@ def _apply(
     ignore_index, reduction = loss.ignore_index, loss.reduction
     classes = weight.shape[0]
     index = checked_labels(features.new_empty(1, classes).expand(features.shape[0], -1), labels, ignore_index=ignore_index)
-    labels = labels.contiguous()
+    labels = labels.long().contiguous()
     each = row_weight(labels, index, classes, loss.weight, sample_weight)
     each = None if each is None else each.contiguous()
     at_once = (
@@ -229,6 +229,7 @@ def _apply(
         m, others, rows = head_margin(*inputs, **shared)  # type: ignore[arg-type]
         m = m - plan.shift if plan.target is None else plan.target.to(m) - others
         twin = _without_weight(loss)
+        m = m.clamp(max=torch.finfo(m.dtype).max / 4)  # +inf, if there is no other class, would make inf − inf
         two = torch.stack([m, torch.zeros_like(m)], 1)  # two classes with the same margin: all that the loss depends on
         value = twin(two, torch.where(labels == ignore_index, ignore_index, 0), sample_weight=each)
     if rows is None:

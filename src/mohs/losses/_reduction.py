@@ -3,7 +3,7 @@
     mean = Σᵢ wᵢ ℓᵢ / Σᵢ wᵢ        wᵢ = weight[yᵢ] · sample_weightᵢ, and 0 where yᵢ = ignore_index
 
 `sum` is the numerator and `none` its terms. As in `F.cross_entropy`, the mean over zero examples (an empty batch, or
-one with all labels ignored) is NaN and the sum is 0. Losses of half-precision logits are returned in float32.
+one with all labels ignored) is NaN and the sum is 0; the gradient is 0. Losses of half-precision logits are returned in float32.
 """
 
 from __future__ import annotations
