@@ -178,7 +178,7 @@ def test_what_cannot_be_fused() -> None:
     features, labels = batch()
     with pytest.raises(ValueError, match=r"labels\[0\] is 99"):
         mohs.linear_loss(features, torch.randn(K, D), labels.clone().fill_(99))
-    with pytest.raises(ValueError, match="does not take probability targets"):
+    with pytest.raises(ValueError, match="probability targets cannot be fused"):
         mohs.linear_loss(features, torch.randn(K, D), torch.full((len(features), K), 1 / K))
 
 
@@ -282,3 +282,16 @@ def test_without_another_class_the_loss_is_that_of_certainty(name: str, reductio
     torch.testing.assert_close(fused, expected)
     (gradient,) = torch.autograd.grad(fused.sum(), features)
     torch.testing.assert_close(gradient, torch.zeros_like(features))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_wrong_labels_are_named(kind: str) -> None:
+    fused, (features, labels) = mohs.FusedHead(HEADS[kind]()), batch()
+    for wrong, message in (
+        (labels[:3], r"labels must have shape \(37,\) for features of shape \(37, 8\), got \(3,\)"),
+        (torch.rand(N, K), "probability targets cannot be fused"),
+        (labels.tolist(), "labels must be a tensor, got list"),
+        (labels.clamp(min=99), r"labels\[0\] is 99, but logits have 11 classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fused(features, wrong)

@@ -101,14 +101,7 @@ def linear_loss(
             f"loss={loss!r} keeps a state from batch to batch: create it once and pass the Module, create_loss({loss!r})"
         )
     check_vectors("features", features)
-    check_tensors(labels=labels)
-    if labels.is_floating_point():
-        raise ValueError(f"labels must be class indices, got {labels.dtype}: linear_loss does not take probability targets")
-    if labels.shape != features.shape[:-1]:
-        raise ValueError(
-            f"labels must have shape {tuple(features.shape[:-1])} for features of shape {tuple(features.shape)}, "
-            f"got {tuple(labels.shape)}"
-        )
+    _check_labels(labels, features)
     x, y = features.reshape(-1, features.shape[-1]), labels.reshape(-1)
     common_dtype(x, weight)
     if bias is not None and bias.shape != weight.shape[:1]:
@@ -151,6 +144,7 @@ class FusedHead(nn.Module):
                 features, weight, labels, head.bias, loss=self.loss, sample_weight=sample_weight, return_stats=return_stats
             )
         common_dtype(features, weight)
+        _check_labels(labels, features)
         plan = _angular(head, features, labels, self.loss.ignore_index)
         value, seen = _apply(plan, features, weight, labels, self.loss, sample_weight, return_stats)
         return value if seen is None else (value, seen)
@@ -159,6 +153,17 @@ class FusedHead(nn.Module):
         """features (N, D) -> the label-free logits (N, K), for prediction."""
         plain = self.head if isinstance(self.head, nn.Linear) else self.head.logits
         return plain(features)
+
+
+def _check_labels(labels: Tensor, features: Tensor) -> None:
+    check_tensors(labels=labels)
+    if labels.is_floating_point():
+        raise ValueError(f"labels must be class indices, got {labels.dtype}: probability targets cannot be fused")
+    if labels.shape != features.shape[:-1]:
+        raise ValueError(
+            f"labels must have shape {tuple(features.shape[:-1])} for features of shape {tuple(features.shape)}, "
+            f"got {tuple(labels.shape)}"
+        )
 
 
 def _linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> _Plan:
@@ -180,7 +185,7 @@ def _angular(head: nn.Module, features: Tensor, labels: Tensor, ignore_index: in
     if isinstance(head, CosFaceHead):
         return plan._replace(shift=scale * head.strength * head.margin)
     if isinstance(head, ArcFaceHead):
-        own = embedding(torch.where(labels == ignore_index, 0, labels).long(), weight)
+        own = embedding(_index(features, weight, labels, ignore_index), weight)
         return plan._replace(target=scale * margin_cosine(angle(features, own), margin=head.strength * head.margin))
     return plan
 
@@ -201,8 +206,7 @@ def _apply(
             "loss(head(features, labels), labels)"
         )
     ignore_index, reduction = loss.ignore_index, loss.reduction
-    classes = weight.shape[0]
-    index = checked_labels(features.new_empty(1, classes).expand(features.shape[0], -1), labels, ignore_index=ignore_index)
+    classes, index = weight.shape[0], _index(features, weight, labels, ignore_index)
     labels = labels.long().contiguous()
     each = row_weight(labels, index, classes, loss.weight, sample_weight)
     each = None if each is None else each.contiguous()
@@ -236,6 +240,11 @@ def _apply(
         return value, None
     theta = _label_angle(features, weight, index).masked_fill_(labels == ignore_index, torch.nan)
     return value, RowStatistics(rows.margin, rows.margin.sigmoid(), rows.entropy, theta, rows.gap, rows.predicted)
+
+
+def _index(features: Tensor, weight: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
+    """Validated labels (N,) for indexing the rows of the weights; ignored ones become 0."""
+    return checked_labels(features.new_empty(1, weight.shape[0]).expand(len(features), -1), labels, ignore_index=ignore_index)
 
 
 @torch.no_grad()
