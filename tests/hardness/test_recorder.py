@@ -551,3 +551,12 @@ def test_wrong_arguments_are_named() -> None:
         recorder.update([0], np.zeros((1, 3)), [0])
     with pytest.raises(ValueError, match=r"state has no 'num_examples': give the state_dict\(\) of a Recorder"):
         recorder.load_state_dict({})
+
+
+def test_shares_of_several_classes_are_not_rounded_down() -> None:
+    recorder, logits = Recorder(2, positions=3), torch.randn(2, 3)
+    with pytest.raises(ValueError, match="1 row\\(s\\) with labels out of range"):
+        recorder.update([0, 1], logits, torch.tensor([[0.0, 0.4, 1.0], [1.0, 0.0, 0.0]]))
+    for dtype in (torch.bool, torch.uint8, torch.float32):
+        recorder.update([0, 1], logits, torch.tensor([[0, 1, 1], [1, 0, 0]]).to(dtype))
+        assert recorder.table().column("label").to_pylist() == [0, 1, 1, 1, 0, 0]

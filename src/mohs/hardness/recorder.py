@@ -215,7 +215,8 @@ class Recorder:
         if several_classes(logits.shape, labels.shape):
             if "mean_avh" in self.track:
                 raise ValueError("AVH needs one label per example: create the Recorder of several classes without a head")
-            logits, features, labels = torch.stack([torch.zeros_like(logits), logits], 1), None, labels.long()
+            logits, features = torch.stack([torch.zeros_like(logits), logits], 1), None
+            labels = torch.where(labels.long() == labels, labels.long(), -1)  # a share is not a label
         if labels.shape != (logits.shape[0], *logits.shape[2:]):
             raise ValueError(
                 f"labels must have shape (B, d1, ...) for logits (B, K, d1, ...), got {tuple(labels.shape)} for "
