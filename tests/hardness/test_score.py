@@ -346,7 +346,7 @@ def test_a_model_without_logits() -> None:
             self.inner = net()
 
         def forward(self, x: torch.Tensor) -> dict:
-            return {"scores": self.inner(x)}
+            return {"scores": self.inner(x).softmax(1)}
 
     with pytest.raises(ValueError, match="the model returns dict without logits"):
         score(Model(), examples())
@@ -467,3 +467,18 @@ def test_data_and_features_of_another_type_are_named() -> None:
         score_features(x.tolist(), torch.randn(3, 4), y)
     with pytest.raises(ValueError, match=r"a list of logits must hold an array \(T, K\) for each sequence"):
         score_logits(x.tolist(), y.tolist())
+
+
+@pytest.mark.parametrize("layer", ["coarse", "fine"])
+def test_the_head_that_is_named_gives_the_logits(layer: str) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.coarse, self.fine = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.coarse(x), self.fine(x)
+
+    model, x, y = Two(), torch.randn(9, 4), torch.randint(3, (9,))
+    expected = score_features(x, model.get_submodule(layer).weight, y, model.get_submodule(layer).bias)
+    assert score(model, TensorDataset(x, y), layer=layer).equals(expected)

@@ -92,7 +92,7 @@ def _sequences(logits: Sequence[Any], labels: Any) -> Parts:
                 f"sequence {i}: logits must have shape (T, {logits[0].shape[1]}) for labels (T,), "
                 f"got {tuple(z.shape)} and {y.shape}"
             )
-    joined = np.concatenate(own)
+    joined = np.concatenate([y for y in own if len(y)] or own)  # an empty list has no integers
     rows = torch.cat([torch.as_tensor(z) for z in logits])
     example = np.repeat(np.arange(len(own)), [len(y) for y in own])
     place = np.concatenate([np.arange(len(y)) for y in own])
