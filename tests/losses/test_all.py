@@ -430,3 +430,18 @@ def test_ignore_index_is_an_integer(wrong: object) -> None:
 def test_weights_are_numbers() -> None:
     with pytest.raises(ValueError, match="weight must be a tensor, an array or nested lists of numbers, got 'balanced'"):
         mohs.CrossEntropyLoss(weight="balanced")
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda size: mohs.OnlineSmoothingLoss(num_classes=size), "num_classes"),
+        (lambda size: mohs.EarlyLearning(size, 3), "num_examples"),
+        (lambda size: mohs.CenterLoss(num_classes=size, in_features=4), "num_classes"),
+        (lambda size: mohs.D2L(epochs=size), "epochs"),
+    ],
+)
+@pytest.mark.parametrize("size", [3.0, "3", [3]])
+def test_sizes_are_integers(make: object, name: str, size: object) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be an integer, got"):
+        make(size)

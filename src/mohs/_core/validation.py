@@ -135,6 +135,12 @@ def check_between(name: str, value: float, low: float, high: float = INF, *, end
     raise ValueError(f"{name} must be {span}, got {value!r}")
 
 
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise ValueError unless value is an integer of at least `least`."""
+    check_type(name, value, int)
+    check_between(name, int(value), least)
+
+
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raise ValueError unless value is one of the choices."""
     if value not in choices:

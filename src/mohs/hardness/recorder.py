@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from mohs._core.validation import check_between, check_type
+from mohs._core.validation import check_count, check_type
 from mohs.hardness.angular import avh
 from mohs.hardness.classes import decode
 from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, observe, summarize
@@ -51,9 +51,8 @@ class Recorder:
     """
 
     def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None, positions: int = 1) -> None:
-        for name, number in (("num_examples", num_examples), ("positions", positions)):
-            check_type(name, number, int)
-            check_between(name, int(number), 1)
+        check_count("num_examples", num_examples, 1)
+        check_count("positions", positions, 1)
         if head is not None and not isinstance(getattr(head, "weight", None), Tensor):
             raise ValueError(f"head must have a weight (K, D), as nn.Linear or find_head(model) has; got {type(head).__name__}")
         check_type("track", track, Sequence[str] | None)

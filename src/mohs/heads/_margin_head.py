@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from mohs._core.dataclass_module import DataclassModule
-from mohs._core.validation import check_between, check_type
+from mohs._core.validation import check_between, check_count
 from mohs.margin import checked_labels
 
 
@@ -47,9 +47,8 @@ class HeadModule(DataclassModule):
 
     def __post_init__(self) -> None:
         nn.Module.__init__(self)
-        for name, least in (("in_features", 1), ("num_classes", 2)):
-            check_type(name, getattr(self, name), int)
-            check_between(name, int(getattr(self, name)), least)
+        check_count("in_features", self.in_features, 1)
+        check_count("num_classes", self.num_classes, 2)
         self.setup()
         self.weight = nn.Parameter(torch.empty(self.num_classes, self.in_features))
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.distributed import add_over_ranks
-from mohs._core.validation import check_between
+from mohs._core.validation import check_between, check_count
 from mohs.losses._drop_in import RegularizerModule
 from mohs.margin import INTEGERS, full_precision, readable
 
@@ -56,8 +56,8 @@ class EarlyLearning(RegularizerModule):
     seen: ClassVar[Tensor]
 
     def setup(self) -> None:
-        check_between("num_examples", self.num_examples, 1)
-        check_between("num_classes", self.num_classes, 2)
+        check_count("num_examples", self.num_examples, 1)
+        check_count("num_classes", self.num_classes, 2)
         check_between("momentum", self.momentum, 0, 1)
         self.register_buffer("targets", torch.zeros(self.num_examples, self.num_classes))
         self.register_buffer("seen", torch.zeros(self.num_examples), persistent=False)

@@ -19,6 +19,7 @@ from mohs._core.validation import check_choice, check_type
 from mohs.losses.weight_schedule import SCHEDULES, Schedule
 
 Weight = float | Schedule
+INPUTS = ("logits", "labels", "features", "pair_labels", "ids", "guess", "second")
 
 
 def weight_at(weight: Weight, epoch: float) -> float:
@@ -62,6 +63,9 @@ class Objective(nn.Module):
                 raise ValueError(f"a weight must be a number or a schedule of the epoch, got {weight!r}")
             if not hasattr(regularizer, "takes"):
                 raise ValueError(f"{regularizer!r} is not a regularizer: it has no attribute `takes` that names its inputs")
+            takes = regularizer.takes
+            if isinstance(takes, str) or not set(takes) <= set(INPUTS):  # type: ignore[arg-type]
+                raise ValueError(f"{regularizer!r} takes {takes!r}: it must be a tuple of some of {', '.join(INPUTS)}")
         self.loss = loss
         self.regularizers = nn.ModuleList(regularizer for _, regularizer in regularizers)
         self.weights: list[Weight] = [weight for weight, _ in regularizers]
