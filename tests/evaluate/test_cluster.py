@@ -1,4 +1,4 @@
-"""Groupings against entropies by hand, angles against a loop, t-SNE's shape."""
+"""Groupings against entropies by hand, angles against a loop."""
 
 from __future__ import annotations
 

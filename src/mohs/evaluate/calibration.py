@@ -1,14 +1,14 @@
-"""Calibration: reliability by bins of confidence, ECE, MCE, Brier score, NLL, and temperature scaling.
+"""Calibration: reliability by bins of confidence, ECE, Brier score, and temperature scaling.
 
-    ECE  = Σ_b share_b |accuracy_b − confidence_b|          MCE = max_b |accuracy_b − confidence_b|
-    Brier = mean Σ_k (p_k − [k = y])²                        NLL = −mean log p_y
+    ECE  = Σ_b share_b |accuracy_b − confidence_b|
+    Brier = mean Σ_k (p_k − [k = y])²
     T    = argmin −mean log softmax(z/T)_y                   convex in 1/T: the root of its slope, by bisection
 
 probs (N, K): confidence is the largest probability, correct is where it is the label's. probs (N,): the probability of an
 event; confidence is that probability, correct is where the event happened (labels 0 or 1), and Brier is mean (p − y)².
 Bins are (low, high]; "width": equal widths (10 in Encouraging Loss, 15 in most others); "mass": equal numbers of examples,
 with equal confidences in one bin. ECE is biased upwards for few examples and depends on the bins: use the same for all models.
-Guo et al., "On calibration of modern neural networks" (ICML 2017), eqs. 3, 5 and 9; Brier (1950).
+Guo et al., "On calibration of modern neural networks" (ICML 2017), eqs. 3 and 9; Brier (1950).
 """
 
 from __future__ import annotations

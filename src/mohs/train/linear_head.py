@@ -4,7 +4,6 @@
 
 Cross-entropy is convex: L-BFGS to convergence. Other losses may have many minima, and their value may not be an objective
 (Gradient Rescaling): full-batch Adam with a cosine schedule, started from a few steps of L-BFGS on cross-entropy.
-`head_path` yields the heads along the way, from zero weights, to record training dynamics.
 """
 
 from __future__ import annotations
