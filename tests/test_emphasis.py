@@ -56,3 +56,9 @@ def test_spread_is_the_population_variance() -> None:
     assert mohs.spread(mohs.CrossEntropyLoss(), p, normalized=True) == pytest.approx(sum((x - 0.6) ** 2 for x in w) / 3 / 1.8**2)
     with pytest.raises(ValueError, match="p is empty"):
         mohs.spread(mohs.CrossEntropyLoss(), torch.tensor([]))
+
+
+def test_a_name_is_not_a_loss() -> None:
+    for function in (mohs.focus, lambda loss: mohs.emphasis(loss, 0.5), lambda loss: mohs.spread(loss, torch.rand(3))):
+        with pytest.raises(ValueError, match="loss must be a loss or a callable, got 'gce'; create_loss takes names"):
+            function("gce")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mohs.margin import full_precision
+from mohs.margin import check_tensors, full_precision
 
 TINY = torch.finfo(torch.float32).tiny  # the smallest normal number: 1/TINY, the slope at such a vector, is still finite
 
@@ -95,6 +95,7 @@ def common_dtype(features: Tensor, weight: Tensor) -> torch.dtype:
 
 def check_vectors(name: str, x: Tensor) -> None:
     """Validate that x is floating point with a last dimension of at least 1."""
+    check_tensors(**{name: x})
     if not x.is_floating_point():
         raise ValueError(f"{name} must be floating point, got {x.dtype}; convert it with .float()")
     if x.dim() == 0 or x.shape[-1] == 0:

@@ -35,6 +35,8 @@ def emphasis(loss: Callable[..., Tensor], p: Tensor | float) -> Tensor:
         >>> emphasis(mohs.GeneralizedCrossEntropyLoss(q=0.7), 0.5)
         tensor(0.3078, dtype=torch.float64)
     """
+    if not callable(loss):
+        raise ValueError(f"loss must be a loss or a callable, got {loss!r}; create_loss takes names")
     p = torch.as_tensor(p, dtype=torch.float64)
     if ((p < 0) | (p > 1)).any() or p.isnan().any():
         raise ValueError(f"p must lie in [0, 1], got {float(p[(p < 0) | (p > 1) | p.isnan()].flatten()[0])}")

@@ -314,3 +314,8 @@ def test_a_wider_interval_is_wider() -> None:
     given = np.where(np.arange(300) < 30, (true + 1) % 3, true)
     narrow, wide = (estimate_noise(given, probs, interval=level) for level in (0.5, 0.99))
     assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_a_number_is_not_an_estimate() -> None:
+    with pytest.raises(ValueError, match=r"estimate must be what estimate_noise returns, got 0\.3"):
+        suggest_emphasis(0.3)

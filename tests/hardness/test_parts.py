@@ -103,6 +103,11 @@ def test_sequences_of_different_lengths() -> None:
         mohs.score_logits(logits, [[0, 2], [2, 1]])
 
 
+def test_an_empty_sequence_has_no_rows() -> None:
+    parts = parts_of([torch.zeros(2, 3), torch.zeros(0, 3), torch.zeros(1, 3)], [[0, 1], [], [2]])
+    assert (parts.labels.tolist(), parts.example.tolist(), parts.place.tolist()) == ([0, 1, 2], [0, 0, 2], [0, 1, 0])
+
+
 def test_a_model_of_several_classes_is_scored_like_its_logits() -> None:
     torch.manual_seed(0)
     model, x = torch.nn.Linear(4, 3), torch.randn(10, 4)

@@ -295,7 +295,7 @@ def test_shapes_and_types_are_checked(change: dict, match: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "match"),
     [
-        ((0,), {}, "num_examples must be at least 1, got 0"),
+        ((0,), {}, "num_examples must be an integer of at least 1, got 0"),
         ((3, "head"), {}, "head must have a weight.*got str"),
         ((3,), {"track": ("aum", "ember")}, "cannot track 'ember'; known: aum, mean_margin"),
         ((3,), {"track": ("mean_avh",)}, r"mean_avh' \(it needs a head\)"),
@@ -516,7 +516,7 @@ def test_an_example_that_was_never_learned_is_first_learned_after_all_its_rows()
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Recorder(2.5), "num_examples must be an integer, got 2.5"),
+        (lambda: Recorder(2.5), "num_examples must be an integer of at least 1, got 2.5"),
         (lambda: Recorder(3).update(["a", "b"], torch.zeros(2, 3), [0, 1]), r"ids must be integers \(.*\); mohs.WithIds"),
         (lambda: Recorder(3).update([0, 1], torch.zeros(2, 3), ["a", "b"]), "labels must be integers"),
     ],
@@ -539,5 +539,24 @@ def test_positions_that_do_not_fit_say_what_to_do() -> None:
         Recorder(10).update(torch.arange(2), logits, labels)
     with pytest.raises(ValueError, match=r"labels must have shape \(B, d1, ...\)"):
         Recorder(10, positions=5).update(torch.arange(2), logits, labels[:, 0])
-    with pytest.raises(ValueError, match="positions must be at least 1"):
+    with pytest.raises(ValueError, match="positions must be an integer of at least 1"):
         Recorder(10, positions=0)
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="track must be a list of texts or None, got 'aum'"):
+        Recorder(4, track="aum")
+    recorder = Recorder(4)
+    with pytest.raises(ValueError, match="logits must be a tensor, got ndarray"):
+        recorder.update([0], np.zeros((1, 3)), [0])
+    with pytest.raises(ValueError, match=r"state has no 'num_examples': give the state_dict\(\) of a Recorder"):
+        recorder.load_state_dict({})
+
+
+def test_shares_of_several_classes_are_not_rounded_down() -> None:
+    recorder, logits = Recorder(2, positions=3), torch.randn(2, 3)
+    with pytest.raises(ValueError, match="1 row\\(s\\) with labels out of range"):
+        recorder.update([0, 1], logits, torch.tensor([[0.0, 0.4, 1.0], [1.0, 0.0, 0.0]]))
+    for dtype in (torch.bool, torch.uint8, torch.float32):
+        recorder.update([0, 1], logits, torch.tensor([[0, 1, 1], [1, 0, 0]]).to(dtype))
+        assert recorder.table().column("label").to_pylist() == [0, 1, 1, 1, 0, 0]

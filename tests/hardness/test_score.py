@@ -346,7 +346,7 @@ def test_a_model_without_logits() -> None:
             self.inner = net()
 
         def forward(self, x: torch.Tensor) -> dict:
-            return {"scores": self.inner(x)}
+            return {"scores": self.inner(x).softmax(1)}
 
     with pytest.raises(ValueError, match="the model returns dict without logits"):
         score(Model(), examples())
@@ -457,3 +457,28 @@ def test_ids_as_arrays_and_lists() -> None:
     expected = score_logits(x @ weight.T, labels, ids=torch.tensor(ids))
     for given in (ids, np.array(ids), np.array(ids, np.int32)):
         assert column(score_logits(x @ weight.T, labels, ids=given), "id").tolist() == column(expected, "id").tolist()
+
+
+def test_data_and_features_of_another_type_are_named() -> None:
+    x, y = torch.randn(6, 4), torch.zeros(6, dtype=torch.long)
+    with pytest.raises(ValueError, match="got a tuple of arrays: wrap tensors in a TensorDataset"):
+        score(nn.Linear(4, 3), (x, y))
+    with pytest.raises(ValueError, match=r"features must be an array or a tensor of shape \(N, D\), got list"):
+        score_features(x.tolist(), torch.randn(3, 4), y)
+    with pytest.raises(ValueError, match=r"a list of logits must hold an array \(T, K\) for each sequence"):
+        score_logits(x.tolist(), y.tolist())
+
+
+@pytest.mark.parametrize("layer", ["coarse", "fine"])
+def test_the_head_that_is_named_gives_the_logits(layer: str) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.coarse, self.fine = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.coarse(x), self.fine(x)
+
+    model, x, y = Two(), torch.randn(9, 4), torch.randint(3, (9,))
+    expected = score_features(x, model.get_submodule(layer).weight, y, model.get_submodule(layer).bias)
+    assert score(model, TensorDataset(x, y), layer=layer).equals(expected)

@@ -113,7 +113,7 @@ def test_the_model_state_is_restored() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     _, features = found.run(torch.randn(4, 5))
     assert all(module.training for module in model.modules())
-    assert not model[3]._forward_pre_hooks
+    assert not model[3]._forward_hooks
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     features.sum().backward()
     assert model[0].weight.grad is not None
@@ -124,7 +124,7 @@ def test_hook_is_removed_when_the_model_raises() -> None:
     model = mlp()
     with pytest.raises(RuntimeError, match="shape"):
         find_head(model).run(torch.randn(4, 6))
-    assert not model[3]._forward_pre_hooks
+    assert not model[3]._forward_hooks
 
 
 def test_auxiliary_classifiers_are_skipped() -> None:
@@ -192,3 +192,16 @@ def test_a_compiled_model_is_run_in_its_original_form() -> None:
     outputs, features = find_head(compiled).run(x)
     assert torch.equal(outputs, model(x))
     assert torch.equal(features, model[:3](x))
+
+
+def test_the_logits_of_one_of_several_heads() -> None:
+    layers = {"body": nn.Linear(5, 6), "coarse": nn.Linear(6, 3), "fine": nn.Linear(6, 3)}
+    x = torch.randn(4, 5)
+    for outputs in (lambda a, b: (a, b), lambda a, b: {"coarse": a, "fine": b}, lambda a, b: {"logits": a, "more": b}):
+        model = Parts(lambda self, x, outputs=outputs: outputs(self.coarse(self.body(x)), self.fine(self.body(x))), **layers)
+        for name in ("coarse", "fine"):
+            logits, features = find_head(model, layer=name).logits_and_features(x)
+            assert torch.equal(logits, layers[name](layers["body"](x)))
+            assert torch.equal(features, layers["body"](x))
+    scaled = Parts(lambda self, x: (8 * self.fine(self.body(x)), x), **layers)
+    assert torch.equal(find_head(scaled).logits_and_features(x)[0], scaled(x)[0])  # what the model makes of its head's outputs

@@ -178,7 +178,7 @@ def test_what_cannot_be_fused() -> None:
     features, labels = batch()
     with pytest.raises(ValueError, match=r"labels\[0\] is 99"):
         mohs.linear_loss(features, torch.randn(K, D), labels.clone().fill_(99))
-    with pytest.raises(ValueError, match="does not take probability targets"):
+    with pytest.raises(ValueError, match="probability targets cannot be fused"):
         mohs.linear_loss(features, torch.randn(K, D), torch.full((len(features), K), 1 / K))
 
 
@@ -189,3 +189,109 @@ def test_focal_loss_with_alpha_is_not_a_curve_of_the_margin(alpha: Any) -> None:
         mohs.linear_loss(torch.randn(4, 8), torch.randn(3, 8), torch.tensor([0, 1, 2, 0]), loss=loss)
     with pytest.raises(ValueError, match="FocalLoss does not take probability targets"):
         loss(torch.randn(4, 3), torch.full((4, 3), 1 / 3))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_only_the_logits_are_computed(kind: str, off: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    fused, (features, labels) = mohs.FusedHead(HEADS[kind](), "gce"), batch()
+    expected, seen = fused(features, labels, return_stats=True)
+    monkeypatch.setattr(_chunked._Gradients, "add", lambda *_: pytest.fail("a gradient was computed"))
+    with off():
+        value, observed = fused(features, labels, return_stats=True)
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(tuple(observed), tuple(seen), equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # by torch, of what enters the break
+@pytest.mark.parametrize("kind", HEADS)
+def test_runs_between_two_graphs_when_compiled(kind: str) -> None:
+    torch.manual_seed(0)
+    fused, (features, labels) = mohs.FusedHead(HEADS[kind](), "gce"), batch()
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: fused(2 * x, labels), backend="eager")
+    same(compiled(features), fused(2 * features, labels), features, fused.head)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="compile without fullgraph=True"):
+        torch.compile(lambda x: fused(x, labels), backend="eager", fullgraph=True)(features)
+
+
+def test_a_loss_by_name_works_when_compiled() -> None:
+    head, (features, labels) = HEADS["linear"](), batch()
+    torch.compiler.reset()
+
+    def value(x: Tensor) -> Tensor:
+        return mohs.linear_loss(x, head.weight, labels, head.bias, loss="gce:q=0.5", ignore_index=-100, reduction="sum")
+
+    same(torch.compile(value, backend="eager")(features), value(features), features, head)
+
+
+def test_a_loss_that_keeps_a_state_needs_a_module() -> None:
+    features, labels = batch()
+    with pytest.raises(ValueError, match="loss='self_paced' keeps a state from batch to batch: create it once"):
+        mohs.linear_loss(features, torch.randn(K, D), labels, loss="self_paced")
+    loss = mohs.SelfPacedLoss()
+    mohs.linear_loss(features, torch.randn(K, D), labels, loss=loss)
+    assert loss.threshold < torch.inf
+
+
+def test_transforms_are_refused() -> None:
+    features, labels = batch()
+    with pytest.raises(ValueError, match=r"torch\.func transforms do not work with linear_loss and FusedHead"):
+        torch.func.grad(lambda w: mohs.linear_loss(features, w, labels))(torch.randn(K, D))
+
+
+def test_labels_have_the_shape_of_the_features() -> None:
+    features, weight = torch.randn(2, 4, D), torch.randn(K, D)
+    with pytest.raises(ValueError, match=r"labels must have shape \(2, 4\) for features of shape \(2, 4, 8\), got \(4, 2\)"):
+        mohs.linear_loss(features, weight, torch.zeros(4, 2, dtype=torch.long))
+
+
+def test_options_and_inputs_are_named() -> None:
+    features, labels = batch()
+    loss = mohs.CrossEntropyLoss()
+    with pytest.raises(ValueError, match="reduction must be one of mean, sum, none, got 'average'"):
+        mohs.linear_loss(features, torch.randn(K, D), labels, loss=loss, reduction="average")
+    with pytest.raises(ValueError, match="ignore_index must be an integer"):
+        mohs.linear_loss(features, torch.randn(K, D), labels, loss=loss, ignore_index="pad")
+    with pytest.raises(ValueError, match="weight must be a tensor, got Linear"):
+        mohs.linear_loss(features, nn.Linear(D, K), labels)
+    with pytest.raises(ValueError, match="labels must be a tensor, got list"):
+        mohs.linear_loss(features, torch.randn(K, D), labels.tolist())
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_any_integer_labels_are_taken(dtype: torch.dtype, reduction: str) -> None:
+    features, labels = batch()
+    labels = labels.clamp(min=0)
+    weight = torch.randn(K, D)
+    value, seen = mohs.linear_loss(features, weight, labels.to(dtype), reduction=reduction, return_stats=True)
+    expected, observed = mohs.linear_loss(features, weight, labels, reduction=reduction, return_stats=True)
+    assert torch.equal(value, expected)
+    assert all(torch.equal(a, b) for a, b in zip(seen, observed, strict=True))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("name", CURVES)
+def test_without_another_class_the_loss_is_that_of_certainty(name: str, reduction: str) -> None:
+    features = torch.randn(5, D, requires_grad=True)
+    weight, bias, labels = torch.randn(3, D), torch.tensor([0.0, -torch.inf, -torch.inf]), torch.zeros(5, dtype=torch.long)
+    fused = mohs.linear_loss(features, weight, labels, bias, loss=mohs.create_loss(name, reduction=reduction))
+    expected = mohs.create_loss(name, reduction=reduction)(linear(features, weight, bias), labels)
+    torch.testing.assert_close(fused, expected)
+    (gradient,) = torch.autograd.grad(fused.sum(), features)
+    torch.testing.assert_close(gradient, torch.zeros_like(features))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_wrong_labels_are_named(kind: str) -> None:
+    fused, (features, labels) = mohs.FusedHead(HEADS[kind]()), batch()
+    for wrong, message in (
+        (labels[:3], r"labels must have shape \(37,\) for features of shape \(37, 8\), got \(3,\)"),
+        (torch.rand(N, K), "probability targets cannot be fused"),
+        (labels.tolist(), "labels must be a tensor, got list"),
+        (labels.clamp(min=99), r"labels\[0\] is 99, but logits have 11 classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fused(features, wrong)

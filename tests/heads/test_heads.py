@@ -272,9 +272,9 @@ def test_bad_fields(name: str, case: dict, message: str) -> None:
 
 
 def test_bad_sizes_and_a_strength_set_wrongly() -> None:
-    with pytest.raises(ValueError, match="num_classes must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="num_classes must be an integer of at least 2, got 1"):
         create_head("avh", IN, 1)
-    with pytest.raises(ValueError, match="in_features must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="in_features must be an integer of at least 1, got 0"):
         create_head("avh", 0, 3)
     head = create_head("arcface", IN, CLASSES)
     head.strength = -1.0
@@ -286,3 +286,11 @@ def test_hyper_parameters_are_keywords() -> None:
     for head in HEADS.values():
         with pytest.raises(TypeError, match="positional"):
             head(IN, CLASSES, 2)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_sizes_are_integers(name: str) -> None:
+    with pytest.raises(ValueError, match=r"in_features must be an integer of at least 1, got 8\.0"):
+        create_head(name, 8.0, 3)
+    with pytest.raises(ValueError, match="num_classes must be an integer of at least 2, got '3'"):
+        create_head(name, 8, "3")

@@ -184,3 +184,10 @@ def test_wrong_settings() -> None:
     for kind in LOSSES:
         with pytest.raises(ValueError, match="label_smoothing is not defined for"):
             kind(counts=COUNTS, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("wrong", ["abc", None, [1, "a"]])
+def test_counts_are_numbers(wrong: object) -> None:
+    for function in (class_weights, lambda counts: LDAMLoss(counts=counts)):
+        with pytest.raises(ValueError, match="counts must be a tensor, an array or nested lists of numbers"):
+            function(wrong)

@@ -114,8 +114,8 @@ def test_state_round_trips() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((0, 3), {}, "num_examples must be at least 1, got 0"),
-        ((5, 1), {}, "num_classes must be at least 2, got 1"),
+        ((0, 3), {}, "num_examples must be an integer of at least 1, got 0"),
+        ((5, 1), {}, "num_classes must be an integer of at least 2, got 1"),
         ((5, 3), {"momentum": 1.5}, "momentum must be between 0 and 1, got 1.5"),
     ],
 )
@@ -169,3 +169,12 @@ def test_inputs_that_do_not_fit_are_named(classes: int, ids: list[int], message:
     for mode in (True, False):  # in evaluation mode, an id of −1 would be the last example
         with pytest.raises(ValueError, match=message):
             early.train(mode)(torch.zeros(2, classes), torch.tensor(ids))
+
+
+def test_ids_are_integers_of_any_size() -> None:
+    small, large = EarlyLearning(5, 3), EarlyLearning(5, 3)
+    logits, ids = torch.randn(4, 3), torch.tensor([4, 0, 2, 1])
+    assert torch.equal(small(logits, ids.int()), large(logits, ids))
+    assert torch.equal(small.targets, large.targets)
+    with pytest.raises(ValueError, match=r"ids must be integers, got torch\.float32"):
+        small(logits, ids.float())

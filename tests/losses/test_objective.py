@@ -123,3 +123,24 @@ def test_compiles_without_a_graph_break() -> None:
     objective = Objective(mohs.EncouragingLoss(), [(0.05, mohs.ADR()), (0.1, mohs.AMC())])
     compiled = torch.compile(objective, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(LOGITS, LABELS, features=FEATURES), objective(LOGITS, LABELS, features=FEATURES))
+
+
+def test_the_terms_are_named() -> None:
+    with pytest.raises(ValueError, match="loss must be callable, got 'gce'; create_objective takes names"):
+        Objective("gce")
+    with pytest.raises(ValueError, match=r"regularizers must be pairs \(weight, regularizer\), got ADR"):
+        Objective(mohs.CrossEntropyLoss(), [mohs.ADR()])
+    with pytest.raises(ValueError, match="regularizers must be a list, got 'adr:weight=1'; put it in brackets"):
+        create_objective("gce", "adr:weight=1")
+
+
+@pytest.mark.parametrize("takes", ["logits", ("logits", "weights")])
+def test_a_regularizer_takes_what_the_objective_has(takes: object) -> None:
+    class Own(nn.Module):
+        def __repr__(self) -> str:
+            return "Own()"
+
+    regularizer = Own()
+    regularizer.takes = takes  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=r"Own\(\) takes .*: it must be a tuple of some of logits, labels, features"):
+        Objective(mohs.CrossEntropyLoss(), [(0.1, regularizer)])

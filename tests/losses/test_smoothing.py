@@ -165,7 +165,7 @@ def test_a_transform_collects_nothing() -> None:
 
 
 def test_wrong_settings() -> None:
-    with pytest.raises(ValueError, match="num_classes must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="num_classes must be an integer of at least 2, got 1"):
         OnlineSmoothingLoss(num_classes=1)
     with pytest.raises(ValueError, match=r"mix must be between 0 and 1, got 1.5"):
         OnlineSmoothingLoss(num_classes=4, mix=1.5)

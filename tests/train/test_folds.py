@@ -179,6 +179,8 @@ def test_bad_data() -> None:
         out_of_fold(IRIS[:2], np.array(["a", None], dtype=object), folds=2)
     with pytest.raises(DataError, match="integers or names"):
         out_of_fold(IRIS, SPECIES.double())
+    with pytest.raises(DataError, match="labels hold no class twice"):
+        out_of_fold(IRIS[:3], ["a", "b", "c"], folds=2)
 
 
 def test_batches_grow_with_the_data() -> None:

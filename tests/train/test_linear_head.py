@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LogisticRegression
 
 import mohs
-from mohs.train.linear_head import as_loss, fit_head, head_path
+from mohs.train.linear_head import as_loss, fit_head
 
 IRIS, SPECIES = (torch.tensor(a) for a in load_iris(return_X_y=True))
 
@@ -66,18 +66,6 @@ def test_robust_loss_beats_cross_entropy_on_wrong_labels() -> None:
     assert right["gce"] > 0.9
 
 
-def test_path_feeds_a_recorder_and_ends_at_a_fit() -> None:
-    recorder = mohs.Recorder(150)
-    heads = list(head_path(IRIS, SPECIES, epochs=8, steps=12))
-    for epoch, head in enumerate(heads):
-        recorder.update(torch.arange(150), head.logits(IRIS), SPECIES, epoch=epoch)
-    assert len(heads) == 8
-    assert not torch.equal(heads[0].weight, heads[1].weight)
-    assert recorder.table().column("epochs").to_pylist() == [8] * 150
-    agree = heads[-1].logits(IRIS).argmax(1) == fit_head(IRIS, SPECIES).logits(IRIS).argmax(1)
-    assert agree.double().mean() > 0.97
-
-
 def test_empty_query_and_unseen_class() -> None:
     head = fit_head(IRIS, SPECIES, num_classes=5)
     assert head.logits(IRIS[:0]).shape == (0, 5)
@@ -100,8 +88,6 @@ def test_bad_arguments(options: dict[str, object], message: str) -> None:
         fit_head(IRIS, SPECIES, **options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"labels must have shape \(150,\)"):
         fit_head(IRIS, SPECIES[:3])
-    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
-        next(head_path(IRIS, SPECIES, epochs=0))
 
 
 def test_losses_by_name_mapping_and_instance() -> None:

@@ -135,9 +135,9 @@ def check_between(name: str, value: float, low: float, high: float = INF, *, end
     raise ValueError(f"{name} must be {span}, got {value!r}")
 
 
-def check_whole(name: str, value: object, low: int = 1) -> None:
+def check_whole(name: str, value: Any, low: int = 1) -> None:
     """Raise ValueError unless value is an integer of at least `low`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+    if not _fits(name, value, int) or value < low:
         raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")
 
 

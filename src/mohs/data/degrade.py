@@ -5,7 +5,7 @@
     blur        x ← x ∗ N(0, σ²) by rows and columns, the edge repeated beyond the image
 
 x is from 0 to 1; images (N, C, H, W) are uint8 or floats, and the result has their type. The levels of Angular Visual Hardness
-(Chen et al., ICML 2020, appendix B) are CONTRAST_LEVELS and NOISE_LEVELS.
+(Chen et al., ICML 2020, appendix B) are 0.1, 0.2, 0.3, 0.6 and 1 for contrast, 0 to 0.4 in steps of 0.1 for noise.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from torch.nn.functional import conv2d, pad
 
 from mohs._core.specs import create
 from mohs._core.validation import check_between
-
-CONTRAST_LEVELS = (0.1, 0.2, 0.3, 0.6, 1.0)
-NOISE_LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
 
 
 def contrast(images: Tensor, *, level: float) -> Tensor:

@@ -131,7 +131,7 @@ def _runner(model: nn.Module, layer: str | None) -> tuple[Callable[[Tensor], tup
     if not isinstance(model, nn.Module):
         raise ValueError(f"features need a torch Module with a linear head, got {type(model).__name__}")
     found = find_head(model, layer=layer)
-    return found.run, found.weight.detach()
+    return found.logits_and_features, found.weight.detach()
 
 
 def _mirrored(call: Callable[[Tensor], tuple[Any, Tensor]]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:

@@ -26,6 +26,7 @@ from mohs.margin._choose import takes
 
 CHUNK_ENTRIES = 2**21  # 8 MB of float32 angles at a time, which fit in the CPU's caches
 STEEP = 0.999  # beyond this cosine arccos loses digits
+KERNEL_FEATURES = 8192  # most features that one program of the kernels holds
 LENGTHS = (1e-12, 1e18)  # norms between these are exact in float32; other rows are normalized by the careful form
 
 
@@ -43,7 +44,7 @@ def avh(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
     """
     dtype = check_classes(features, weight)
     labels = checked_labels(features.new_empty(1, weight.shape[0]).expand(features.shape[0], -1), labels)
-    if takes(features) and dtype == torch.float32 and features.shape[1] <= 8192:
+    if takes(features) and dtype == torch.float32 and features.shape[1] <= KERNEL_FEATURES:
         from mohs.hardness._angular_triton import fused_avh
 
         return fused_avh(features, unit(weight.to(dtype)), labels, rounding(weight.shape[0], dtype))

@@ -50,6 +50,8 @@ def batches(data: Any, *, batch_size: int, rank: int = 0, ranks: int = 1) -> Ite
         if rank == 0:
             yield unpack(data, 0)
         return
+    if isinstance(data, tuple) and all(hasattr(part, "shape") for part in data):
+        raise ValueError("data must be a Dataset or a DataLoader, got a tuple of arrays: wrap tensors in a TensorDataset")
     loader = data if isinstance(data, DataLoader) else None
     source = data if loader is None else loader.dataset
     if not isinstance(source, IterableDataset) and (loader is None or _walks(loader)):

@@ -203,6 +203,8 @@ def suggest_emphasis(estimate: NoiseEstimate) -> Suggestion:
     GCE is suggested at any rate of wrong labels: with 20, 40 and 80 %, it was more accurate than Gradient Rescaling (8, ½) and
     cross-entropy (results/gr/table4-fashion.md). The settings are not tuned on your data.
     """
+    if not isinstance(estimate, NoiseEstimate):
+        raise ValueError(f"estimate must be what estimate_noise returns, got {estimate!r}")
     span = f"{estimate.rate:.1%} wrong labels ({estimate.low:.1%} to {estimate.high:.1%}, {estimate.kind})"
     if estimate.kind == "none found":
         span = f"no clear sign of wrong labels (at most {estimate.high:.1%})"

@@ -84,13 +84,15 @@ def _sequences(logits: Sequence[Any], labels: Any) -> Parts:
     if len(logits) != len(labels) or not len(labels):
         raise ValueError(f"logits and labels must be lists of one array per sequence, got {len(logits)} and {len(labels)}")
     own = [np.asarray(one) for one in labels]
+    if len(logits[0].shape) != 2:
+        raise ValueError("a list of logits must hold an array (T, K) for each sequence; give (N, K) as an array or a tensor")
     for i, (z, y) in enumerate(zip(logits, own, strict=True)):
         if y.ndim != 1 or len(z.shape) != 2 or z.shape[0] != len(y) or z.shape[1] != logits[0].shape[1]:
             raise ValueError(
                 f"sequence {i}: logits must have shape (T, {logits[0].shape[1]}) for labels (T,), "
                 f"got {tuple(z.shape)} and {y.shape}"
             )
-    joined = np.concatenate(own)
+    joined = np.concatenate([y for y in own if len(y)] or own)  # an empty list has no integers
     rows = torch.cat([torch.as_tensor(z) for z in logits])
     example = np.repeat(np.arange(len(own)), [len(y) for y in own])
     place = np.concatenate([np.arange(len(y)) for y in own])

@@ -16,21 +16,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from mohs._core.validation import check_between, check_type
+from mohs._core.validation import check_type, check_whole
 from mohs.hardness.angular import avh
 from mohs.hardness.classes import decode
 from mohs.hardness.dynamics import DYNAMICS, advance, blank, broken_rows, gap_parts, observe, summarize
 from mohs.hardness.parts import several_classes
 from mohs.hardness.table import make_table
-from mohs.heads.fused import RowStatistics
-from mohs.margin import INTEGERS, NO_LABEL, check_logits
+from mohs.margin import INTEGERS, NO_LABEL, check_logits, check_tensors
+
+if TYPE_CHECKING:
+    from mohs.heads.fused import RowStatistics
 
 BAD = ("ids out of range", "labels out of range", "logits that are NaN or infinite")
 WHOLE = ("predicted", "label", "forgetting", "first_learned")  # integer columns: they cannot hold NaN
@@ -49,11 +51,11 @@ class Recorder:
     """
 
     def __init__(self, num_examples: int, head: Any = None, *, track: Sequence[str] | None = None, positions: int = 1) -> None:
-        for name, number in (("num_examples", num_examples), ("positions", positions)):
-            check_type(name, number, int)
-            check_between(name, int(number), 1)
+        check_whole("num_examples", num_examples, 1)
+        check_whole("positions", positions, 1)
         if head is not None and not isinstance(getattr(head, "weight", None), Tensor):
             raise ValueError(f"head must have a weight (K, D), as nn.Linear or find_head(model) has; got {type(head).__name__}")
+        check_type("track", track, Sequence[str] | None)
         possible = tuple(name for name in DYNAMICS if name != "mean_avh" or head is not None)
         unknown = [name for name in track or () if name not in possible]
         if unknown:
@@ -92,6 +94,7 @@ class Recorder:
             ids = _integers("ids", ids)
         if not isinstance(labels, Tensor):
             labels = _integers("labels", labels)
+        check_tensors(logits=logits)
         if logits.dim() > 2 or labels.dim() > 1:
             ids, logits, labels, features = self._flat(ids, logits, labels, features)
         ids, labels = self._check(ids, logits, labels, features, epoch)
@@ -195,6 +198,9 @@ class Recorder:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the `state_dict()` of a Recorder with the same num_examples and track."""
+        missing = [name for name in ("num_examples", "track", *SAVED) if name not in state]
+        if missing:
+            raise ValueError(f"state has no {missing[0]!r}: give the state_dict() of a Recorder")
         for name, mine in (("num_examples", self.num_examples), ("track", list(self.track))):
             if state[name] != mine:
                 raise ValueError(f"the saved record has {name}={state[name]}, this Recorder {mine}: create it with the same")
@@ -208,7 +214,8 @@ class Recorder:
         if several_classes(logits.shape, labels.shape):
             if "mean_avh" in self.track:
                 raise ValueError("AVH needs one label per example: create the Recorder of several classes without a head")
-            logits, features, labels = torch.stack([torch.zeros_like(logits), logits], 1), None, labels.long()
+            logits, features = torch.stack([torch.zeros_like(logits), logits], 1), None
+            labels = torch.where(labels.long() == labels, labels.long(), -1)  # a share is not a label
         if labels.shape != (logits.shape[0], *logits.shape[2:]):
             raise ValueError(
                 f"labels must have shape (B, d1, ...) for logits (B, K, d1, ...), got {tuple(labels.shape)} for "

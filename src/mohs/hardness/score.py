@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from mohs._core.device import choose_device, device_of
 from mohs._core.distributed import gathered, ranks
 from mohs._core.errors import DataError
-from mohs._core.forward import inference, logits_of, row_slices
+from mohs._core.forward import inference, row_slices
 from mohs._core.graphs import graph_inputs, is_graph
 from mohs.angle import products
 from mohs.hardness.batches import Batch, batches
@@ -213,8 +213,7 @@ def _score_batch(
     arguments, keywords = batch.arguments, batch.keywords
     if len(arguments) == 1 and is_graph(arguments[0]):
         arguments, keywords = graph_inputs(found.model, arguments[0])
-    outputs, features = run(found.run, *arguments, **keywords)
-    logits = logits_of(outputs)
+    logits, features = run(found.logits_and_features, *arguments, **keywords)
     labels, example, places = batch.labels, np.arange(len(batch)), {}
     head: tuple[Tensor, ...] = (features, weight.to(features.device))
     several = several_classes(logits.shape, np.shape(labels)) and features.shape[0] == len(batch)
@@ -263,6 +262,8 @@ def chunks(rows: int, classes: int) -> Iterator[slice]:
 def checked_head(features: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor | None]:
     """weight and bias as tensors; raise unless they fit each other and the features."""
     weight = as_tensor(weight)
+    if not hasattr(features, "shape"):
+        raise ValueError(f"features must be an array or a tensor of shape (N, D), got {type(features).__name__}")
     if weight.dim() != 2 or len(features.shape) != 2 or features.shape[1] != weight.shape[1]:
         raise ValueError(
             "features must have shape (N, D) and weight (K, D) with the same D, "

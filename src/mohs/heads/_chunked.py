@@ -88,8 +88,9 @@ def head_loss(
     stats: bool,
 ) -> tuple[Tensor, Rows | None]:
     """The sum of row_weight · ℓ(m), or its mean; target replaces the label's logit, shift is subtracted from it."""
+    graded = torch.is_grad_enabled()
     value, *more = _HeadLoss.apply(
-        features, weight, bias, target, labels, row_weight, curve, shift, mean, ignore_index, scores, stats
+        features, weight, bias, target, labels, row_weight, curve, shift, mean, ignore_index, scores, stats, graded
     )
     return value, Rows(*more) if stats else None
 
@@ -145,10 +146,11 @@ class _HeadLoss(torch.autograd.Function):
         ignore_index: int,
         scores: Scores,
         stats: bool,
+        graded: bool,  # needs_input_grad is true under no_grad as well
     ) -> tuple[Tensor, ...]:
         kept, full = labels != ignore_index, full_precision(features.dtype)
         share = (kept if row_weight is None else torch.where(kept, row_weight, 0.0)).sum(dtype=full) if mean else None
-        sums = _Gradients(features, weight, bias, ctx.needs_input_grad[:3])
+        sums = _Gradients(features, weight, bias, ctx.needs_input_grad[:3] if graded else (False, False, False))
         values, pulls, more = [], [], []
         step = _fused_rows if _fusable(features, curve) else _plain_rows
         for rows, products in _products(features, weight, bias):
@@ -171,7 +173,7 @@ class _HeadLoss(torch.autograd.Function):
             more.append(seen)
             if sums.wanted:
                 sums.add(rows, scores.back(out, products))
-        ctx.written = [*sums.all(), torch.cat(pulls) if target is not None else None]
+        ctx.written = [*sums.all(), torch.cat(pulls) if target is not None and pulls else None]
         seen_all = [torch.cat(part) for part in zip(*more, strict=True)]
         ctx.mark_non_differentiable(*seen_all)
         return torch.cat(values).sum(), *seen_all
@@ -182,7 +184,7 @@ class _HeadLoss(torch.autograd.Function):
         kept, written = keeps_graph(), ctx.written
         if not kept:
             ctx.written = None
-        return *(None if x is None else _scaled(x, g, in_place=not kept) for x in written), *[None] * 8
+        return *(None if x is None else _scaled(x, g, in_place=not kept) for x in written), *[None] * 9
 
 
 class _Gradients:
@@ -265,7 +267,7 @@ def _fused_rows(
         mean=share is not None,
         denominator=share,
         grad=out,
-        pull=target is not None,
+        pull=target is not None and out is not None,
         stats=stats,
     )
     seen = (left.margin, left.gap, left.entropy, left.best.long()) if stats and left.best is not None else ()
@@ -286,16 +288,18 @@ def _plain_rows(
 ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
     m, top, total, *seen = _observe(z, labels, ignore_index, stats)
     m = m - shift if target is None else target.to(m) - top - total.log()
+    kept = labels != ignore_index
+    scale = torch.ones_like(m) if row_weight is None else row_weight.to(m)
+    scale = torch.where(kept, scale, 0.0) / (1.0 if share is None else share)
+    if out is None:
+        return torch.where(kept, curve(m), 0.0) * scale, None, tuple(seen)
     with torch.enable_grad():
         m = m.detach().requires_grad_()
         value = curve(m)
         (pull,) = torch.autograd.grad(value.sum(), m)
-    scale = torch.ones_like(pull) if row_weight is None else row_weight.to(pull)
-    scale = torch.where(labels != ignore_index, scale, 0.0) / (1.0 if share is None else share)
-    pull = torch.where(labels != ignore_index, pull * scale, 0.0)
-    if out is not None:
-        _write(z, labels, top, total, pull if target is None else torch.zeros_like(pull), -pull, ignore_index, out)
-    return torch.where(labels != ignore_index, value.detach(), 0.0) * scale, pull, tuple(seen)
+    pull = torch.where(kept, pull * scale, 0.0)
+    _write(z, labels, top, total, pull if target is None else torch.zeros_like(pull), -pull, ignore_index, out)
+    return torch.where(kept, value.detach(), 0.0) * scale, pull, tuple(seen)
 
 
 def _observe(z: Tensor, labels: Tensor, ignore_index: int, stats: bool) -> tuple[Tensor, ...]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from mohs._core.dataclass_module import DataclassModule
-from mohs._core.validation import check_between
+from mohs._core.validation import check_between, check_whole
 from mohs.margin import checked_labels
 
 
@@ -47,8 +47,8 @@ class HeadModule(DataclassModule):
 
     def __post_init__(self) -> None:
         nn.Module.__init__(self)
-        check_between("in_features", self.in_features, 1)
-        check_between("num_classes", self.num_classes, 2)
+        check_whole("in_features", self.in_features, 1)
+        check_whole("num_classes", self.num_classes, 2)
         self.setup()
         self.weight = nn.Parameter(torch.empty(self.num_classes, self.in_features))
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))

@@ -10,12 +10,14 @@ model wrapped by `torch.compile` is run in its original form.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from mohs._core.forward import logits_of
 from mohs.heads import HEADS
 
 LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, *HEADS.values())
@@ -53,20 +55,32 @@ class FoundHead:
         Raises:
             ValueError: If the head did not run exactly once.
         """
-        entered: list[Tensor] = []
+        outputs, features, _ = self._run(*inputs, **kwargs)
+        return outputs, features
 
-        def catch(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            entered.append(args[0] if args else next(iter(kwargs.values())))
+    def logits_and_features(self, *inputs: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """`run` with the logits of the outputs: this head's, if a model of several heads returns them all."""
+        outputs, features, own = self._run(*inputs, **kwargs)
+        several = outputs.values() if isinstance(outputs, Mapping) else outputs if isinstance(outputs, tuple | list) else ()
+        return own if any(one is own for one in several) else logits_of(outputs), features
 
-        with self.module.register_forward_pre_hook(catch, with_kwargs=True):
+    def _run(self, *inputs: Any, **kwargs: Any) -> tuple[Any, Tensor, Tensor]:
+        """The model's outputs, features (N, D), and the outputs of the head."""
+        passes: list[tuple[Tensor, Tensor]] = []
+
+        def catch(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+            passes.append((args[0] if args else next(iter(kwargs.values())), output))
+
+        with self.module.register_forward_hook(catch, with_kwargs=True):
             outputs = self.model(*inputs, **kwargs)
-        if len(entered) != 1:
-            times = f"{len(entered)} times" if entered else "not at all"
+        if len(passes) != 1:
+            times = f"{len(passes)} times" if passes else "not at all"
             raise ValueError(
                 f"layer {self.name!r} ran {times} in one forward pass, but features can be read only if it runs once: "
                 'choose another with find_head(model, layer="name"), or pass features and weight to score_features'
             )
-        return outputs, entered[0].reshape(-1, entered[0].shape[-1])  # (N, D)
+        entered, own = passes[0]
+        return outputs, entered.reshape(-1, entered.shape[-1]), own
 
 
 def find_head(model: nn.Module, *, layer: str | None = None) -> FoundHead:

@@ -8,18 +8,21 @@ row then enters the loss through two numbers: its label's logit and log Σ exp o
 alone: CosFace subtracts s m from it, ArcFace replaces it by s cos(θ_y + m). Logits exist for a chunk of rows at a time
 (`_chunked.py`). The mean or sum of a curve takes three matrix products, as the plain head does; reduction="none", float16
 and losses normalized over the batch take four, since their logits are computed again in the backward pass.
+Inside `torch.compile` they run between two graphs: traced, the chunks would be unrolled and could all be in memory at once.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from mohs._core.specs import create_spec, parse_spec
+from mohs._core.validation import check_type
 from mohs.angle import angle, check_vectors, common_dtype, unit
 from mohs.heads._chunked import Scores, head_loss, head_margin
 from mohs.heads.arcface import ArcFaceHead, margin_cosine
@@ -28,10 +31,14 @@ from mohs.heads.cosface import CosFaceHead
 from mohs.heads.normface import NormFaceHead
 from mohs.losses import LOSSES
 from mohs.losses._drop_in import LossModule
-from mohs.losses._reduction import row_weight, spread_sample_weight
-from mohs.margin import checked_labels
+from mohs.losses._reduction import check_reduction, row_weight, spread_sample_weight
+from mohs.margin import check_tensors, checked_labels, is_transformed
 
+F = TypeVar("F", bound=Callable[..., Any])
 ANGLE_ENTRIES = 1 << 21  # of the features whose angles are taken at a time
+eagerly: Callable[[F], F] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+    reason="mohs.linear_loss and mohs.FusedHead compute in chunks, outside of the graph: compile without fullgraph=True"
+)
 
 
 class RowStatistics(NamedTuple):
@@ -56,6 +63,7 @@ class _Plan(NamedTuple):
     scores: Scores = Scores()
 
 
+@eagerly
 def linear_loss(
     features: Tensor,
     weight: Tensor,
@@ -75,8 +83,7 @@ def linear_loss(
         weight: (K, D), the class weights.
         labels: (N,) or (...), integer class indices.
         bias: (K,), optional.
-        loss: A loss of the package that is a curve of the margin: a Module, or its name as in "gce:q=0.7". Inside
-            `torch.compile`, which cannot create one, give a Module.
+        loss: A loss of the package that is a curve of the margin: a Module, or its name as in "gce:q=0.7".
         sample_weight: (N,) or (...), weights of the examples.
         ignore_index: Label of examples to ignore; the loss's own (−100) unless given.
         reduction: "mean", "sum" or "none"; the loss's own ("mean") unless given.
@@ -89,9 +96,12 @@ def linear_loss(
         >>> loss, seen = linear_loss(hidden, lm_head.weight, tokens, loss="gce:q=0.7", return_stats=True)
     """
     module = _loss(loss, ignore_index, reduction)
+    if isinstance(loss, str) and any(name != "weight" for name, _ in module.named_buffers()):
+        raise ValueError(
+            f"loss={loss!r} keeps a state from batch to batch: create it once and pass the Module, create_loss({loss!r})"
+        )
     check_vectors("features", features)
-    if labels.is_floating_point():
-        raise ValueError(f"labels must be class indices, got {labels.dtype}: linear_loss does not take probability targets")
+    _check_labels(labels, features)
     x, y = features.reshape(-1, features.shape[-1]), labels.reshape(-1)
     common_dtype(x, weight)
     if bias is not None and bias.shape != weight.shape[:1]:
@@ -134,6 +144,7 @@ class FusedHead(nn.Module):
                 features, weight, labels, head.bias, loss=self.loss, sample_weight=sample_weight, return_stats=return_stats
             )
         common_dtype(features, weight)
+        _check_labels(labels, features)
         plan = _angular(head, features, labels, self.loss.ignore_index)
         value, seen = _apply(plan, features, weight, labels, self.loss, sample_weight, return_stats)
         return value if seen is None else (value, seen)
@@ -142,6 +153,17 @@ class FusedHead(nn.Module):
         """features (N, D) -> the label-free logits (N, K), for prediction."""
         plain = self.head if isinstance(self.head, nn.Linear) else self.head.logits
         return plain(features)
+
+
+def _check_labels(labels: Tensor, features: Tensor) -> None:
+    check_tensors(labels=labels)
+    if labels.is_floating_point():
+        raise ValueError(f"labels must be class indices, got {labels.dtype}: probability targets cannot be fused")
+    if labels.shape != features.shape[:-1]:
+        raise ValueError(
+            f"labels must have shape {tuple(features.shape[:-1])} for features of shape {tuple(features.shape)}, "
+            f"got {tuple(labels.shape)}"
+        )
 
 
 def _linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> _Plan:
@@ -163,11 +185,12 @@ def _angular(head: nn.Module, features: Tensor, labels: Tensor, ignore_index: in
     if isinstance(head, CosFaceHead):
         return plan._replace(shift=scale * head.strength * head.margin)
     if isinstance(head, ArcFaceHead):
-        own = embedding(torch.where(labels == ignore_index, 0, labels).long(), weight)
+        own = embedding(_index(features, weight, labels, ignore_index), weight)
         return plan._replace(target=scale * margin_cosine(angle(features, own), margin=head.strength * head.margin))
     return plan
 
 
+@eagerly
 def _apply(
     plan: _Plan,
     features: Tensor,
@@ -177,10 +200,14 @@ def _apply(
     sample_weight: Tensor | None,
     return_stats: bool,
 ) -> tuple[Tensor, RowStatistics | None]:
+    if is_transformed(plan.features) or is_transformed(plan.weight):
+        raise ValueError(
+            "torch.func transforms do not work with linear_loss and FusedHead: apply the loss to the logits, "
+            "loss(head(features, labels), labels)"
+        )
     ignore_index, reduction = loss.ignore_index, loss.reduction
-    classes = weight.shape[0]
-    index = checked_labels(features.new_empty(1, classes).expand(features.shape[0], -1), labels, ignore_index=ignore_index)
-    labels = labels.contiguous()
+    classes, index = weight.shape[0], _index(features, weight, labels, ignore_index)
+    labels = labels.long().contiguous()
     each = row_weight(labels, index, classes, loss.weight, sample_weight)
     each = None if each is None else each.contiguous()
     at_once = (
@@ -206,12 +233,18 @@ def _apply(
         m, others, rows = head_margin(*inputs, **shared)  # type: ignore[arg-type]
         m = m - plan.shift if plan.target is None else plan.target.to(m) - others
         twin = _without_weight(loss)
+        m = m.clamp(max=torch.finfo(m.dtype).max / 4)  # +inf, if there is no other class, would make inf − inf
         two = torch.stack([m, torch.zeros_like(m)], 1)  # two classes with the same margin: all that the loss depends on
         value = twin(two, torch.where(labels == ignore_index, ignore_index, 0), sample_weight=each)
     if rows is None:
         return value, None
     theta = _label_angle(features, weight, index).masked_fill_(labels == ignore_index, torch.nan)
     return value, RowStatistics(rows.margin, rows.margin.sigmoid(), rows.entropy, theta, rows.gap, rows.predicted)
+
+
+def _index(features: Tensor, weight: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
+    """Validated labels (N,) for indexing the rows of the weights; ignored ones become 0."""
+    return checked_labels(features.new_empty(1, weight.shape[0]).expand(len(features), -1), labels, ignore_index=ignore_index)
 
 
 @torch.no_grad()
@@ -239,6 +272,9 @@ def _loss(given: str | nn.Module, ignore_index: int | None, reduction: str | Non
         name, fields = parse_spec(given)
         loss = create_spec(LOSSES, "loss", {"name": name, **fields, **changes})
     else:
+        check_type("ignore_index", ignore_index, int | None)
+        if reduction is not None:
+            check_reduction(reduction)
         loss = copy.copy(given) if changes else given
         for name, value in changes.items():
             setattr(loss, name, value)

@@ -6,13 +6,23 @@ the repr). Floating-point tables are converted to the default dtype; integer tab
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 
+def number_table(name: str, given: Any) -> Tensor:
+    """A table as a tensor: as given, or from an array or nested lists."""
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must be a tensor, an array or nested lists of numbers, got {given!r}") from error
+
+
 def hold_table(loss: nn.Module, name: str) -> Tensor:
     """Turn the field `name` (a tensor or nested lists) into a buffer and return it; for `setup` of a loss Module."""
-    table = torch.as_tensor(loss.__dict__.pop(name)).detach()
+    table = number_table(name, loss.__dict__.pop(name)).detach()
     table = table.to(torch.get_default_dtype()) if table.is_floating_point() else table
     loss.register_buffer(name, table, persistent=False)
     return table

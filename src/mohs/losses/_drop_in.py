@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from mohs._core.dataclass_module import DataclassModule
+from mohs._core.validation import check_type
+from mohs.losses._class_table import number_table
 from mohs.losses._reduction import SMOOTHABLE, check_reduction, check_smoothing
 from mohs.losses.soft_labels import soft_label_loss
-from mohs.margin import NO_LABEL
+from mohs.margin import NO_LABEL, check_tensors
 
 SHARED = ("weight", "ignore_index", "reduction", "label_smoothing")  # the fields of every loss
 Curve = Callable[[Tensor], Tensor]
@@ -37,6 +39,7 @@ class LossModule(DataclassModule):
         weight = self.__dict__.pop("weight")
         nn.Module.__init__(self)
         self.register_buffer("weight", None if weight is None else _weights(weight))
+        check_type("ignore_index", self.ignore_index, int)
         check_reduction(self.reduction)
         check_smoothing(self.label_smoothing)
         if self.label_smoothing != 0 and not self.smoothable:
@@ -44,11 +47,16 @@ class LossModule(DataclassModule):
         self.setup()
 
     def forward(self, input: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:  # noqa: A002
-        if input.dim() == 1:
+        try:
+            dims, floating = input.dim(), target.is_floating_point()
+        except AttributeError:
+            check_tensors(input=input, target=target)
+            raise
+        if dims == 1:
             each = None if sample_weight is None else sample_weight.reshape(1)
             value = self.forward(input.unsqueeze(0), target.unsqueeze(0), sample_weight=each)
             return value.squeeze(0) if self.reduction == "none" else value
-        if target.is_floating_point() and target.dim() == input.dim():
+        if floating and target.dim() == dims:
             return self.of_shares(input, target, sample_weight)
         return self.of_labels(input, target, sample_weight)
 
@@ -76,7 +84,7 @@ class LossModule(DataclassModule):
 
 def _weights(given: Any) -> Tensor:
     """Class weights as a tensor: floating point as given, numbers in the default dtype."""
-    weight = torch.as_tensor(given)
+    weight = number_table("weight", given)
     return weight if weight.is_floating_point() else weight.to(torch.get_default_dtype())
 
 

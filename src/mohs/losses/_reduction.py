@@ -3,7 +3,7 @@
     mean = Σᵢ wᵢ ℓᵢ / Σᵢ wᵢ        wᵢ = weight[yᵢ] · sample_weightᵢ, and 0 where yᵢ = ignore_index
 
 `sum` is the numerator and `none` its terms. As in `F.cross_entropy`, the mean over zero examples (an empty batch, or
-one with all labels ignored) is NaN and the sum is 0. Losses of half-precision logits are returned in float32.
+one with all labels ignored) is NaN and the sum is 0; the gradient is 0. Losses of half-precision logits are returned in float32.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mohs._core.validation import check_between
-from mohs.margin import NO_LABEL
+from mohs.margin import NO_LABEL, check_tensors
 
 REDUCTIONS = ("mean", "sum", "none")
 SMOOTHABLE = "cross_entropy, encouraging and avh"
@@ -67,6 +67,7 @@ def reduce(
 
 def spread_sample_weight(sample_weight: Tensor, labels: Tensor) -> Tensor:
     """sample_weight (N,) or as labels (N, d1, ...) -> the shape of labels."""
+    check_tensors(sample_weight=sample_weight)
     if sample_weight.shape == labels.shape:
         return sample_weight
     if sample_weight.shape == labels.shape[:1]:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from mohs._core.dataclass_module import module_of
-from mohs._core.validation import check_between
+from mohs._core.validation import check_whole
 from mohs.losses._drop_in import RegularizerModule
 from mohs.margin import checked_labels, full_precision
 
@@ -50,8 +50,8 @@ class CenterLoss(RegularizerModule):
     seed: int = 0
 
     def setup(self) -> None:
-        check_between("num_classes", self.num_classes, 2)
-        check_between("in_features", self.in_features, 1)
+        check_whole("num_classes", self.num_classes, 2)
+        check_whole("in_features", self.in_features, 1)
         generator = torch.Generator().manual_seed(self.seed)
         self.centers = nn.Parameter(torch.randn(self.num_classes, self.in_features, generator=generator))
 

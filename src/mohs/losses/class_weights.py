@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mohs.losses._class_table import check_table
+from mohs.losses._class_table import check_table, number_table
 from mohs.margin import INTEGERS, NO_LABEL, readable
 
 
@@ -33,7 +33,7 @@ def class_counts(labels: Tensor, num_classes: int, *, ignore_index: int = NO_LAB
     Returns:
         Counts (K,), int64.
     """
-    labels = torch.as_tensor(labels)
+    labels = number_table("labels", labels)
     if labels.dtype not in INTEGERS and labels.numel():
         raise ValueError(f"labels must be integer class indices, got {labels.dtype}; convert them with labels.long()")
     kept = labels.long().flatten()
@@ -57,7 +57,7 @@ def class_weights(
     Returns:
         Weights (K,), or None if class_weight is None.
     """
-    counts = torch.as_tensor(counts)
+    counts = number_table("counts", counts)
     check_counts(counts, least=0)
     if class_weight is None:
         return None
@@ -70,7 +70,7 @@ def class_weights(
 
 def deferred_weights(counts: Tensor, *, epoch: int, start: int, beta: float = 0.9999) -> Tensor:
     """Class weights (K,) for an epoch (the first is 0): all 1 before `start`, class-balanced from then on."""
-    counts = torch.as_tensor(counts)
+    counts = number_table("counts", counts)
     check_counts(counts, least=0)
     weights = _balanced(counts, beta)
     return torch.ones_like(weights) if epoch < start else weights
@@ -78,7 +78,7 @@ def deferred_weights(counts: Tensor, *, epoch: int, start: int, beta: float = 0.
 
 def checked_counts(counts: Tensor, classes: int) -> Tensor:
     """The counts of a loss as a tensor (K,), validated; their values only if that needs no host synchronization."""
-    counts = torch.as_tensor(counts)
+    counts = number_table("counts", counts)
     check_table("counts", counts, (classes,))
     if readable(counts):
         check_counts(counts)

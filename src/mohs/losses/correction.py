@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
-from mohs.losses._class_table import check_table, hold_table, rows_of, soft_cross_entropy
+from mohs.losses._class_table import check_table, hold_table, number_table, rows_of, soft_cross_entropy
 from mohs.losses._drop_in import LossModule
 from mohs.losses._reduction import Options, reduce
 from mohs.losses.transition import check_transition, inverse_transition
@@ -51,7 +51,7 @@ def backward_loss(
 
 
 def _validated(transition: Tensor, *, classes: int) -> Tensor:
-    transition = torch.as_tensor(transition)
+    transition = number_table("transition", transition)
     check_table("transition", transition, (classes, classes))
     if readable(transition):
         check_transition(transition)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
-from mohs._core.validation import check_between
+from mohs._core.validation import check_whole
 from mohs.losses._drop_in import RegularizerModule
 from mohs.losses.cross_entropy import cross_entropy
 from mohs.margin import full_precision, is_transformed, margin
@@ -64,9 +64,9 @@ class D2L(RegularizerModule):
     batches: ClassVar[Tensor]
 
     def setup(self) -> None:
-        check_between("epochs", self.epochs, 1)
-        check_between("window", self.window, 2)
-        check_between("neighbors", self.neighbors, 2)
+        check_whole("epochs", self.epochs, 1)
+        check_whole("window", self.window, 2)
+        check_whole("neighbors", self.neighbors, 2)
         self.register_buffer("alpha", torch.ones(()))
         self.register_buffer("lids", torch.full((self.epochs,), torch.nan))
         self.register_buffer("total", torch.zeros(()), persistent=False)

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.distributed import add_over_ranks
-from mohs._core.validation import check_between
+from mohs._core.validation import check_between, check_whole
 from mohs.losses._drop_in import RegularizerModule
-from mohs.margin import full_precision, readable
+from mohs.margin import INTEGERS, full_precision, readable
 
 FLOOR = 1e-4
 
@@ -57,8 +57,8 @@ class EarlyLearning(RegularizerModule):
     seen: ClassVar[Tensor]
 
     def setup(self) -> None:
-        check_between("num_examples", self.num_examples, 1)
-        check_between("num_classes", self.num_classes, 2)
+        check_whole("num_examples", self.num_examples, 1)
+        check_whole("num_classes", self.num_classes, 2)
         check_between("momentum", self.momentum, 0, 1)
         self.register_buffer("targets", torch.zeros(self.num_examples, self.num_classes))
         self.register_buffer("seen", torch.zeros(self.num_examples), persistent=False)
@@ -66,6 +66,7 @@ class EarlyLearning(RegularizerModule):
     def forward(self, *inputs: Tensor) -> Tensor:
         logits, ids = inputs
         self._check(logits, ids)
+        ids = ids.long()
         if self.training:
             with torch.no_grad():
                 p = clamped_probs(logits.detach())
@@ -80,6 +81,8 @@ class EarlyLearning(RegularizerModule):
             raise ValueError(
                 f"logits must have shape (N, {self.num_classes}) and ids (N,), got {tuple(logits.shape)} and {tuple(ids.shape)}"
             )
+        if ids.dtype not in INTEGERS:
+            raise ValueError(f"ids must be integers, got {ids.dtype}")
         if readable(ids) and ids.numel() and not (ids.min() >= 0 and ids.max() < self.num_examples):
             raise ValueError(
                 f"ids must lie in 0..{self.num_examples - 1}, as mohs.WithIds numbers {self.num_examples} training examples, "

@@ -19,6 +19,7 @@ from mohs._core.validation import check_choice, check_type
 from mohs.losses.weight_schedule import SCHEDULES, Schedule
 
 Weight = float | Schedule
+INPUTS = ("logits", "labels", "features", "pair_labels", "ids", "guess", "second")
 
 
 def weight_at(weight: Weight, epoch: float) -> float:
@@ -50,13 +51,21 @@ class Objective(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("pair_labels", pair_labels, ("predicted", "true"))
+        if not callable(loss):
+            raise ValueError(f"loss must be callable, got {loss!r}; create_objective takes names")
         if getattr(loss, "reduction", "mean") == "none" and regularizers:
             raise ValueError('loss has reduction="none": an objective adds scalars, use reduction="mean" or "sum"')
-        for weight, regularizer in regularizers:
+        for term in regularizers:
+            if not (isinstance(term, tuple | list) and len(term) == 2):
+                raise ValueError(f"regularizers must be pairs (weight, regularizer), got {term!r}")
+            weight, regularizer = term
             if not callable(weight) and not isinstance(weight, int | float):
                 raise ValueError(f"a weight must be a number or a schedule of the epoch, got {weight!r}")
             if not hasattr(regularizer, "takes"):
                 raise ValueError(f"{regularizer!r} is not a regularizer: it has no attribute `takes` that names its inputs")
+            takes = regularizer.takes
+            if isinstance(takes, str) or not set(takes) <= set(INPUTS):  # type: ignore[arg-type]
+                raise ValueError(f"{regularizer!r} takes {takes!r}: it must be a tuple of some of {', '.join(INPUTS)}")
         self.loss = loss
         self.regularizers = nn.ModuleList(regularizer for _, regularizer in regularizers)
         self.weights: list[Weight] = [weight for weight, _ in regularizers]
@@ -147,6 +156,8 @@ def create_objective(
     """
     from mohs.losses import LOSSES, REGULARIZERS
 
+    if isinstance(regularizers, str | Mapping):
+        raise ValueError(f"regularizers must be a list, got {regularizers!r}; put it in brackets")
     terms: list[tuple[Weight, nn.Module]] = []
     for spec in map(as_spec, regularizers):
         weight = check_weight(spec)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mohs._core.dataclass_module import module_of
 from mohs._core.distributed import add_over_ranks
-from mohs._core.validation import check_between, check_choice
+from mohs._core.validation import check_between, check_choice, check_whole
 from mohs.losses._class_table import check_table, rows_of, soft_cross_entropy
 from mohs.losses._drop_in import LossModule
 from mohs.losses._reduction import Options, reduce
@@ -69,7 +69,7 @@ class OnlineSmoothingLoss(LossModule):
     first: str = "zero"
 
     def setup(self) -> None:
-        check_between("num_classes", self.num_classes, 2)
+        check_whole("num_classes", self.num_classes, 2)
         check_between("mix", self.mix, 0, 1)
         check_choice("first", self.first, ("zero", "uniform"))
         sums, counts = torch.zeros(self.num_classes, self.num_classes), torch.zeros(self.num_classes, dtype=torch.long)

@@ -126,6 +126,13 @@ def is_transformed(tensor: Tensor) -> bool:
     return not torch.compiler.is_compiling() and is_functorch_wrapped_tensor(tensor)
 
 
+def check_tensors(**given: object) -> None:
+    """Validate that these arguments are tensors."""
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, got {type(value).__name__}; convert it with torch.as_tensor({name})")
+
+
 def check_logits(logits: Tensor, *, classes: int = 1) -> None:
     """Validate that logits are floating point of shape (N, K) or (N, K, d1, ...), with at least this number of classes."""
     if not logits.is_floating_point():

@@ -95,9 +95,13 @@ class _QuickLoss(torch.autograd.Function):
             dropped = ~kept.unsqueeze(1)
             value, push = value.masked_fill(dropped, 0.0), push.masked_fill(dropped, 0.0)
             weight = (~dropped).to(m) if weight is None else weight.masked_fill(dropped, 0.0)
-        if reduction == "mean":
-            ctx.share = 1 / (value.numel() if weight is None else weight.sum().item() or math.nan)
-            value = value.mean() if weight is None else value.sum().mul_(ctx.share)
+        if reduction == "mean" and weight is None:
+            ctx.share = 1 / value.numel()
+            value = value.mean()
+        elif reduction == "mean":
+            share = 1 / (weight.sum().item() or math.nan)  # type: ignore[union-attr]
+            value = value.sum().mul_(share)
+            ctx.share = share if kept is None or kept.any() else 0.0  # the gradient of no example at all is 0, as in torch
         else:
             ctx.share = 1.0
             value = value.sum() if reduction == "sum" else value.squeeze(1)

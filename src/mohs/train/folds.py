@@ -117,6 +117,8 @@ def out_of_fold(
     if together is not None and len(together) != len(given):
         raise ValueError(f"groups must have shape ({len(given)},), one per row of features, got {len(together)}")
     fold = assign_folds(given, folds=folds, seed=seed, groups=together)
+    if len(torch.unique(given)) == len(given):
+        raise DataError("labels hold no class twice: a model that is trained without an example would not know its class")
     size = batch_size or default_batch(len(given))
     check_between("batch_size", size, 1)
     heads = _Heads(mapped, given, fold, as_loss(loss), len(names), seed, epochs, size, sample_weight)

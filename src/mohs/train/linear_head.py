@@ -4,7 +4,6 @@
 
 Cross-entropy is convex: L-BFGS to convergence. Other losses may have many minima, and their value may not be an objective
 (Gradient Rescaling): full-batch Adam with a cosine schedule, started from a few steps of L-BFGS on cross-entropy.
-`head_path` yields the heads along the way, from zero weights, to record training dynamics.
 """
 
 from __future__ import annotations
@@ -90,24 +89,6 @@ def fit_head(
     start = minimize(problem, CrossEntropyLoss(), WARM_STEPS)
     *_, last = descend(problem, chosen, start, steps)
     return problem.head(last)
-
-
-def head_path(
-    features: Any,
-    labels: Tensor,
-    *,
-    loss: str | Mapping[str, Any] | Loss = "cross_entropy",
-    epochs: int = 20,
-    steps: int = 10,
-    **options: Unpack[HeadOptions],
-) -> Iterator[Head]:
-    """The head after each of `epochs` epochs of `steps` full-batch Adam steps, from zero weights."""
-    check_between("epochs", epochs, 1)
-    problem = _Problem.of(features, labels, **options)
-    start = torch.zeros(problem.classes, problem.inputs.shape[1] + 1, dtype=problem.inputs.dtype)
-    for done, theta in enumerate(descend(problem, as_loss(loss), start, epochs * steps), 1):
-        if done % steps == 0:
-            yield problem.head(theta.clone())
 
 
 def is_cross_entropy(loss: Loss) -> bool:
