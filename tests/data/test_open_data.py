@@ -44,6 +44,12 @@ def test_columns_that_are_named_for_images_in_folders_are_not_used(tmp_path: Pat
     assert (data.classes, data.notes) == (["a", "b"], [note])
 
 
+def test_an_address_is_no_path() -> None:
+    for address in ("https://example.com/rows.csv", "s3://bucket/rows.parquet"):
+        with pytest.raises(DataError, match=f"^{address} is an address: download it and give the file or folder; only --stream"):
+            open_data(address)
+
+
 def test_paths_by_their_kind(tmp_path: Path, save: Save) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 3)), y=[0, 1], test_x=np.zeros((4, 3)), test_y=[0, 1, 0, 1])
     assert len(open_data(tmp_path / "a.npz").train) == 2

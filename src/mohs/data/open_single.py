@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mohs._core.errors import DataError
 from mohs._core.folders import refuse_output
+from mohs._core.remote import is_remote
 from mohs._core.vocabulary import INDEX
 from mohs.data.decode import Size
 from mohs.data.empty_classes import without_empty_classes
@@ -68,6 +69,10 @@ def _open(data: Any, reading: Reading) -> Data:
         raise ValueError(f"data is empty; give {KINDS}, or one of {', '.join(DATA)}")
     if isinstance(data, str) and data.startswith("hf:"):
         return _hub(data.removeprefix("hf:"), reading)
+    if isinstance(data, str) and is_remote(data):
+        raise DataError(
+            f"{data} is an address: download it and give the file or folder; only --stream reads s3://, gs:// and hf://"
+        )
     if isinstance(data, str):
         name, _, rest = data.partition(":")
         if name in DATA:
