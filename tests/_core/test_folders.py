@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mohs._core.errors import DataError, RunError
-from mohs._core.folders import claimed
+from mohs._core.folders import claimed, refuse_data_folder
 
 
 def test_the_same_job_may_resume_and_another_is_refused(tmp_path: Path) -> None:
@@ -25,6 +25,14 @@ def test_the_same_job_may_resume_and_another_is_refused(tmp_path: Path) -> None:
         pass
     with claimed(folder, "audit.json", {"audit": "2"}, kind="audit", key="audit"):
         pass
+
+
+def test_the_folder_of_the_data_is_no_output_folder(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(ValueError, match=r"out \(--out\) is the folder of the data, .*photos: give another folder"):
+        refuse_data_folder(tmp_path / "photos" / ".." / "photos", str(tmp_path / "photos"))
+    for out, data in ((None, tmp_path), (tmp_path / "runs", tmp_path), (tmp_path, "digits"), (tmp_path, [1])):
+        refuse_data_folder(out, data)
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:

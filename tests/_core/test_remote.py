@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import logging
 import os
 import shutil
 import socket
@@ -262,3 +263,10 @@ def test_what_was_read_before_a_failure_is_not_read_again(monkeypatch: pytest.Mo
 def test_addresses_and_paths_are_told_apart() -> None:
     assert all(map(remote.is_remote, ("s3://bucket/x", "gs://b", "hf://datasets/me/x")))
     assert not any(map(remote.is_remote, ("shards/", "/tmp/s3:/x", "C://x", Path("s3:") / "b")))
+
+
+def test_the_log_of_the_hub_is_quiet_only_inside() -> None:
+    log = logging.getLogger("huggingface_hub.utils")
+    with remote.quiet_hub():
+        assert not log.isEnabledFor(logging.ERROR)
+    assert log.isEnabledFor(logging.ERROR)

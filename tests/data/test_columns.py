@@ -121,7 +121,19 @@ def test_typed_columns() -> None:
     assert [column.role for column in columns] == roles
     assert np.isnan(columns[7].values[0])
     assert columns[6].values[1] - columns[6].values[0] == 1
-    assert notes == ["constant columns dropped: 'nothing'", "columns of unsupported types dropped: 'lists'"]
+    assert notes == [
+        "column 'infinite': 'inf' among numbers was read as missing",
+        "constant columns dropped: 'nothing'",
+        "columns of unsupported types dropped: 'lists'",
+    ]
+
+
+def test_numbers_that_are_infinite_in_float32_are_missing() -> None:
+    numbers = [1e300, *np.linspace(0, 1, 99)]
+    for cells in (pa.chunked_array([numbers]), pa.chunked_array([[str(one) for one in numbers]])):
+        (column,), notes = infer_columns(pa.table({"a": cells}))
+        assert (column.role, np.isnan(column.values).tolist()) == ("numeric", [True] + [False] * 99)
+        assert notes == ["column 'a': '1e+300' among numbers was read as missing"]
 
 
 def test_a_column_that_nearly_gives_the_labels_is_kept_with_a_note() -> None:

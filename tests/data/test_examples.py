@@ -37,6 +37,7 @@ def test_data_sum_up_their_splits() -> None:
 
 def test_a_line_says_what_they_are_without_the_values() -> None:
     assert repr(examples(name="flowers")) == "Examples(flowers: 4 rows of 3 features of 2 classes)"
+    assert repr(examples(inputs=torch.zeros(4, 1))) == "Examples(data: 4 rows of 1 feature of 2 classes)"
     assert repr(examples(inputs=torch.zeros(4, 3, 8, 6).byte())) == "Examples(data: 4 images (3 × 8 × 6) of 2 classes)"
     assert repr(examples(inputs=Texts(["a", "b", "c", "d"]))) == "Examples(data: 4 texts of 2 classes)"
     assert repr(examples(classes=[0.5, 1.5])) == "Examples(data: 4 rows of 3 features with numbers as labels)"

@@ -35,6 +35,21 @@ def test_what_is_in_memory(tmp_path: Path) -> None:
     assert open_data((np.zeros((2, 2)), ["a", "b"])).classes == ["a", "b"]
 
 
+def test_columns_that_are_named_for_images_in_folders_are_not_used(tmp_path: Path, save: Save) -> None:
+    for name in ("a", "b"):
+        save(tmp_path / "photos" / name / "1.png")
+    assert open_data(tmp_path / "photos").notes == []
+    data = open_data(tmp_path / "photos", label="kind", text="title")
+    note = "label (--label) and text (--text) are for tables, and not used: the names of the folders are the classes"
+    assert (data.classes, data.notes) == (["a", "b"], [note])
+
+
+def test_an_address_is_no_path() -> None:
+    for address in ("https://example.com/rows.csv", "s3://bucket/rows.parquet"):
+        with pytest.raises(DataError, match=f"^{address} is an address: download it and give the file or folder; only --stream"):
+            open_data(address)
+
+
 def test_paths_by_their_kind(tmp_path: Path, save: Save) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 3)), y=[0, 1], test_x=np.zeros((4, 3)), test_y=[0, 1, 0, 1])
     assert len(open_data(tmp_path / "a.npz").train) == 2
@@ -100,7 +115,7 @@ def test_labels_of_which_most_occur_once(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"{number}, each of which has one example, .* {column}; .* with target"):
         split(data.train, 0.1, 0)
     with pytest.warns(UserWarning, match="data: the 40 labels in column 'label' are of 39 classes, such as '0', most occur once"):
-        open_data(pa.table({"x": [1.5] * 40, "label": [*range(39), 0]}))
+        open_data(pa.table({"x": [1.5, 2.5] * 20, "label": [*range(39), 0]}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert open_data(tmp_path / "rows.csv", target="price").train.numeric

@@ -67,6 +67,12 @@ def test_texts_without_common_terms():
         run("tfidf", ["", ""])
 
 
+def test_equal_texts_and_texts_of_equal_words():
+    """Of no variance, which scikit-learn divides by; warnings are errors here."""
+    assert run("tfidf", ["the same text"] * 12).std(0).max() < 1e-6
+    assert len(run("tfidf", ["word " * 10 + "and", "word " * 20 + "and"] * 6)) == 12
+
+
 def test_odd_texts():
     found = run("tfidf", ["lone \udcff surrogate", "日本語 の 文章", "x" * 50_000, "🙂 emoji"])
     assert found.isfinite().all()

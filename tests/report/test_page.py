@@ -74,6 +74,12 @@ def test_the_summary_is_in_plain_words(digits: AuditResult) -> None:
     assert scale_end(digits) in (0.2, 0.3)
 
 
+def test_classes_with_several_spellings_come_first(digits: AuditResult) -> None:
+    named = replace(digits, classes=["Dog", "cat", "dog ", *map(str, range(7))])
+    assert next_steps(named)[0].text.endswith("Judged as different classes: 'Dog' and 'dog '.")
+    assert next_steps(named)[1:] == next_steps(digits)
+
+
 def test_the_summary_of_clean_data_and_of_little(synthetic: Callable[..., Any]) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(300) % 3

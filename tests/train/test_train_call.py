@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 import mohs
 from mohs.data.examples import Data
@@ -42,6 +43,18 @@ def test_data_of_any_kind_and_text_for_paths(blobs: Data, tmp_path: Path) -> Non
     assert sorted(load_test_traces(str(tmp_path / "a"))) == [1, 2]
     many = mohs.train_many([mohs.Run(**SMALL, seed=seed) for seed in range(2)], blobs, folder=str(tmp_path), device="cpu")
     assert [one.folder.parent for one in many] == [tmp_path] * 2
+
+
+def test_the_folder_of_the_data_is_no_run_folder(blobs: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(8):
+        (tmp_path / "photos" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), 30 * i, np.uint8)).save(tmp_path / "photos" / "ab"[i % 2] / f"{i}.png")
+    with pytest.raises(ValueError, match=r"out \(--out\) is the folder of the data, .*photos: give another folder"):
+        mohs.train(str(tmp_path / "photos"), out=tmp_path / "photos", device="cpu", **SMALL)
+    assert sorted(one.name for one in (tmp_path / "photos").iterdir()) == ["a", "b"]
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # a run may have the name of its data
+        assert mohs.train(blobs, out="blobs", device="cpu", **SMALL).folder == Path("blobs")
 
 
 @pytest.mark.parametrize("frame", [True, False])

@@ -46,6 +46,12 @@ def refuse_output(folder: Path, *, wanted: str = "give the data") -> None:
         raise DataError(f"{folder} is not data: {held_in(folder)}; {wanted}")
 
 
+def refuse_data_folder(out: str | Path | None, data: Any) -> None:
+    """Raise ValueError if the output folder is that of the data, which could not be read as data any more."""
+    if out is not None and isinstance(data, str | Path) and Path(data).is_dir() and Path(out).resolve() == Path(data).resolve():
+        raise ValueError(f"out (--out) is the folder of the data, {out}: give another folder")
+
+
 @contextmanager
 def claimed(folder: str | Path, marker: str, about: Mapping[str, Any], *, kind: str, key: str = "hash") -> Iterator[Path]:
     """Create and lock a folder for a job, or raise RunError.

@@ -7,6 +7,7 @@ GOOGLE_APPLICATION_CREDENTIALS, HF_TOKEN).
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -27,6 +28,18 @@ Result = TypeVar("Result")
 def is_remote(path: str | Path) -> bool:
     """Whether this is an address (s3://bucket/folder) rather than a path."""
     return re.match(r"[a-z][a-z0-9+.-]*://", str(path)) is not None
+
+
+@contextmanager
+def quiet_hub() -> Iterator[None]:
+    """Without the log of the Hugging Face client, whose lines say what the error says that follows them."""
+    log = logging.getLogger("huggingface_hub")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @lru_cache

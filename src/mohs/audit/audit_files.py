@@ -39,7 +39,7 @@ from mohs._core.checksums import read_json, reading
 from mohs._core.errors import DataError
 from mohs._core.executor import Executor, Local
 from mohs._core.files import written_whole
-from mohs._core.folders import claimed
+from mohs._core.folders import claimed, refuse_data_folder
 from mohs._core.part_files import PartFile, Tally
 from mohs._core.specs import safe_name
 from mohs._core.validation import check_between
@@ -145,6 +145,7 @@ def audit_files(
     check_between("sample", sample, 100)
     settings = {"classes": classes, "sample": sample, "folds": folds, "precision": precision, "seed": seed}
     text = json.dumps([source.fingerprint(), settings], default=str)
+    refuse_data_folder(out, source.name)
     name = f"audit-{safe_name(Path(source.name).stem) or 'data'}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     about = {"audit": name, "data": source.name, **settings}
     with claimed(Path(runs) / name if out is None else out, MARK, about, kind="audit", key="audit") as folder:

@@ -24,7 +24,7 @@ import torch
 from mohs._core.checksums import read_json, remove_file
 from mohs._core.errors import DataError
 from mohs._core.executor import Local
-from mohs._core.folders import claimed
+from mohs._core.folders import claimed, refuse_data_folder
 from mohs._core.specs import as_spec, create_spec, safe_name
 from mohs.audit.caution import cautions
 from mohs.audit.checked import load_checked
@@ -94,8 +94,7 @@ def run_audit(
     found = whole if corrected is None else with_corrections(whole, corrected)
     check_options(found, chosen)
     check_classes(found.train)
-    if out is not None and isinstance(data, str | Path) and Path(data).is_dir() and Path(out).resolve() == Path(data).resolve():
-        raise ValueError(f"out (--out) is the folder of the data, {out}: give another folder")
+    refuse_data_folder(out, data)
     chosen = replace(chosen, folds=chosen.folds or default_folds(len(found.train), found.train.groups))
     earlier = load_previous(chosen)
     if earlier is not None:

@@ -22,6 +22,7 @@ EPOCH = dt.datetime(1970, 1, 1)
 YEARS = (1800, 2200)
 MOST_FORMS = 5  # maximum number of separator patterns in a column of dates
 DAY = 86_400  # seconds
+LARGEST = float(np.finfo(np.float32).max)  # classifiers compute in float32, where larger numbers are infinite
 SAMPLED = 2000  # rows that determine whether a table has decimal commas
 PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([.\s'’]\d{3})+|),\d+([eE][+-]?\d+)?")  # 3,14 or 1.234,5
@@ -60,8 +61,14 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def as_float64(column: pa.ChunkedArray) -> Array:
+    """A column of numbers as float64 (N,), rounded where float64 has fewer digits, as for ids of 18 digits; NaN: missing."""
+    values: Array = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values
+
+
 def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> Array:
-    """Strings (N,) as float64 (N,), NaN for those that are not finite numbers; decimal_comma: 1.234 is a thousand.
+    """Strings (N,) as float64 (N,), NaN for those that are not numbers, or not finite in float32; decimal_comma: 1.234 is 1234.
 
     A unit that all numbers share is removed: 170 cm, 85 kg.
     """
@@ -71,7 +78,7 @@ def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> Array
         except pa.ArrowInvalid:
             pass
         else:
-            return np.where(np.isfinite(found), found, np.nan)
+            return np.where(np.abs(found) <= LARGEST, found, np.nan)
     found = np.array([_number(cell, decimal_comma) for cell in cells], dtype=np.float64)
     if not np.isnan(found).all():
         return found
@@ -101,7 +108,7 @@ def _number(cell: str, decimal_comma: bool) -> float:
     else:
         return np.nan
     value = float(cell)
-    return value if np.isfinite(value) else np.nan
+    return value if abs(value) <= LARGEST else np.nan
 
 
 def parse_dates(cells: Sequence[str]) -> tuple[Array, str] | None:

@@ -32,8 +32,10 @@ import pyarrow as pa
 from mohs._core.errors import DataError
 from mohs.data.cells import (
     DAY,
+    LARGEST,
     PARSED,
     Array,
+    as_float64,
     day_or_month_first,
     has_decimal_commas,
     is_number,
@@ -226,7 +228,9 @@ def _inferred(name: str, column: pa.ChunkedArray, decimal_comma: bool) -> Column
     if pa.types.is_boolean(kind):
         return _varying(Column(name, "boolean", _floats(column.cast(pa.int8()))))
     if is_number(kind):
-        return _numbers(name, _floats(column))
+        written = as_float64(column)
+        found, beyond = _numbers(name, _finite(written)), np.unique(written[np.abs(written) > LARGEST])
+        return replace(found, note=_not_numbers(name, [repr(str(one)) for one in beyond])) if beyond.size else found
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _varying(Column(name, "date", _days(column)))
     if pa.types.is_time(kind) or pa.types.is_duration(kind):
@@ -235,9 +239,12 @@ def _inferred(name: str, column: pa.ChunkedArray, decimal_comma: bool) -> Column
 
 
 def _floats(column: pa.ChunkedArray) -> Array:
-    """Numbers of any type as float64, NaN where they are missing or infinite."""
-    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-    return np.where(np.isfinite(values), values, np.nan)
+    """Numbers of any type as float64, NaN where they are missing, or not finite in float32."""
+    return _finite(as_float64(column))
+
+
+def _finite(values: Array) -> Array:
+    return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
 
 def _days(column: pa.ChunkedArray) -> Array:
@@ -323,9 +330,10 @@ def _plain_numbers(column: pa.ChunkedArray) -> Array | None:
     if column.null_count or pc.any(pc.match_substring_regex(column, r"^\s*0\d")).as_py():
         return None
     try:
-        return _floats(column.cast(pa.float64()))
+        values = _floats(column.cast(pa.float64()))
     except pa.ArrowInvalid:
         return None
+    return None if np.isnan(values).any() else values
 
 
 def _words(name: str, levels: list[str], codes: Array, number: int) -> Column:

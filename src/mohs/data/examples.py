@@ -106,11 +106,12 @@ class Examples:
     def about(self) -> str:
         """A description in one line: "photos: 400 images (3 × 64 × 64) of 7 classes"."""
         shape = " × ".join(map(str, self.shape))
+        plural = "" if shape == "1" else "s"
         inputs = {
             "images": f"images ({shape})",
-            "features": f"rows of {shape} features",
+            "features": f"rows of {shape} feature{plural}",
             "text": "texts",
-            "table": f"rows of {shape} columns",
+            "table": f"rows of {shape} column{plural}",
             "predictions": f"predictions ({shape})",
         }
         labels = "with numbers as labels" if self.numeric else f"of {len(self.classes):,} classes"

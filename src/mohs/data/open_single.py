@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mohs._core.errors import DataError
 from mohs._core.folders import refuse_output
+from mohs._core.remote import is_remote
 from mohs._core.vocabulary import INDEX
 from mohs.data.decode import Size
 from mohs.data.empty_classes import without_empty_classes
@@ -68,6 +69,10 @@ def _open(data: Any, reading: Reading) -> Data:
         raise ValueError(f"data is empty; give {KINDS}, or one of {', '.join(DATA)}")
     if isinstance(data, str) and data.startswith("hf:"):
         return _hub(data.removeprefix("hf:"), reading)
+    if isinstance(data, str) and is_remote(data):
+        raise DataError(
+            f"{data} is an address: download it and give the file or folder; only --stream reads s3://, gs:// and hf://"
+        )
     if isinstance(data, str):
         name, _, rest = data.partition(":")
         if name in DATA:
@@ -80,7 +85,6 @@ def _open(data: Any, reading: Reading) -> Data:
 def open_path(path: Path, reading: Reading) -> Data:
     """The data at a path: the reader is chosen by the file's ending or by what the folder holds."""
     from mohs.data.readers.arrays import npz
-    from mohs.data.readers.folder import folder
     from mohs.data.readers.tabular import table
     from mohs.data.readers.tabular_file import FILES, SAVE_AS
 
@@ -99,7 +103,7 @@ def open_path(path: Path, reading: Reading) -> Data:
     if kind == ".zip":
         from mohs.data.readers.cifar import is_strips, strip_part
 
-        return strip_part(path) if is_strips(path) else folder(path, **reading.images)
+        return strip_part(path) if is_strips(path) else _class_folders(path, reading)
     if kind in SAVE_AS:
         raise DataError(f"{shown}: files ending in {kind!r} are not supported: {SAVE_AS[kind]}")
     raise DataError(f"{shown}: files ending in {kind!r} are not supported; give {KINDS}")
@@ -122,7 +126,6 @@ def _nearby(path: Path) -> str:
 
 def _open_folder(path: Path, reading: Reading) -> Data:
     from mohs.data.readers.cifar import cifar10, cifar100
-    from mohs.data.readers.folder import folder
     from mohs.data.readers.hub import SAVED
     from mohs.data.readers.idx import find_file, mnist
 
@@ -139,7 +142,20 @@ def _open_folder(path: Path, reading: Reading) -> Data:
         from mohs.data.readers.tabular import table
 
         return table(path, **reading.rows, **reading.images)
-    return folder(path, **reading.images)
+    return _class_folders(path, reading)
+
+
+def _class_folders(path: Path, reading: Reading) -> Data:
+    """Images in class folders, with a note if columns of a table were named."""
+    from mohs.data.readers.folder import folder
+
+    data = folder(path, **reading.images)
+    columns = [name for name, value in reading.rows.items() if value is not None and name != "group"]
+    if not columns:
+        return data
+    shown = " and ".join(f"{name} (--{name})" for name in columns)
+    note = f"{shown} {'is' if len(columns) == 1 else 'are'} for tables, and not used: the names of the folders are the classes"
+    return replace(data, train=replace(data.train, notes=[*data.train.notes, note]))
 
 
 def _in_memory(data: Any, reading: Reading) -> Data:

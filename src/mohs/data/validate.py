@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -87,13 +88,17 @@ def _different(examples: Examples) -> str:
     return f"the {len(examples):,} labels{column} are of {len(examples.classes):,} classes, such as {shown}"
 
 
-def _warn_of_spellings(examples: Examples) -> None:
-    """Warn of classes whose names differ only in case or blanks: "dog" and "Dog "."""
+def spellings(classes: Sequence[Any]) -> list[list[str]]:
+    """The classes whose names differ only in case or blanks, together: [["dog", "Dog "]]."""
     alike: dict[str, list[str]] = {}
-    for one in examples.classes:
+    for one in classes:
         if isinstance(one, str):
             alike.setdefault(" ".join(one.split()).casefold(), []).append(one)
-    twice = [names for names in alike.values() if len(names) > 1]
+    return [names for names in alike.values() if len(names) > 1]
+
+
+def _warn_of_spellings(examples: Examples) -> None:
+    twice = spellings(examples.classes)
     if twice:
         shown = " and ".join(map(repr, twice[0][:SHOWN]))
         warnings.warn(

@@ -37,7 +37,7 @@ from mohs._core.checksums import read_json
 from mohs._core.errors import DataError, RunError
 from mohs._core.executor import Executor, Local
 from mohs._core.files import written_whole
-from mohs._core.folders import claimed
+from mohs._core.folders import claimed, refuse_data_folder
 from mohs._core.part_files import PartFile, Tally
 from mohs._core.specs import safe_name
 from mohs.data.decode import Header, Size, choose_size, formats, header, pixels, strictly, why
@@ -108,6 +108,7 @@ def embed_files(
     Returns:
         The folder and a description of its contents.
     """
+    refuse_data_folder(out, stream.name)
     start, executor = time.monotonic(), executor or Local()
     gpu = executor.has_gpu(device)
     work = EmbedBlocks(stream, with_, "cuda" if gpu and device == "auto" else device, batch)

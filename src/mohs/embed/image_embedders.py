@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
 from mohs._core.errors import DataError, RunError
+from mohs._core.remote import quiet_hub
 from mohs.embed.embedder import Embedder, Run, Spec, hash_file
 from mohs.heads.find_head import find_head
 from mohs.models.efficientnet_lite import LITE, has_lite, lite_file, load_lite
@@ -203,7 +204,8 @@ def fuse_norms(network: nn.Module) -> nn.Module:
 def downloaded(spec: Spec, create: Callable[[], Any]) -> Any:
     """The model with its pretrained weights, which are downloaded unless they are cached."""
     try:
-        return create()
+        with quiet_hub():
+            return create()
     except Exception as error:  # the clients of model hubs raise errors of many kinds
         local = "hf:FOLDER" if spec.family == "hf" else f"{spec.family}:{spec.model},weights=FILE"
         raise RunError(

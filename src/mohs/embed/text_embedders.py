@@ -150,7 +150,8 @@ def _fit_axes(sample: Sequence[str], documents: Callable[[Sequence[str]], Any], 
     width = min(WIDTH, whole.shape[0] - 1, whole.shape[1] - 1)
     if width < 1:
         return None
-    svd = TruncatedSVD(width, n_iter=2, random_state=0).fit(whole)
+    with np.errstate(divide="ignore", invalid="ignore"):  # the share of no variance, of texts with the same terms, is not used
+        svd = TruncatedSVD(width, n_iter=2, random_state=0).fit(whole)
     return lambda texts: svd.transform(weights(texts))
 
 

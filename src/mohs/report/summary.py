@@ -14,6 +14,7 @@ from mohs.audit.gallery_rows import rows_to_check
 from mohs.audit.judge_predictions import FACTS as OF_PREDICTIONS
 from mohs.audit.pipeline import audit_call
 from mohs.audit.result import AuditResult
+from mohs.data.validate import spellings
 from mohs.hardness.table import VERDICTS, column
 from mohs.report.changes_block import change_sentence
 from mohs.report.issue_blocks import issue_sentence
@@ -21,6 +22,7 @@ from mohs.report.verdict_labels import NOT_JUDGED, label_of
 
 FEW = 20  # suggestions that take a minute to review
 DOUBTED = 20  # number of most doubtful labels to look at if none is flagged
+SPELLINGS = 3  # number of classes with several spellings that a step names
 IMBALANCED = 10  # ratio of the largest class to the smallest above which the report warns
 CHECK_FIRST = (
     "Check a few labels to calibrate the others: decide on those under “Check first”, download the decisions, and audit "
@@ -207,8 +209,11 @@ def next_steps(result: AuditResult) -> list[Step]:
         Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
         Step("Train on the labels before and after, and compare both on held-out examples:", *retrain_command(result)),
     ]
+    if twice := spellings(result.classes):
+        shown = "; ".join(" and ".join(map(repr, names)) for names in twice[:SPELLINGS]) + ("; ..." if twice[SPELLINGS:] else "")
+        steps.insert(0, Step(f"Spell classes alike if they are the same, and audit again. Judged as different classes: {shown}."))
     if rows_to_check(result.table):
-        steps.insert(1, Step(CHECK_FIRST, check_command(result)))
+        steps.insert(1 + bool(twice), Step(CHECK_FIRST, check_command(result)))
     if result.annotators is not None:
         steps.append(Step("Show the examples listed under “Annotators” to one more person: their votes help most."))
     if unsure:

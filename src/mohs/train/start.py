@@ -13,7 +13,7 @@ from accelerate.state import PartialState
 from torch import Tensor
 
 from mohs._core.distributed import from_first
-from mohs._core.folders import claimed
+from mohs._core.folders import claimed, refuse_data_folder
 from mohs.data.examples import Data, Examples
 from mohs.train.accelerator import tracker_options
 from mohs.train.build import build
@@ -52,6 +52,8 @@ def started(
     name = run.hash(fingerprint)
     folder = Path(runs) / f"{run.name()}-{name}" if out is None else Path(out)
     directory = RunDirectory(folder)
+    if not (folder / "run.json").exists():  # else it may be that of data in memory, called as their run
+        refuse_data_folder(folder, run.data)
     with ExitStack() as stack:
         first = PartialState().is_main_process
         if first:

@@ -229,6 +229,29 @@ def test_a_leak_among_columns_of_numbers_is_dropped(tmp_path: Path) -> None:
     assert table(csv(tmp_path, f"code,label\n{rows}".replace("x", "1").replace("y", "2")), target="label").notes == []
 
 
+def test_identifiers_and_constants_among_columns_of_numbers_are_dropped(tmp_path: Path) -> None:
+    """Such columns are no features, whether other columns miss values or not."""
+    rows = "".join(f"{1000 + 3 * i},{i % 7},5,{'xy'[i % 3 % 2]}\n" for i in range(60))
+    for text in (f"Customer ID,a,b,label\n{rows}", f"Customer ID,a,b,label\n{rows},,,x\n"):
+        data = table(csv(tmp_path, text))
+        assert data.notes[0] == "identifier columns dropped: 'Customer ID'"
+    data = table(csv(tmp_path, f"Customer ID,a,b,label\n{rows}"))
+    assert data.notes[1:] == ["constant columns dropped: 'b'"]
+    assert (data.train.inputs[:2].tolist(), data.train.columns) == ([[0], [1]], ["a"])  # type: ignore[index]
+    with pytest.raises(DataError, match=r"no column to learn from beside the label; .* \(constant columns dropped: 'b'\)"):
+        table(csv(tmp_path, "b,label\n5,x\n5,y\n5,x\n"))
+
+
+def test_numbers_that_float32_cannot_hold_are_missing(tmp_path: Path) -> None:
+    data = table(csv(tmp_path, "a,b,label\n" + "1,2,x\n3,4,y\n" * 9 + "1e300,5,x\n"))
+    assert data.notes == ["column 'a': '1e300' among numbers was read as missing"]
+
+
+def test_a_target_without_numbers_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the target, column 'kind', holds no numbers, but cells such as 'x'"):
+        table(csv(tmp_path, "a,kind\n1,x\n2,y\n"), target="kind")
+
+
 def test_a_column_may_give_the_split(tmp_path: Path) -> None:
     data = table(csv(tmp_path, "a,label,split\n1,x,train\n2,y,test\n3,y,train\n4,x,valid\n5,,test\n"))
     assert {name: part.keys for name, part in data.splits.items()} == {"train": [0, 2], "val": [3], "test": [1]}

@@ -19,6 +19,7 @@ import pyarrow as pa
 from PIL import Image
 
 from mohs._core.errors import DataError
+from mohs._core.remote import quiet_hub
 from mohs._core.vocabulary import IDS, LABELS, find_name
 from mohs.data.cells import Array
 from mohs.data.decode import Size, formats
@@ -131,7 +132,8 @@ def _loaded(datasets: ModuleType, name: str, config: str | None) -> dict[str, An
         elif Path(name).is_file() and Path(name).suffix == ".parquet":
             found = datasets.load_dataset("parquet", data_files=name)
         else:
-            found = datasets.load_dataset(name, config)
+            with quiet_hub():
+                found = datasets.load_dataset(name, config)
     except (OSError, ValueError, RuntimeError) as error:  # no network, no such name, a script, a missing config
         raise DataError(f"hf:{name}: cannot be loaded: {str(error).partition(chr(10))[0]}") from error
     return dict(found) if isinstance(found, dict) else {"train": found}

@@ -5,7 +5,7 @@ The first that applies:
     text        the column that `text` names
     features    a column of lists of numbers (FEATURES go first)
     text        a column called one of TEXTS whose strings are distinct or have several words
-    features    numbers in every column, none missing; up to MOST_COLUMNS without those that are leaks (see `columns.py`)
+    features    numbers in every column, none missing; up to MOST_COLUMNS without identifiers, constants and leaks (`columns.py`)
     text        a column of text, where every other column is dropped as an identifier, a constant or a leak
     table       columns of several types, or with missing values
 """
@@ -23,7 +23,7 @@ import torch
 from mohs._core.errors import DataError, NoLabels
 from mohs._core.group_numbers import group_numbers
 from mohs._core.vocabulary import FEATURES, IDS, INDEX, LABELS, SPLIT, TEXTS, find_name, plain_name
-from mohs.data.cells import Array, is_number, is_text, parse_numbers
+from mohs.data.cells import LARGEST, Array, as_float64, is_number, is_text, parse_numbers
 from mohs.data.columns import (
     MOST_COLUMNS,
     USED,
@@ -33,7 +33,6 @@ from mohs.data.columns import (
     looks_like_text,
     read_as,
     to_table,
-    with_leak,
 )
 from mohs.data.corrections import check_no_corrections
 from mohs.data.empty_classes import without_empty_classes
@@ -113,12 +112,16 @@ def labeled_rows(
         raise DataError(f"{source}: no rows below the header")
     check_no_corrections(columns.column_names, str(source))
     splits = _splits(columns, source)
-    values, missing = _labels_in(columns.column(label).to_pylist(), source, separator=separator, numbers=numbers)
+    given = columns.column(label).to_pylist()
+    values, missing = _labels_in(given, source, separator=separator, numbers=numbers)
     kept = ~missing & np.array([(separator is None and not numbers) or split == "train" for split in splits])
     rows = np.flatnonzero(kept).tolist()
     train = [row for row in rows if splits[row] == "train"]
     if not train:
         if not rows:
+            other = next((one for one in given if one not in (None, "")), None) if numbers else None
+            if other is not None:
+                raise DataError(f"{source}: the target, column {label!r}, holds no numbers, but cells such as {other!r}")
             raise NoLabels(f"{source}: no row with a label")
         raise DataError(f"{source}: no row with a label in the train split")
     classes = classes_in(values[train])
@@ -201,8 +204,9 @@ def rows_data(rows: Rows, *, text: str | None = None, as_strings: Callable[[], p
         return _texts(rows, called)
     if rows.inputs and all(is_number(kind) for kind in inputs.schema.types):
         matrix = _matrix(inputs)
-        if np.isfinite(matrix).all():
-            return _numbers(rows, matrix)
+        if (np.abs(matrix) <= LARGEST).all():
+            whole = not rows.is_classified or matrix.shape[1] > MOST_COLUMNS  # embeddings or pixels rather than a table
+            return _features(rows, matrix, rows.inputs) if whole else _mixed(rows, inputs)
     return _mixed(rows, inputs if as_strings is None else as_strings())
 
 
@@ -261,20 +265,6 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(listed and (is_number(kind.value_type) or pa.types.is_boolean(kind.value_type)))
 
 
-def _numbers(rows: Rows, matrix: Array) -> Data:
-    """Columns of numbers as features; of a table, not of embeddings, without those that predict the labels on their own."""
-    if not rows.is_classified or matrix.shape[1] > MOST_COLUMNS:
-        return _features(rows, matrix, rows.inputs)
-    labels = rows.train_labels
-    columns = [with_leak(Column(name, "numeric", values), labels) for name, values in zip(rows.inputs, matrix.T, strict=True)]
-    notes = [column.note for column in columns if column.note]
-    kept = [place for place, column in enumerate(columns) if column.role != "leak"]
-    if not kept:
-        raise _nothing_left(rows, notes)
-    names = [rows.inputs[place] for place in kept]
-    return _features(replace(rows, inputs=names, notes=[*rows.notes, *notes]), matrix[:, kept], names)
-
-
 def _nothing_left(rows: Rows, notes: Sequence[str]) -> DataError:
     columns = ", ".join(rows.columns.column_names)
     why = f" ({'; '.join(notes)})" if notes else ""
@@ -282,7 +272,7 @@ def _nothing_left(rows: Rows, notes: Sequence[str]) -> DataError:
 
 
 def _mixed(rows: Rows, inputs: pa.Table) -> Data:
-    """Columns that are not all numbers: text if no other column remains, features if all are numbers after all."""
+    """Columns of several roles: text if no other column remains, features if all that are used hold numbers."""
     columns, notes = infer_columns(inputs, rows.train_labels if rows.is_classified else None)
     rows = replace(rows, notes=[*rows.notes, *notes])
     used = [column for column in columns if column.role in USED]
@@ -341,13 +331,7 @@ def _parts(rows: Rows, inputs: Any, kept: Sequence[int] | None = None, *, column
 
 
 def _matrix(inputs: pa.Table) -> Array:
-    return np.stack([_as_float64(inputs.column(one)) for one in inputs.column_names], axis=1)
-
-
-def _as_float64(column: pa.ChunkedArray) -> Array:
-    """A column of numbers as float64 (N,), rounded where float64 has fewer digits, as for ids of 18 digits."""
-    values: Array = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return values
+    return np.stack([as_float64(inputs.column(one)) for one in inputs.column_names], axis=1)
 
 
 def _lists(column: pa.ChunkedArray, name: str, rows: Rows) -> Array:
@@ -362,7 +346,7 @@ def _lists(column: pa.ChunkedArray, name: str, rows: Rows) -> Array:
             f"{rows.row(at)}: {name} has {lengths[at]} numbers, that of {rows.source.row(rows.numbers[0])} has {width}: "
             "give all rows the same number"
         )
-    matrix = _as_float64(pc.list_flatten(column)).reshape(-1, width)
+    matrix = as_float64(pc.list_flatten(column)).reshape(-1, width)
     wrong = np.argwhere(~np.isfinite(matrix))
     if len(wrong):
         row, at = (int(one) for one in wrong[0])
