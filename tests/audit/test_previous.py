@@ -21,6 +21,7 @@ from mohs.cli import app
 from mohs.data.examples import Data, Examples
 from mohs.hardness.table import column
 from mohs.issues import find_issues as finding
+from mohs.report.changes_block import change_words
 from mohs.report.page import write_report
 
 DEFECT_CHECKS = ("image_defects", "exact_copies", "aligned_view")
@@ -94,12 +95,13 @@ def test_the_diff_names_new_and_solved_errors(
     for i, (old, new) in enumerate(zip(before, now, strict=True)):
         row = rows[str(i)]
         assert (row["verdict_before"], row["verdict"]) == (old, new)
-        assert (row["change"] in ("solved", "still")) == (old == "mislabeled")
+        assert (row["change"] in ("solved", "withdrawn", "still")) == (old == "mislabeled")
+        assert (row["change"] == "solved") <= (row["label"] != row["label_before"])
         assert (row["change"] in ("new", "still")) == (new == "mislabeled")
     counts = again.diff.counts
     assert sum(counts.values()) == len(wrong)
     assert counts["solved"] >= 10
-    assert sum(again.diff.moves().values()) == counts["new"] + counts["solved"] + counts["changed"]
+    assert sum(again.diff.moves().values()) == counts["new"] + counts["solved"] + counts["withdrawn"] + counts["changed"]
     conflict = next(one for one in again.diff.issues if one["issue"] == "conflicting_duplicate")
     assert (conflict["before"], conflict["now"], conflict["solved"]) == (2, 0, 2)
     assert "conflicting_duplicate" in rows["0"]["issues_solved"]
@@ -109,8 +111,23 @@ def test_the_diff_names_new_and_solved_errors(
     assert kept.issues == again.diff.issues
     page = write_report(again, tmp_path / "report.html").read_text()
     section = page[page.index('id="changes"') : page.index('id="gallery"')]
-    assert f"{counts['solved']:,} of {counts['solved'] + counts['still']:,} label errors are solved" in section
+    before = counts["solved"] + counts["withdrawn"] + counts["still"]
+    assert f"{counts['solved']:,} of {before:,} label errors are solved" in section
     assert "Copies with different labels" in section
+
+
+def test_a_label_that_is_not_flagged_any_more_is_solved_only_if_it_changed(first: mohs.AuditResult) -> None:
+    flagged = first.table.column("verdict").to_pylist().index("mislabeled")
+    verdicts = ["hard" if i == flagged else one for i, one in enumerate(first.table.column("verdict").to_pylist())]
+    labels = first.table.column("label").to_pylist()
+    place = first.table.column_names.index
+    cleared = first.table.set_column(place("verdict"), "verdict", [verdicts])
+    found = mohs.diff_audits(first, replace(first, table=cleared))
+    assert found.table.column("change")[flagged].as_py() == "withdrawn"
+    assert "1 no longer flagged, " in change_words(found)
+    labels[flagged] = next(one for one in labels if one != labels[flagged])
+    moved = cleared.set_column(place("label"), "label", [labels])
+    assert mohs.diff_audits(first, replace(first, table=moved)).table.column("change")[flagged].as_py() == "solved"
 
 
 def test_examples_that_come_and_go(first: mohs.AuditResult) -> None:

@@ -1,8 +1,10 @@
 """What changed between two audits of the same examples: which label errors and other issues are new, solved, or still there.
 
-    new         mislabeled now, not before            changed      another verdict, but mislabeled neither before nor now
-    still       mislabeled before and now             unchanged    the same verdict, and not mislabeled
-    solved      mislabeled before, not now            added, removed    only in the new audit, only in the old one
+    new          mislabeled now, not before            changed      another verdict, but mislabeled neither before nor now
+    still        mislabeled before and now             unchanged    the same verdict, and not mislabeled
+    solved       mislabeled before, not now, and       added, removed    only in the new audit, only in the old one
+                 the label was changed
+    withdrawn    mislabeled before, not now, with the same label: the audit has changed its mind, for example by checked labels
 
 Examples are matched by id. One that was removed and had been mislabeled is solved; one that was added and is mislabeled is new.
 """
@@ -17,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-CHANGES = ("new", "still", "solved", "changed", "unchanged", "added", "removed")
+CHANGES = ("new", "still", "solved", "withdrawn", "changed", "unchanged", "added", "removed")
 FLAGGED = "mislabeled"
 KEY = b"mohs diff"
 

@@ -29,7 +29,7 @@ def diff_audits(before: AuditResult | str | Path, after: AuditResult | str | Pat
 
     Example:
         >>> mohs.diff_audits("runs/photos", "runs/photos-2").counts
-        {'new': 3, 'still': 12, 'solved': 104, 'changed': 31, 'unchanged': 9850, 'added': 0, 'removed': 7}
+        {'new': 3, 'still': 12, 'solved': 104, 'withdrawn': 2, 'changed': 31, 'unchanged': 9850, 'added': 0, 'removed': 7}
     """
     old, new = (one if isinstance(one, AuditResult) else load_audit(one) for one in (before, after))
     place = {str(id_): row for row, id_ in enumerate(old.table.column("id").to_pylist())}
@@ -42,8 +42,8 @@ def diff_audits(before: AuditResult | str | Path, after: AuditResult | str | Pat
     columns: dict[str, Any] = {"id": [*ids, *gone]}
     for name in ("label", "verdict", "p_mislabeled"):
         columns[f"{name}_before"], columns[name] = _taken(old, name, then), _taken(new, name, now)
-    verdicts = zip(columns["verdict_before"].to_pylist(), columns["verdict"].to_pylist(), then, now, strict=True)
-    columns["change"] = [change_of(*one) for one in verdicts]
+    compared = (columns[name].to_pylist() for name in ("verdict_before", "verdict", "label_before", "label"))
+    columns["change"] = [change_of(*one) for one in zip(*compared, then, now, strict=True)]
     columns["issues_new"], columns["issues_solved"], issues = _issues(old.issues, new.issues, then, now)
     order = ["id", "change", "label_before", "label", "verdict_before", "verdict", "p_mislabeled_before", "p_mislabeled"]
     table = pa.table({name: columns[name] for name in (*order, "issues_new", "issues_solved")})
@@ -57,10 +57,14 @@ def check_common(place: Mapping[str, int], ids: Sequence[str], before: AuditResu
         raise DataError(f"{before.folder} audited other examples: no id is in both ({shown}); give an audit of the same examples")
 
 
-def change_of(before: str | None, now: str | None, then_row: int | None, row: int | None) -> str:
-    """The change of one example by its verdict and its row in each audit (None: absent)."""
-    if FLAGGED in (before, now):
-        return "still" if before == now else "new" if now == FLAGGED else "solved"
+def change_of(
+    before: str | None, now: str | None, old_label: str | None, label: str | None, then_row: int | None, row: int | None
+) -> str:
+    """The change of one example by its verdict, its label and its row in each audit (None: absent)."""
+    if now == FLAGGED:
+        return "still" if before == FLAGGED else "new"
+    if before == FLAGGED:
+        return "solved" if row is None or label != old_label else "withdrawn"
     if then_row is None or row is None:
         return "added" if then_row is None else "removed"
     return "unchanged" if before == now else "changed"

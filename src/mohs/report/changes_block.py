@@ -15,7 +15,8 @@ SHOWN = 30  # maximum number of listed examples
 MEANINGS = {
     "new": "mislabeled now, not before",
     "still": "mislabeled before and now",
-    "solved": "mislabeled before, not now",
+    "solved": "mislabeled before, not now; corrected or removed",
+    "withdrawn": "mislabeled before, not now, with the same label",
     "changed": "another verdict, mislabeled neither before nor now",
     "unchanged": "the same verdict, and not mislabeled",
     "added": "not in the earlier audit",
@@ -74,8 +75,9 @@ def change_sentence(result: AuditResult) -> str | None:
 def change_words(diff: AuditDiff) -> str:
     """A phrase with the numbers of new, solved and other changes."""
     counts = diff.counts
-    before = counts["still"] + counts["solved"]
+    before = counts["still"] + counts["solved"] + counts["withdrawn"]
+    withdrawn = f"{counts['withdrawn']:,} no longer flagged, " if counts["withdrawn"] else ""
     return (
-        f"{counts['solved']:,} of {before:,} label errors are solved, {counts['still']:,} are still there, and "
+        f"{counts['solved']:,} of {before:,} label errors are solved, {withdrawn}{counts['still']:,} are still there, and "
         f"{counts['new']:,} are new; {counts['changed']:,} other verdicts changed"
     )
