@@ -92,7 +92,7 @@ def main() -> None:
             out = Path("runs") / folder
             subprocess.run([sys.executable, "-m", "mohs", "audit", *options, "--out", str(out)], check=True)
             for scheme in ("light", "dark"):
-                page = browser.new_page(viewport={"width": 1200, "height": 1480}, device_scale_factor=1.5, color_scheme=scheme)
+                page = browser.new_page(viewport={"width": 1200, "height": 1840}, device_scale_factor=1.5, color_scheme=scheme)
                 picture(page, out / "report.html", parts, scheme)
         review_pictures(browser, Path("runs/digits"))
         browser.close()
