@@ -22,6 +22,7 @@ def test_caution_where_the_judge_is_weak() -> None:
     assert "The judge is weak on these data" in cautions(SOUND, {"trust": 0.1, "model": "x"})["caution"]
     assert caution(SOUND, 0.3) is None
     assert caution(CLEAN, 0.02) is None  # nothing is flagged, so there is nothing to rely on
+    assert "no better than by chance: it agrees with 100% of them" in (caution(CLEAN, 0.0) or "")
     assert cautions(SOUND, {"model": "x", "trust": 0.9}) == {"model": "x", "trust": 0.9}
     assert cautions(SOUND, {"model": "x"}) == {"model": "x"}
 

@@ -18,6 +18,7 @@ from mohs.hardness.judgment import (
     SLACK,
     ambiguous_share,
     beyond_chance,
+    beyond_shares,
     choose_flags,
     judge_labels,
     kept_right,
@@ -484,6 +485,29 @@ def test_a_good_judge_of_many_wrong_labels_agrees_beyond_chance(classes: int, ra
     assert beyond_chance(probs, labels, 600)
     judgment = judge_labels(probs, labels)
     assert (judgment.flagged & wrong).sum() > 0.9 * wrong.sum()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1])
+@pytest.mark.parametrize("size", [60, 400])
+def test_a_judge_that_knows_nothing_cannot_tell_about_any_label(share: float, size: int) -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(size) < share).astype(int)
+    positive = softmax(np.stack([np.zeros(size), np.log(share / (1 - share)) + rng.normal(0, 0.3, size)], 1))
+    judgment = judge_labels(positive, labels)
+    assert judgment.trust == 0
+    assert judgment.cannot_tell.all()
+
+
+def test_a_judge_without_rare_predictions_may_know_the_labels() -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(2000) < 0.05).astype(int)
+    odds = np.log(0.05 / 0.95) + rng.normal(0, 1, 2000) + 1.2 * labels  # hardly ever above ½
+    probs = softmax(np.stack([np.zeros(2000), odds.clip(None, -0.1)], 1))
+    assert not beyond_chance(probs, labels, 2000)
+    assert beyond_shares(probs, labels, 2000)
+    judgment = judge_labels(probs, labels)
+    assert judgment.trust > 0
+    assert not judgment.cannot_tell[labels == 0].any()
 
 
 def test_groups_may_have_names() -> None:

@@ -15,12 +15,18 @@ WEAK = 0.25  # trust below which flags reach a precision of .75 in 55 % of the a
 def caution(table: pa.Table, trust: float = 1.0) -> str | None:
     """A warning about the verdicts, for the reader; None if they can be relied on.
 
-    trust: `Judgment.trust`. It is also low where there is little to find, so it counts only if labels are flagged.
+    trust: `LabelJudgment.trust`. It is also low where there is little to find, so unless it is 0 it counts only if labels are
+    flagged.
     """
     if "residual" in table.column_names:
         return _caution_of_numbers(table)
     pairs = zip(table.column("label").to_pylist(), table.column("predicted").to_pylist(), strict=True)
     agrees = sum(given == predicted for given, predicted in pairs) / len(table)
+    if trust == 0:
+        return (
+            f"The judge predicts the labels no better than by chance: it agrees with {agrees:.0%} of them. It cannot judge them "
+            "(few examples per class, uninformative features). Check examples before you act on these verdicts."
+        )
     if agrees < AGREES:
         return (
             f"The judge agrees with only {agrees:.0%} of the labels. It cannot judge them well (few examples per class, "

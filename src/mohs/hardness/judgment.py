@@ -23,7 +23,8 @@ wrong label in the noise model are multiplied by
 
 which hardly affects a strong judge and silences one that is weak, or weak on class g: rare classes are not wrong labels. r_g = 0
 for a judge that agrees with the labels no more often than by chance, for example because examples with equal features have
-different labels by design. Where examples come in groups, N counts groups,
+different labels by design. If the judge does not make the labels more likely than the shares of the classes do either, r = 0, and
+it cannot tell about any label. Where examples come in groups, N counts groups,
 and groups that share a label are judged as one (`group_units`).
 
 Labels that look merely ambiguous are wrong in about 5 % of the cases: p_mislabeled = w + 0.05 (1 − p_g)(1 − w) for
@@ -74,7 +75,7 @@ class LabelJudgment:
         probs: Probabilities of the true class (N, K) that ignore the given label.
         posterior: Probabilities of the true class (N, K), given the label, before the factor r.
         rate, low, high: Share of wrong labels with its interval.
-        trust: The factor r; small if the judge is too weak.
+        trust: The factor r; small if the judge is too weak, and 0 if it knows nothing about the labels.
         model: The fitted noise model.
         consensus: Consensus of people and judge, where people voted (`judge_votes`).
         checks: The effect of checked labels (`judge_checks`).
@@ -262,7 +263,7 @@ class LabelRule:
         suggested, p_suggested = suggestions(wrong, posterior, labels)
         return RowJudgment(
             p_mislabeled=wrong,
-            supported=p[rows, labels] >= 0.5,
+            supported=(p[rows, labels] >= 0.5) & (self.trust > 0),
             suggested=suggested,
             p_suggested=p_suggested,
             probs=p,
@@ -284,8 +285,9 @@ def informative(rule: LabelRule, probs: Array, labels: Array) -> bool:
 class RowJudgment:
     """The judgment of n rows by a `LabelRule`.
 
-    p_mislabeled, suggested, p_suggested, probs and posterior are those of `LabelJudgment`. supported: whether the judge gives
-    the label at least ½ (n,). apparent: P(wrong) before the factor r (n,); unsure: the doubt 1 − max p (n,).
+    p_mislabeled, suggested, p_suggested, probs and posterior are those of `LabelJudgment`. supported: whether the judge knows
+    anything about the labels and gives this one at least ½ (n,). apparent: P(wrong) before the factor r (n,); unsure: the doubt
+    1 − max p (n,).
     """
 
     p_mislabeled: Array
@@ -313,7 +315,8 @@ def fit_rule(
     apparent, unsure = float(1 - right.mean()), float((1 - p.max(1)).mean())
     kappa = SKEPTICISM * math.sqrt(PER_CLASS * p.shape[1] / units)
     if not beyond_chance(p, labels, units):
-        return LabelRule(model, LEAST_TRUST, np.zeros(p.shape[1]), 1.0, kappa)
+        rule = LabelRule(model, LEAST_TRUST, np.zeros(p.shape[1]), 1.0, kappa)
+        return rule if informative(rule, p, labels) or beyond_shares(p, labels, units) else replace(rule, trust=0.0)
     trust = float(np.clip(1 - kappa * unsure / max(apparent, 1e-9), LEAST_TRUST, 1))
     return LabelRule(model, trust, class_trust(p, labels), sharpness(p, ambiguity) if ambiguity < 1 else 1.0, kappa)
 
@@ -323,6 +326,13 @@ def beyond_chance(probs: Array, labels: Array, units: int) -> bool:
     top, k = probs.argmax(1), probs.shape[1]
     chance = float((np.bincount(top, minlength=k) / len(top)) @ (np.bincount(labels, minlength=k) / len(labels)))
     return float((top == labels).mean()) > chance + BEYOND_CHANCE * math.sqrt(chance * (1 - chance) / units)
+
+
+def beyond_shares(probs: Array, labels: Array, units: int) -> bool:
+    """Whether probabilities (N, K) make the labels (N,) more likely than the shares of the classes do, beyond chance."""
+    shares = np.bincount(labels, minlength=probs.shape[1]) / len(labels)
+    gain = np.log(probs[np.arange(len(labels)), labels].clip(TINY) / shares[labels])
+    return float(gain.mean()) > BEYOND_CHANCE * float(gain.std()) / math.sqrt(units)
 
 
 def _judgment(
