@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,17 @@ def test_the_folder_of_the_data_is_no_output_folder(tmp_path: Path) -> None:
         refuse_data_folder(tmp_path / "photos" / ".." / "photos", str(tmp_path / "photos"))
     for out, data in ((None, tmp_path), (tmp_path / "runs", tmp_path), (tmp_path, "digits"), (tmp_path, [1])):
         refuse_data_folder(out, data)
+
+
+@pytest.mark.parametrize(("marker", "refused"), [("audit.json", False), ("run.json", False), ("embed.json", True)])
+def test_a_folder_with_the_name_of_known_data_may_be_resumed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str, refused: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with claimed("digits", marker, {"hash": "1"}, kind="job"):
+        pass
+    with pytest.raises(ValueError, match="is the folder of the data") if refused else nullcontext():
+        refuse_data_folder("digits", "digits")
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:

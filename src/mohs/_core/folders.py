@@ -41,15 +41,25 @@ def held_in(folder: str | Path) -> str:
 
 def refuse_output(folder: Path, *, wanted: str = "give the data") -> None:
     """Raise DataError if a folder that is given as data holds an audit, a run or an adaptation."""
-    names = {entry.name for entry in folder.iterdir()}
-    if is_output(names) and "embed.json" not in names:
+    if _is_no_data(folder):
         raise DataError(f"{folder} is not data: {held_in(folder)}; {wanted}")
 
 
 def refuse_data_folder(out: str | Path | None, data: Any) -> None:
-    """Raise ValueError if the output folder is that of the data, which could not be read as data any more."""
-    if out is not None and isinstance(data, str | Path) and Path(data).is_dir() and Path(out).resolve() == Path(data).resolve():
+    """Raise ValueError if the output folder is that of the data, which could not be read as data any more.
+
+    A folder that holds an audit, a run or an adaptation is not data: data in memory, or known data, may have its name.
+    """
+    if out is None or not isinstance(data, str | Path) or not Path(data).is_dir():
+        return
+    if Path(out).resolve() == Path(data).resolve() and not _is_no_data(Path(data)):
         raise ValueError(f"out (--out) is the folder of the data, {out}: give another folder")
+
+
+def _is_no_data(folder: Path) -> bool:
+    """Whether a folder holds an audit, a run or an adaptation; an embedding can be read as data."""
+    names = {entry.name for entry in folder.iterdir()}
+    return is_output(names) and "embed.json" not in names
 
 
 @contextmanager

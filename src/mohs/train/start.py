@@ -52,8 +52,7 @@ def started(
     name = run.hash(fingerprint)
     folder = Path(runs) / f"{run.name()}-{name}" if out is None else Path(out)
     directory = RunDirectory(folder)
-    if not (folder / "run.json").exists():  # else it may be that of data in memory, called as their run
-        refuse_data_folder(folder, run.data)
+    refuse_data_folder(folder, run.data)
     with ExitStack() as stack:
         first = PartialState().is_main_process
         if first:
