@@ -67,6 +67,11 @@ def as_float64(column: pa.ChunkedArray) -> Array:
     return values
 
 
+def finite(values: Array) -> Array:
+    """The numbers, with NaN for those that are not finite in float32."""
+    return np.where(np.abs(values) <= LARGEST, values, np.nan)
+
+
 def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> Array:
     """Strings (N,) as float64 (N,), NaN for those that are not numbers, or not finite in float32; decimal_comma: 1.234 is 1234.
 
@@ -78,7 +83,7 @@ def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> Array
         except pa.ArrowInvalid:
             pass
         else:
-            return np.where(np.abs(found) <= LARGEST, found, np.nan)
+            return finite(found)
     found = np.array([_number(cell, decimal_comma) for cell in cells], dtype=np.float64)
     if not np.isnan(found).all():
         return found

@@ -37,6 +37,7 @@ from mohs.data.cells import (
     Array,
     as_float64,
     day_or_month_first,
+    finite,
     has_decimal_commas,
     is_number,
     is_text,
@@ -229,7 +230,7 @@ def _inferred(name: str, column: pa.ChunkedArray, decimal_comma: bool) -> Column
         return _varying(Column(name, "boolean", _floats(column.cast(pa.int8()))))
     if is_number(kind):
         written = as_float64(column)
-        found, beyond = _numbers(name, _finite(written)), np.unique(written[np.abs(written) > LARGEST])
+        found, beyond = _numbers(name, finite(written)), np.unique(written[np.abs(written) > LARGEST])
         return replace(found, note=_not_numbers(name, [repr(str(one)) for one in beyond])) if beyond.size else found
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _varying(Column(name, "date", _days(column)))
@@ -240,11 +241,7 @@ def _inferred(name: str, column: pa.ChunkedArray, decimal_comma: bool) -> Column
 
 def _floats(column: pa.ChunkedArray) -> Array:
     """Numbers of any type as float64, NaN where they are missing, or not finite in float32."""
-    return _finite(as_float64(column))
-
-
-def _finite(values: Array) -> Array:
-    return np.where(np.abs(values) <= LARGEST, values, np.nan)
+    return finite(as_float64(column))
 
 
 def _days(column: pa.ChunkedArray) -> Array:

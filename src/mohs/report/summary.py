@@ -203,17 +203,18 @@ def next_steps(result: AuditResult) -> list[Step]:
         first = f"Review the {wrong:,} suggested corrections below ({shown}): accept, keep, change or exclude."
     else:
         first = f"{unflagged(result)} Look at the most doubtful, the hardest and the most ambiguous examples anyway."
-    steps = [
-        Step(first),
+    steps = []
+    if twice := spellings(result.classes):
+        shown = "; ".join(" and ".join(map(repr, names)) for names in twice[:SPELLINGS]) + ("; ..." if twice[SPELLINGS:] else "")
+        steps.append(Step(f"Spell classes alike if they are the same, and audit again. Judged as different classes: {shown}."))
+    steps.append(Step(first))
+    if rows_to_check(result.table):
+        steps.append(Step(CHECK_FIRST, check_command(result)))
+    steps += [
         Step("With many examples or several reviewers, use the app instead:", f"mohs review {run}"),
         Step("Download your decisions and write the corrected labels:", f"mohs apply {run} decisions.csv --to labels.csv"),
         Step("Train on the labels before and after, and compare both on held-out examples:", *retrain_command(result)),
     ]
-    if twice := spellings(result.classes):
-        shown = "; ".join(" and ".join(map(repr, names)) for names in twice[:SPELLINGS]) + ("; ..." if twice[SPELLINGS:] else "")
-        steps.insert(0, Step(f"Spell classes alike if they are the same, and audit again. Judged as different classes: {shown}."))
-    if rows_to_check(result.table):
-        steps.insert(1 + bool(twice), Step(CHECK_FIRST, check_command(result)))
     if result.annotators is not None:
         steps.append(Step("Show the examples listed under “Annotators” to one more person: their votes help most."))
     if unsure:
@@ -233,22 +234,23 @@ def retrain_command(result: AuditResult) -> list[str]:
 
     It cannot for data in memory, numbers, and audits by the network of a run or by predictions of another model.
     """
-    call = audit_call(result.folder) if (result.folder / MARK).exists() else None
-    given = result.facts.get("model") == OF_PREDICTIONS["model"] or (call is not None and call["options"].get("run") is not None)
-    if in_memory(result) or has_numbers(result) or given:
+    call = _call(result)
+    if call is None or has_numbers(result) or result.facts.get("model") == OF_PREDICTIONS["model"]:
+        return []
+    if call.get("options", {}).get("run") is not None:
         return []
     return [f"mohs apply {quote(str(result.facts.get('run', 'RUN')))} --to labels.csv --retrain"]
 
 
-def in_memory(result: AuditResult) -> bool:
-    """Whether the audited data were objects in memory, which a command cannot name."""
-    return (result.folder / MARK).exists() and audit_call(result.folder) is None
+def _call(result: AuditResult) -> dict[str, Any] | None:
+    """How the audit was called, {} if no file says so; None for data in memory, which a command cannot name."""
+    return audit_call(result.folder) if (result.folder / MARK).exists() else {}
 
 
 def check_command(result: AuditResult) -> str:
     """The command, or the call for data in memory, that audits the same data again with checked labels."""
     run = str(result.facts.get("run", "RUN"))
-    if in_memory(result):
+    if _call(result) is None:
         return f'mohs.audit(data, checked="decisions.csv", out={f"{run}-checked"!r})'
     return f"mohs audit --previous {quote(run)} --checked decisions.csv --out {quote(f'{run}-checked')}"
 
